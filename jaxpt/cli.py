@@ -1,0 +1,212 @@
+"""Every command and flag; no other file reads flags.
+
+A config file is Python and is executed: run only your own. What a run stores is JSON.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from jaxpt.errors import UserError
+
+USAGE = """usage: jaxpt COMMAND [flags]
+
+  train     one run         --config configs/clm.py --workdir DIR
+  compare   objectives at an equal budget, and a report
+                            --config configs/quickstart.py --workdir DIR
+  evaluate  a run's metrics on held-out text             --workdir DIR
+  generate  text from a causal run      --workdir DIR --prompt TEXT
+  fill      candidates for each [MASK]  --workdir DIR --text "... [MASK] ..."
+
+Any setting of a config is a flag: --config.optim.lr=3e-4 --config.data.path=my.txt
+jaxpt COMMAND --help lists a command's flags.
+"""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code (2 for bad input)."""
+    argv = sys.argv[1:] if argv is None else argv
+    if not argv or argv[0] in ("help", "-h", "--help", "-help"):
+        print(USAGE, end="")
+        return 0 if argv else 2
+    try:
+        if argv[0] not in COMMANDS:
+            raise UserError(
+                f"{argv[0]}: unknown command; must be one of {', '.join(COMMANDS)}"
+            )
+        return COMMANDS[argv[0]](argv[1:])
+    except UserError as error:
+        print(f"jaxpt: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("jaxpt: interrupted", file=sys.stderr)
+        return 130
+
+
+def _parse(command: str, argv: list[str], define) -> flags.FlagValues:
+    """Flags of one command, in a set of their own: nothing is registered globally."""
+    values = flags.FlagValues()
+    flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
+    flags.DEFINE_bool("help", False, "list the flags", flag_values=values)
+    define(values)
+    try:
+        rest = values([f"jaxpt {command}", *argv])[1:]
+    except UserError:
+        raise
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
+        raise UserError(str(error).strip("'\"")) from None
+    except (OSError, SyntaxError, ImportError) as error:
+        raise UserError(f"--config: cannot be read: {error}") from None
+    if values.help:
+        print(f"jaxpt {command}:\n{values.main_module_help() or values.get_help()}")
+        raise SystemExit(0)
+    if rest:
+        raise UserError(f"{rest[0]}: unexpected; settings start with --")
+    return values
+
+
+def _parse_config(command: str, argv: list[str]):
+    def define(values):
+        config_flags.DEFINE_config_file("config", None, "settings", flag_values=values)
+
+    values = _parse(command, argv, define)
+    if values.config is None:
+        raise UserError("--config: must name a config file, such as configs/clm.py")
+    return values.config, _workdir(values)
+
+
+def _workdir(values) -> Path:
+    from jaxpt.run.workdir import check_workdir
+
+    return check_workdir(values.workdir)
+
+
+def _start_jax() -> None:
+    """The persistent compilation cache, shared by all runs of this user."""
+    import jax
+
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    cache = cache or str(Path.home() / ".cache" / "jaxpt" / "xla")
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def train(argv: list[str]) -> int:
+    """jaxpt train: one run; started again, it goes on."""
+    config, workdir = _parse_config("train", argv)
+    _start_jax()
+    from jaxpt.run import loop
+    from jaxpt.run.build import make_plan, make_task
+    from jaxpt.text.rows import load_text
+
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    try:
+        result = loop.train(task, tokenizer, corpora, workdir)
+    except loop.Stopped as stop:
+        print(f"jaxpt: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+    _print_metrics(result["metrics"])
+    print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")
+    return 0
+
+
+def compare(argv: list[str]) -> int:
+    """jaxpt compare: several objectives at one budget, and the report."""
+    config, workdir = _parse_config("compare", argv)
+    _start_jax()
+    from jaxpt.run import loop
+    from jaxpt.run.compare import compare as run_compare
+    from jaxpt.run.report import format_table
+
+    try:
+        report = run_compare(config, workdir)
+    except loop.Stopped as stop:
+        print(f"jaxpt: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+    print(format_table(report))
+    print(f"\nreport: {workdir / 'report.html'}")
+    return 0
+
+
+def evaluate(argv: list[str]) -> int:
+    """jaxpt evaluate: a run's metrics on held-out text, from its last checkpoint."""
+    values = _parse("evaluate", argv, lambda values: None)
+    workdir = _workdir(values)
+    _start_jax()
+    from jaxpt.run.measure import measure
+    from jaxpt.run.workdir import load_corpora, load_run
+
+    program, tokenizer, params, step = load_run(workdir)
+    metrics = measure(program, params, load_corpora(workdir, program.task, tokenizer))
+    print(f"step {step}")
+    _print_metrics(metrics)
+    return 0
+
+
+def generate(argv: list[str]) -> int:
+    """jaxpt generate: continues a prompt with a causal run."""
+
+    def define(values):
+        flags.DEFINE_string("prompt", "\n", "text to go on from", flag_values=values)
+        flags.DEFINE_integer("num_tokens", 100, "tokens to add", flag_values=values)
+        flags.DEFINE_integer("num_samples", 1, "texts to draw", flag_values=values)
+        flags.DEFINE_float("temperature", 1.0, "0: the likeliest", flag_values=values)
+        flags.DEFINE_integer("top_k", 0, "0 keeps all", flag_values=values)
+        flags.DEFINE_float("top_p", 1.0, "1 keeps all", flag_values=values)
+        flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
+
+    values = _parse("generate", argv, define)
+    workdir = _workdir(values)
+    _start_jax()
+    from jaxpt.run.use import generate_texts
+
+    for text in generate_texts(
+        workdir,
+        values.prompt,
+        values.num_tokens,
+        values.num_samples,
+        values.seed,
+        temperature=values.temperature,
+        top_k=values.top_k,
+        top_p=values.top_p,
+    ):
+        print(text)
+    return 0
+
+
+def fill(argv: list[str]) -> int:
+    """jaxpt fill: the likeliest tokens for each [MASK], from a masked run."""
+
+    def define(values):
+        flags.DEFINE_string("text", "", "text with [MASK] in it", flag_values=values)
+        flags.DEFINE_integer("top_k", 5, "candidates for each", flag_values=values)
+
+    values = _parse("fill", argv, define)
+    workdir = _workdir(values)
+    _start_jax()
+    from jaxpt.run.use import fill_text
+
+    for number, candidates in enumerate(fill_text(workdir, values.text, values.top_k)):
+        shown = "  ".join(f"{name!r} {chance:.3f}" for name, chance in candidates)
+        print(f"[MASK] {number + 1}: {shown}")
+    return 0
+
+
+def _print_metrics(metrics: dict[str, float]) -> None:
+    for name, value in metrics.items():
+        print(f"{name:28s} {value:.4f}")
+
+
+COMMANDS = {
+    "train": train,
+    "compare": compare,
+    "evaluate": evaluate,
+    "generate": generate,
+    "fill": fill,
+}

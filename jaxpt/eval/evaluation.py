@@ -1,0 +1,51 @@
+"""Means of an objective's own metrics, and of a likelihood, over held-out rows."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from jaxpt.ops import metrics as sums
+from jaxpt.rng import stream
+from jaxpt.text.vocab import Vocab
+
+# Held-out rows are corrupted alike at every evaluation of every run.
+EVAL_SEED = 0
+
+
+def batches(tokens: np.ndarray, batch_size: int) -> Iterator[dict]:
+    """Whole batches {"tokens", "index"} of rows [n, R]; the rows left over are dropped.
+
+    With fewer rows than `batch_size` they make one smaller batch.
+    """
+    size = min(batch_size, len(tokens))
+    for start in range(0, len(tokens) - size + 1, size):
+        index = np.arange(start, start + size, dtype=np.int32)
+        yield {"tokens": tokens[start : start + size], "index": index}
+
+
+def evaluate(
+    eval_step: Callable, params, tokens: np.ndarray, batch_size: int
+) -> dict[str, float]:
+    """Means over the rows of every metric of `eval_step(params, rows, rng)`."""
+    rng, total = stream(EVAL_SEED, 0, "evaluate"), None
+    for rows in batches(tokens, batch_size):
+        found = eval_step(params, rows, rng)
+        total = found if total is None else sums.add(total, found)
+    return sums.divide(total)
+
+
+def measure_likelihood(
+    token_nats: Callable, params, tokens: np.ndarray, batch_size: int, vocab: Vocab
+) -> dict[str, float]:
+    """Bits per UTF-8 byte of the predicted text.
+
+    Args:
+      token_nats: (params, tokens [B, R]) -> nats [B, R - 1] of all tokens but the first.
+    """
+    token_bytes = np.array(vocab.token_bytes)
+    nats = num_bytes = 0.0
+    for rows in batches(tokens, batch_size):
+        found = np.asarray(token_nats(params, rows["tokens"]), np.float64)
+        nats += float(found.sum())
+        num_bytes += int(token_bytes[rows["tokens"][:, 1:]].sum())
+    return {"bits_per_byte": sums.bits_per_byte(nats, num_bytes)}

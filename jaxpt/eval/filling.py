@@ -1,0 +1,34 @@
+"""Filling [MASK]s: the likeliest tokens for each hidden place."""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from jaxpt.errors import UserError
+
+
+def fill_masks(
+    fill_logits: Callable, params, ids: np.ndarray, mask_id: int, banned, k: int
+) -> list[list[tuple[int, float]]]:
+    """For each [MASK] in order, its k likeliest ids with their probabilities.
+
+    Args:
+      fill_logits: (params, tokens [1, T]) -> logits [1, T, V].
+      ids: int32 [T].
+      banned: ids that are no answer (special tokens); the rest share the probability.
+
+    Raises:
+      UserError: the text holds no [MASK].
+    """
+    places = np.flatnonzero(ids == mask_id)
+    if not len(places):
+        raise UserError("--text: must hold at least one [MASK]")
+    logits = np.array(fill_logits(params, ids[None])[0, places], np.float32)
+    logits[:, list(banned)] = -np.inf
+    chances = np.asarray(jax.nn.softmax(logits, axis=-1))
+    order = np.argsort(-chances, axis=-1, kind="stable")[:, :k]
+    return [
+        [(int(i), float(chances[row, i])) for i in best if chances[row, i] > 0]
+        for row, best in enumerate(order)
+    ]

@@ -1,0 +1,73 @@
+"""A linear probe: what can be read off frozen features with one linear layer.
+
+The yardstick common to every objective: it needs hidden states only, and the label comes
+from the text itself. Passages are held out by document.
+"""
+
+import warnings
+from collections.abc import Callable
+
+import numpy as np
+
+from jaxpt.text.rows import Corpus, passages
+
+
+def pool(features: Callable, params, tokens: np.ndarray, batch_size: int) -> np.ndarray:
+    """Mean hidden state [n, D] of each passage.
+
+    Args:
+      features: (params, tokens [B, T]) -> hidden states [B, T, D].
+      tokens: int32 [n, T]; the last batch is filled up with its first row and cut again.
+    """
+    pooled = []
+    for start in range(0, len(tokens), batch_size):
+        piece = tokens[start : start + batch_size]
+        missing = batch_size - len(piece)
+        full = np.concatenate([piece, np.repeat(piece[:1], missing, axis=0)])
+        hidden = np.asarray(features(params, full), np.float32)
+        pooled.append(hidden.mean(axis=1)[: len(piece)])
+    return np.concatenate(pooled)
+
+
+def has_labels(corpora: dict[str, Corpus]) -> bool:
+    """Whether there is anything to probe for: two labels that both splits know."""
+    train, valid = (
+        set(corpora[s].labels[corpora[s].labels >= 0]) for s in ("train", "valid")
+    )
+    return len(train) >= 2 and len(train & valid) >= 2
+
+
+def measure_probe(
+    features: Callable,
+    params,
+    corpora: dict[str, Corpus],
+    length: int,
+    num_passages: int,
+    batch_size: int,
+) -> dict[str, float]:
+    """Held-out accuracy of logistic regression on pooled features.
+
+    Args:
+      length: tokens in a passage; `num_passages`: the most that each split gives.
+
+    Returns:
+      probe_accuracy, and probe_majority: always answering the commonest training label.
+    """
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    sets = {}
+    for split in ("train", "valid"):
+        tokens, labels = passages(corpora[split], length, num_passages)
+        sets[split] = pool(features, params, tokens, batch_size), labels
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # not converged after max_iter: near enough
+        model.fit(*sets["train"])
+    labels = sets["valid"][1]
+    common = np.bincount(sets["train"][1]).argmax()
+    return {
+        "probe_accuracy": float(np.mean(model.predict(sets["valid"][0]) == labels)),
+        "probe_majority": float(np.mean(labels == common)),
+    }

@@ -1,0 +1,83 @@
+"""From loss terms to a new state: weighing, microbatches, the optimizer's step.
+
+A loss is a sum and a weight. Every microbatch and device divides its sum by the weight of
+the *whole* batch, so their gradients simply add up to the big batch's.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array
+
+from jaxpt.learn.state import TrainState
+from jaxpt.ops import metrics as sums
+
+
+def add_devices(tree, axis: str | None):
+    """Sums over the devices of a pmap axis; without one (jit) there is nothing to do."""
+    return tree if axis is None else jax.lax.psum(tree, axis)
+
+
+def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
+    """The scalar to differentiate: sum over terms of coefficient * sum / total weight."""
+    return sum(
+        coefficients[name] * total / jnp.maximum(totals[name], 1e-9)
+        for name, (total, _) in terms.items()
+    )
+
+
+def accumulate(
+    loss_fn: Callable,
+    params,
+    batch: dict,
+    rngs: dict,
+    num_microbatches: int,
+    axis: str | None = None,
+):
+    """The gradient of `loss_fn` over a batch, one microbatch after the other.
+
+    Args:
+      loss_fn: (params, microbatch, rngs) -> (scalar, {name: (sum, weight)}).
+      batch: arrays [B, ...], already corrupted; B is a multiple of `num_microbatches`.
+      rngs: "dropout" is folded with the microbatch and pmap's device; "sample" is not, for
+        it is folded with each row's place and cannot depend on how the batch is cut.
+      axis: pmap's, if any.
+
+    Returns:
+      gradients as params, and the summed {name: (sum, weight)}.
+    """
+    grad_fn = jax.grad(loss_fn, has_aux=True)
+    if axis is not None:
+        dropout = jax.random.fold_in(rngs["dropout"], jax.lax.axis_index(axis))
+        rngs = rngs | {"dropout": dropout}
+    if num_microbatches == 1:
+        return grad_fn(params, batch, rngs)
+
+    # Every n-th row, so that rows sharded over devices stay where they are.
+    pieces = jax.tree.map(
+        lambda x: x.reshape(-1, num_microbatches, *x.shape[1:]).swapaxes(0, 1), batch
+    )
+
+    def step(carry, piece):
+        micro, index = piece
+        dropout = jax.random.fold_in(rngs["dropout"], index)
+        grads, metrics = grad_fn(params, micro, rngs | {"dropout": dropout})
+        carry = jax.tree.map(jnp.add, carry[0], grads), sums.add(carry[1], metrics)
+        return carry, None
+
+    first = jax.tree.map(lambda x: x[0], pieces)
+    shapes = jax.eval_shape(grad_fn, params, first, rngs)
+    zeros = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    carry, _ = jax.lax.scan(step, zeros, (pieces, jnp.arange(num_microbatches)))
+    return carry
+
+
+def apply_gradients(
+    state: TrainState, grads, optimizer: optax.GradientTransformation
+) -> TrainState:
+    """The state one step later."""
+    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
+    params = optax.apply_updates(state.params, updates)
+    return TrainState(params, opt_state, state.step + 1)

@@ -1,0 +1,90 @@
+"""From ids to vectors and from vectors to scores."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxpt.errors import UserError
+from jaxpt.nn.layers import Dense, Dropout, Norm, activate, table_init
+from jaxpt.nn.positions import LearnedPositions, sinusoidal
+from jaxpt.nn.spec import ModelSpec
+
+
+class Embedder(nn.Module):
+    """Token and position embeddings of width E; normed first where norms come after."""
+
+    spec: ModelSpec
+
+    def setup(self):
+        spec = self.spec
+        self.tokens = self.param(
+            "tokens", table_init(spec), (spec.vocab_size, spec.table_width)
+        )
+        if spec.positions == "learned":
+            self.positions = LearnedPositions(spec)
+        if spec.norm_position == "post":
+            self.norm = Norm(spec)
+        self.dropout = Dropout(spec.embed_dropout)
+
+    def __call__(
+        self, ids: Int[Array, "B T"], *, deterministic: bool
+    ) -> Float[Array, "B T E"]:
+        """Embeds ids at places 0, 1, ...
+
+        Raises:
+          UserError: more ids than `model.max_len` places.
+        """
+        spec, length = self.spec, ids.shape[1]
+        if length > spec.max_len and spec.positions in ("learned", "sinusoidal"):
+            raise UserError(
+                f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
+                f"no more"
+            )
+        x = jnp.take(self.tokens, ids, axis=0)
+        if spec.positions == "learned":
+            x = x + self.positions(length)
+        elif spec.positions == "sinusoidal":
+            x = x + sinusoidal(length, spec.table_width)
+        if spec.norm_position == "post":
+            x = self.norm(x)
+        return self.dropout(x, deterministic=deterministic).astype(spec.dtype)
+
+
+class VocabHead(nn.Module):
+    """Hidden states to float32 logits over the vocabulary.
+
+    The weights are the token table itself when the embeddings are tied; the transform
+    before them is BERT's and ELECTRA's, and leads to width E where that differs from D.
+    """
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"]
+    ) -> Float[Array, "*B V"]:
+        spec = self.spec
+        if spec.head_transform:
+            x = Dense(spec.table_width, spec, name="transform")(x)
+            x = Norm(spec, name="norm")(activate(spec.activation, x))
+        elif x.shape[-1] != spec.table_width and spec.tie_embeddings:
+            x = Dense(spec.table_width, spec, name="transform")(x)
+        if not spec.tie_embeddings:
+            out = Dense(spec.vocab_size, spec, use_bias=spec.head_bias, name="out")
+            return out(x).astype(jnp.float32)
+        logits = x.reshape(-1, x.shape[-1]) @ tokens.T.astype(x.dtype)
+        logits = logits.reshape(*x.shape[:-1], -1).astype(jnp.float32)
+        if spec.head_bias:
+            logits += self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
+        return logits
+
+
+class TokenScore(nn.Module):
+    """ELECTRA's discriminator head: dense, activation, one logit a token."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T"]:
+        x = activate(self.spec.activation, Dense(self.spec.width, self.spec)(x))
+        return Dense(1, self.spec, name="out")(x)[..., 0].astype(jnp.float32)

@@ -1,0 +1,99 @@
+"""Dense, norm, MLP and dropout: float32 parameters, compute in the spec's dtype."""
+
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.ops import kernels
+
+
+def kernel_init(spec: ModelSpec):
+    """The initialiser of a dense kernel [in, out]."""
+    if spec.init == "torch":
+        # PyTorch's nn.Linear: kaiming_uniform(a=sqrt(5)), which is U(-1, 1)/sqrt(fan in).
+        return nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
+    return nn.initializers.normal(spec.init_std)
+
+
+def bias_init(spec: ModelSpec, fan_in: int):
+    """The initialiser of a dense layer's bias."""
+    if spec.init != "torch":
+        return nn.initializers.zeros
+    bound = 1 / math.sqrt(fan_in)
+    return lambda rng, shape: jax.random.uniform(rng, shape, jnp.float32, -bound, bound)
+
+
+def table_init(spec: ModelSpec):
+    """The initialiser of an embedding table."""
+    return nn.initializers.normal(1.0 if spec.init == "torch" else spec.init_std)
+
+
+class Dense(nn.Module):
+    """x W + b over the last axis.
+
+    The product is taken on [rows, in]: XLA's CPU back end is slow at the weight gradient of
+    the three-dimensional form.
+    """
+
+    features: int
+    spec: ModelSpec
+    use_bias: bool | None = None  # None: as the spec says
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
+        fan_in, dtype = x.shape[-1], jnp.dtype(self.spec.dtype)
+        kernel = self.param("kernel", kernel_init(self.spec), (fan_in, self.features))
+        bias = None
+        if self.spec.use_bias if self.use_bias is None else self.use_bias:
+            bias = self.param("bias", bias_init(self.spec, fan_in), (self.features,))
+            bias = bias.astype(dtype)
+        return kernels.dense(x.astype(dtype), kernel.astype(dtype), bias)
+
+
+class Norm(nn.Module):
+    """LayerNorm, or RMSNorm without mean and bias (T5); computed in float32."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "*B D"]) -> Float[Array, "*B D"]:
+        scale = self.param("scale", nn.initializers.ones, (x.shape[-1],))
+        if self.spec.norm == "rmsnorm":
+            return kernels.rms_norm(x, scale, self.spec.norm_epsilon)
+        bias = self.param("bias", nn.initializers.zeros, (x.shape[-1],))
+        return kernels.layer_norm(x, scale, bias, self.spec.norm_epsilon)
+
+
+class Dropout(nn.Module):
+    """Zeroes a share `rate` of x and scales the rest up by 1 / (1 - rate)."""
+
+    rate: float
+
+    @nn.compact
+    def __call__(self, x: Array, *, deterministic: bool) -> Array:
+        if deterministic or self.rate == 0:
+            return x
+        return kernels.dropout(self.make_rng("dropout"), x, self.rate)
+
+
+def activate(name: str, x: Array) -> Array:
+    """The spec's activation: "relu", "gelu" (exact) or "gelu_tanh" (GPT-2's)."""
+    if name == "relu":
+        return jax.nn.relu(x)
+    return jax.nn.gelu(x, approximate=name == "gelu_tanh")
+
+
+class Mlp(nn.Module):
+    """Dense to F, activation, dense back to D."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
+        hidden = Dense(self.spec.mlp_width, self.spec, name="up")(x)
+        hidden = activate(self.spec.activation, hidden)
+        return Dense(self.spec.width, self.spec, name="down")(hidden)

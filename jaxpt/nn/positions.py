@@ -1,0 +1,87 @@
+"""Where a token stands: learned and sinusoidal tables, and T5's relative bias."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from jaxpt.nn.layers import table_init
+from jaxpt.nn.spec import ModelSpec
+
+
+def sinusoidal(length: int, width: int) -> np.ndarray:
+    """[length, width]: sin(t / 10000^(2i/width)) at 2i and the cosine at 2i + 1.
+
+    Vaswani et al. 2017, section 3.5.
+
+    >>> sinusoidal(2, 2).round(4).tolist()
+    [[0.0, 1.0], [0.8415, 0.5403]]
+    """
+    rate = np.exp(np.arange(0, width, 2) * (-np.log(1e4) / width))
+    angle = np.arange(length)[:, None] * rate
+    table = np.stack([np.sin(angle), np.cos(angle)], axis=-1)
+    return table.reshape(length, width).astype(np.float32)
+
+
+def relative_bucket(
+    distance: Int[Array, "T S"],
+    is_bidirectional: bool,
+    num_buckets: int,
+    max_distance: int,
+) -> Int[Array, "T S"]:
+    """T5's bucket of a key's place minus the query's (mesh_tensorflow, T5X).
+
+    Half of the buckets are exact small distances, the other half grow logarithmically up to
+    `max_distance`; a bidirectional bias spends one half on each side, a causal one has
+    only the past.
+
+    >>> relative_bucket(jnp.array([[0, -1, 1, -200]]), True, 32, 128).tolist()
+    [[0, 1, 17, 15]]
+    >>> relative_bucket(jnp.array([[0, -1, 1, -200]]), False, 32, 128).tolist()
+    [[0, 1, 0, 31]]
+    """
+    offset = jnp.zeros_like(distance)
+    if is_bidirectional:
+        num_buckets //= 2
+        offset = jnp.where(distance > 0, num_buckets, 0)
+        past = jnp.abs(distance)
+    else:
+        past = jnp.maximum(-distance, 0)
+    exact = num_buckets // 2
+    ratio = jnp.log(jnp.maximum(past, 1) / exact) / np.log(max_distance / exact)
+    far = exact + (ratio * (num_buckets - exact)).astype(jnp.int32)
+    far = jnp.minimum(far, num_buckets - 1)
+    return offset + jnp.where(past < exact, past, far)
+
+
+class LearnedPositions(nn.Module):
+    """One trained vector for each of `max_len` places."""
+
+    spec: ModelSpec
+
+    @nn.compact
+    def __call__(self, length: int) -> Float[Array, "T E"]:
+        shape = (self.spec.max_len, self.spec.table_width)
+        return self.param("table", table_init(self.spec), shape)[:length]
+
+
+class RelativeBias(nn.Module):
+    """T5's bias on the attention logits, one scalar per head and bucket."""
+
+    spec: ModelSpec
+    is_bidirectional: bool
+
+    @nn.compact
+    def __call__(self, num_queries: int, num_keys: int) -> Float[Array, "1 N T S"]:
+        spec = self.spec
+        table = self.param(
+            "table", table_init(spec), (spec.relative_buckets, spec.num_heads)
+        )
+        distance = jnp.arange(num_keys)[None, :] - jnp.arange(num_queries)[:, None]
+        bucket = relative_bucket(
+            distance,
+            self.is_bidirectional,
+            spec.relative_buckets,
+            spec.relative_max_distance,
+        )
+        return jnp.transpose(table[bucket], (2, 0, 1))[None]

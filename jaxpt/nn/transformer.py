@@ -1,0 +1,90 @@
+"""The one Transformer: embeddings, a stack (or an encoder and a decoder), a vocabulary head.
+
+Whether it is a causal, masked or sequence-to-sequence model is said by the masks it is
+given; it never looks at token ids.
+"""
+
+import flax.linen as nn
+from jaxtyping import Array, Float, Int
+
+from jaxpt.nn.heads import Embedder, VocabHead
+from jaxpt.nn.layers import Dense
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.stacks import Stack
+from jaxpt.ops.masks import Mask
+
+
+class Transformer(nn.Module):
+    """`encode` gives hidden states, `decode` reads them, `logits` scores the vocabulary.
+
+    With `num_decoder_layers` 0 there is one stack and `encode` is all of it: a decoder-only
+    model is `encode` under a causal mask.
+    """
+
+    spec: ModelSpec
+    embedder: Embedder | None = None  # given when two networks share it (ELECTRA)
+    is_bidirectional: bool = True  # how T5's relative bias spends its buckets
+
+    def setup(self):
+        spec = self.spec
+        self.embed = Embedder(spec) if self.embedder is None else self.embedder
+        if spec.table_width != spec.width:
+            self.project = Dense(spec.width, spec)
+        self.encoder = Stack(spec, spec.num_layers, self.is_bidirectional)
+        if spec.num_decoder_layers:
+            self.decoder = Stack(spec, spec.num_decoder_layers, is_bidirectional=False)
+        self.head = VocabHead(spec)
+
+    def encode(
+        self, ids: Int[Array, "B T"], attn_mask: Mask, *, deterministic: bool
+    ) -> Float[Array, "B T D"]:
+        """Hidden states of the only stack, or of the encoder."""
+        x = self._embed(ids, deterministic)
+        return self.encoder(x, attn_mask, deterministic=deterministic)
+
+    def decode(
+        self,
+        ids: Int[Array, "B T"],
+        attn_mask: Mask,
+        source: Float[Array, "B S D"],
+        cross_mask: Mask,
+        *,
+        deterministic: bool,
+    ) -> Float[Array, "B T D"]:
+        """Hidden states of the decoder, which reads the encoder's output `source`."""
+        x = self._embed(ids, deterministic)
+        return self.decoder(
+            x, attn_mask, source, cross_mask, deterministic=deterministic
+        )
+
+    def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
+        """float32 scores of every token of the vocabulary."""
+        return self.head(hidden, self.embed.tokens)
+
+    def __call__(
+        self,
+        ids: Int[Array, "B S"],
+        masks: dict[str, Mask],
+        dec_ids: Int[Array, "B T"] | None = None,
+        *,
+        deterministic: bool,
+    ) -> Float[Array, "B T V"]:
+        """Logits at every position, of the decoder where there is one.
+
+        Args:
+          masks: "self", and for an encoder-decoder "dec_self" and "cross".
+        """
+        hidden = self.encode(ids, masks["self"], deterministic=deterministic)
+        if dec_ids is not None:
+            hidden = self.decode(
+                dec_ids,
+                masks["dec_self"],
+                hidden,
+                masks["cross"],
+                deterministic=deterministic,
+            )
+        return self.logits(hidden)
+
+    def _embed(self, ids: Array, deterministic: bool) -> Array:
+        x = self.embed(ids, deterministic=deterministic)
+        return self.project(x) if self.spec.table_width != self.spec.width else x

@@ -1,0 +1,324 @@
+"""Replaced-token detection: a small generator fills masks, a discriminator spots the fakes.
+
+Clark et al. 2020; google-research/electra, `run_pretraining.py`. Departures: positions are
+drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+from jaxpt.errors import UserError
+from jaxpt.learn import update
+from jaxpt.nn import flops
+from jaxpt.nn.heads import Embedder, TokenScore
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.transformer import Transformer
+from jaxpt.objectives import mlm
+from jaxpt.ops import edits, losses, noise
+from jaxpt.ops import masks as attention_masks
+from jaxpt.rng import row_keys
+from jaxpt.text.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """Masking, the generator's size, and the weights of the two losses.
+
+    Attributes:
+      mask_rate: share of a row's real tokens the generator fills, an exact count.
+      replace_mask: of those, the share it sees as [MASK]; the rest it sees as they are.
+      generator_size: width, MLP and heads of the generator over the discriminator's.
+      temperature: of the generator's samples.
+    """
+
+    row_length: int
+    mask_rate: float = 0.15
+    replace_mask: float = 0.85
+    generator_size: float = 0.25
+    temperature: float = 1.0
+    generator_weight: float = 1.0
+    discriminator_weight: float = 50.0
+
+    def __post_init__(self):
+        mlm.check_rate("electra.mask_rate", self.mask_rate)
+        for name, is_good, allowed in (
+            ("replace_mask", 0 <= self.replace_mask <= 1, "from 0 to 1"),
+            ("generator_size", 0 < self.generator_size <= 1, "above 0, at most 1"),
+            ("temperature", self.temperature > 0, "above 0"),
+            ("generator_weight", self.generator_weight > 0, "above 0"),
+            ("discriminator_weight", self.discriminator_weight > 0, "above 0"),
+        ):
+            if not is_good:
+                raise UserError(
+                    f"electra.{name}={getattr(self, name)}: must be {allowed}"
+                )
+
+    @property
+    def num_slots(self) -> int:
+        """P: predictions of the generator in a full row."""
+        return int(noise.count_table(self.row_length, self.mask_rate)[-1])
+
+
+class Electra(nn.Module):
+    """Both networks, on one set of embeddings; each is a Transformer of its own width."""
+
+    generator_spec: ModelSpec
+    discriminator_spec: ModelSpec
+
+    def setup(self):
+        self.embed = Embedder(self.discriminator_spec)
+        self.generator = Transformer(self.generator_spec, self.embed)
+        self.discriminator = Transformer(self.discriminator_spec, self.embed)
+        self.score = TokenScore(self.discriminator_spec)
+
+    def generate(self, ids, positions, attn_mask, *, deterministic):
+        """The generator's logits [B, P, V] at the hidden positions."""
+        hidden = self.generator.encode(ids, attn_mask, deterministic=deterministic)
+        return self.generator.logits(edits.gather(hidden, positions))
+
+    def discriminate(self, ids, attn_mask, *, deterministic):
+        """A logit [B, T] a token: high where it seems replaced."""
+        hidden = self.discriminator.encode(ids, attn_mask, deterministic=deterministic)
+        return self.score(hidden)
+
+    def encode(self, ids, attn_mask, *, deterministic):
+        """Hidden states [B, T, D] of the discriminator, which is what is kept."""
+        return self.discriminator.encode(ids, attn_mask, deterministic=deterministic)
+
+    def fill(self, ids, attn_mask):
+        """The generator's logits [B, T, V] at every position."""
+        hidden = self.generator.encode(ids, attn_mask, deterministic=True)
+        return self.generator.logits(hidden)
+
+    def __call__(self, ids, positions, attn_mask):
+        self.generate(ids, positions, attn_mask, deterministic=True)
+        return self.discriminate(ids, attn_mask, deterministic=True)
+
+
+def make_spec(seq_len: int, **settings) -> Spec:
+    """The spec whose rows let the model read `seq_len` tokens."""
+    return Spec(row_length=seq_len, **settings)
+
+
+def model_lengths(spec: Spec) -> dict[str, int]:
+    """Positions each stack works on."""
+    return {"generator": spec.row_length, "discriminator": spec.row_length}
+
+
+def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
+    """The generator: as deep as the discriminator, narrower, on the same embeddings.
+
+    Raises:
+      UserError: the generator's width is not a whole number of heads.
+    """
+    width = round(model_spec.width * spec.generator_size)
+    num_heads = max(1, round(model_spec.num_heads * spec.generator_size))
+    if width < 1 or width % num_heads:
+        raise UserError(
+            f"electra.generator_size={spec.generator_size}: gives width {width} and "
+            f"{num_heads} heads from model.width={model_spec.width} and "
+            f"model.num_heads={model_spec.num_heads}; the heads must divide the width"
+        )
+    return dataclasses.replace(
+        model_spec,
+        width=width,
+        num_heads=num_heads,
+        mlp_width=max(1, round(model_spec.mlp_width * spec.generator_size)),
+        embed_width=model_spec.table_width,
+        tie_embeddings=True,
+        head_bias=True,
+        head_transform=True,
+    )
+
+
+def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
+    """Training operations for one row (convention: `jaxpt.nn.flops`), both networks."""
+    length, generator = spec.row_length, shrink(model_spec, spec)
+    forward = flops.head_flops(generator, spec.num_slots)
+    for network in (generator, model_spec):
+        forward += flops.project_flops(network, length)
+        forward += flops.stack_flops(network, network.num_layers, length)
+    forward += 2 * length * model_spec.width * (model_spec.width + 1)  # TokenScore
+    return flops.TRAIN_FACTOR * forward
+
+
+def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Electra:
+    """The two networks.
+
+    Raises:
+      UserError: the vocabulary has no [MASK], or the model has a decoder.
+    """
+    vocab.require("mask")
+    if model_spec.num_decoder_layers:
+        raise UserError(
+            f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be 0 for "
+            f"electra, whose networks have one stack each (model.num_layers)"
+        )
+    return Electra(shrink(model_spec, spec), model_spec)
+
+
+def init_params(rng, model: Electra, spec: Spec):
+    """Fresh parameters of both networks."""
+    ids = jnp.zeros((1, spec.row_length), jnp.int32)
+    positions = jnp.zeros((1, spec.num_slots), jnp.int32)
+    return model.init(rng, ids, positions, attention_masks.full())["params"]
+
+
+def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+    """Hides an exact count of each row's tokens from the generator: 85 % as [MASK].
+
+    The second corruption, the generator's samples, is in `loss`.
+    """
+
+    def corrupt_row(rng, tokens, real):
+        rng_choose, rng_replace = jax.random.split(rng)
+        positions, weights = mlm.choose(rng_choose, tokens, real, vocab, spec)
+        targets = tokens[positions]
+        is_mask = jax.random.uniform(rng_replace, targets.shape) < spec.replace_mask
+        shown = jnp.where(is_mask, vocab.mask, targets)
+        return {
+            "inputs": edits.put(tokens, positions, shown, weights),
+            "original": tokens,
+            "targets": targets,
+            "positions": positions,
+            "loss_weights": weights,
+            "real": real.astype(jnp.float32),
+        }
+
+    tokens = rows["tokens"]
+    segments = rows.get("segment_ids", jnp.ones_like(tokens))
+    keys = row_keys(rng, rows["index"])
+    batch = jax.vmap(corrupt_row)(keys, tokens, segments > 0)
+    kept = {name: rows[name] for name in ("index", "segment_ids") if name in rows}
+    return batch | kept
+
+
+def masks(batch: dict) -> dict:
+    """Everything sees everything, within its document, in both networks."""
+    return {"self": attention_masks.segments(batch.get("segment_ids"))}
+
+
+def coefficients(spec: Spec) -> dict[str, float]:
+    """What each loss term counts for."""
+    return {
+        "generator_loss": spec.generator_weight,
+        "discriminator_loss": spec.discriminator_weight,
+    }
+
+
+def weights(batch: dict) -> dict:
+    """What each loss term is divided by."""
+    return {
+        "generator_loss": batch["loss_weights"].sum(),
+        "discriminator_loss": batch["real"].sum(),
+    }
+
+
+def replace(rng, batch: dict, logits, temperature: float = 1.0):
+    """The discriminator's task: generator samples written over the original row.
+
+    Args:
+      logits: the generator's, [B, P, V]; no gradient passes.
+
+    Returns:
+      ids [B, T] and labels [B, T], 1 where a token differs from the original: a sample
+      that happens to be right is labelled original.
+    """
+    keys = row_keys(rng, batch["index"])
+    draw = jax.vmap(lambda key, x: edits.sample_gumbel(key, x, temperature))
+    samples = draw(keys, jax.lax.stop_gradient(logits))
+    ids = jax.vmap(edits.put)(
+        batch["original"], batch["positions"], samples, batch["loss_weights"]
+    )
+    return ids, (ids != batch["original"]).astype(jnp.float32)
+
+
+def loss(
+    params, model: Electra, batch: dict, masks: dict, rngs: dict, temperature=1.0
+):
+    """The generator's cross-entropy at P positions, the discriminator's at every token.
+
+    `rngs` holds "sample" for the generator's draws, and "dropout" to switch dropout on.
+    """
+    deterministic, mask = "dropout" not in rngs, masks["self"]
+
+    def predict(model):
+        logits = model.generate(
+            batch["inputs"], batch["positions"], mask, deterministic=deterministic
+        )
+        ids, labels = replace(rngs["sample"], batch, logits, temperature)
+        return logits, model.discriminate(ids, mask, deterministic=deterministic), labels
+
+    logits, scores, labels = model.apply({"params": params}, rngs=rngs, method=predict)
+    targets, hidden, real = batch["targets"], batch["loss_weights"], batch["real"]
+    terms = {
+        "generator_loss": losses.cross_entropy(logits, targets, hidden),
+        "discriminator_loss": losses.binary_cross_entropy(scores, labels, real),
+    }
+    is_right = ((scores > 0) == (labels > 0)).astype(jnp.float32)
+    found = jnp.sum((scores > 0) * labels * real)
+    return terms, terms | {
+        "fill_top1": losses.top_k_hits(logits, targets, hidden),
+        "fill_top5": losses.top_k_hits(logits, targets, hidden, k=5),
+        "accuracy": (jnp.sum(is_right * real), jnp.sum(real)),
+        "replaced": (jnp.sum(labels * real), jnp.sum(real)),
+        "recall": (found, jnp.sum(labels * real)),
+    }
+
+
+def make_train_step(
+    model, vocab: Vocab, spec: Spec, optimizer, num_microbatches=1, axis=None
+):
+    """step(state, rows, rng) -> state, {name: (sum, weight)}; `axis` names pmap's."""
+
+    def train_step(state, rows, rng):
+        rng_corrupt, rng_dropout, rng_sample = jax.random.split(rng, 3)
+        batch = corrupt(rng_corrupt, rows, vocab, spec)
+        totals = update.add_devices(weights(batch), axis)
+
+        def loss_fn(params, micro, rngs):
+            terms, metrics = loss(
+                params, model, micro, masks(micro), rngs, spec.temperature
+            )
+            return update.weigh(terms, totals, coefficients(spec)), metrics
+
+        rngs = {"dropout": rng_dropout, "sample": rng_sample}
+        grads, metrics = update.accumulate(
+            loss_fn, state.params, batch, rngs, num_microbatches, axis
+        )
+        grads, metrics = update.add_devices((grads, metrics), axis)
+        return update.apply_gradients(state, grads, optimizer), metrics
+
+    return train_step
+
+
+def make_eval_step(model, vocab: Vocab, spec: Spec):
+    """step(params, rows, rng) -> {name: (sum, weight)}, without dropout."""
+
+    def eval_step(params, rows, rng):
+        rng_corrupt, rng_sample = jax.random.split(rng)
+        batch = corrupt(rng_corrupt, rows, vocab, spec)
+        rngs = {"sample": rng_sample}
+        return loss(params, model, batch, masks(batch), rngs, spec.temperature)[1]
+
+    return eval_step
+
+
+def features(params, model: Electra, tokens):
+    """Frozen hidden states [B, T, D] of the discriminator on plain text [B, T]."""
+    return model.apply(
+        {"params": params},
+        tokens,
+        attention_masks.full(),
+        deterministic=True,
+        method="encode",
+    )
+
+
+def fill_logits(params, model: Electra, tokens):
+    """The generator's scores [B, T, V] for text with [MASK]s in it."""
+    mask = attention_masks.full()
+    return model.apply({"params": params}, tokens, mask, method="fill")

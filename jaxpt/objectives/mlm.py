@@ -1,0 +1,227 @@
+"""Masked language modelling: hide some tokens, predict them from both sides.
+
+Devlin et al. 2019; constants and counting as in google-research/bert,
+`create_pretraining_data.py`. Departures: positions are drawn anew at every step (RoBERTa's
+dynamic masking), and random words come from the ordinary tokens, never the special ones
+(fairseq's choice; BERT draws from the whole vocabulary).
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+
+from jaxpt.errors import UserError
+from jaxpt.learn import update
+from jaxpt.nn import flops
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.transformer import Transformer
+from jaxpt.ops import edits, losses, noise
+from jaxpt.ops import masks as attention_masks
+from jaxpt.rng import row_keys
+from jaxpt.text.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+    """How much to hide, and what stands there instead.
+
+    Attributes:
+      mask_rate: share of a row's real tokens that is predicted, an exact count.
+      replace_mask: of those, the share shown as [MASK]; replace_random: as a random
+        token; the rest are shown as they are.
+    """
+
+    row_length: int
+    mask_rate: float = 0.15
+    replace_mask: float = 0.8
+    replace_random: float = 0.1
+
+    def __post_init__(self):
+        check_rate("mlm.mask_rate", self.mask_rate)
+        shares = (self.replace_mask, self.replace_random)
+        if min(shares) < 0 or sum(shares) > 1 + 1e-9:
+            raise UserError(
+                f"mlm.replace_mask={shares[0]}, mlm.replace_random={shares[1]}: both "
+                f"must be at least 0, and their sum at most 1"
+            )
+
+    @property
+    def num_slots(self) -> int:
+        """P: predictions in a full row."""
+        return int(noise.count_table(self.row_length, self.mask_rate)[-1])
+
+
+def check_rate(name: str, rate: float) -> None:
+    """Raises UserError unless 0 < rate < 1."""
+    if not 0 < rate < 1:
+        raise UserError(f"{name}={rate}: must lie between 0 and 1, both excluded")
+
+
+def make_spec(seq_len: int, **settings) -> Spec:
+    """The spec whose rows let the model read `seq_len` tokens."""
+    return Spec(row_length=seq_len, **settings)
+
+
+def model_lengths(spec: Spec) -> dict[str, int]:
+    """Positions each stack works on."""
+    return {"encoder": spec.row_length}
+
+
+def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
+    """Training operations for one row (convention: `jaxpt.nn.flops`)."""
+    length = spec.row_length
+    forward = flops.project_flops(model_spec, length)
+    forward += flops.stack_flops(model_spec, model_spec.num_layers, length)
+    forward += flops.head_flops(model_spec, spec.num_slots)
+    return flops.TRAIN_FACTOR * forward
+
+
+def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Transformer:
+    """One stack.
+
+    Raises:
+      UserError: the vocabulary has no [MASK], or the model has a second stack.
+    """
+    vocab.require("mask")
+    if model_spec.num_decoder_layers:
+        raise UserError(
+            f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be 0 for "
+            f"mlm, which has one stack (model.num_layers)"
+        )
+    return Transformer(model_spec)
+
+
+def init_params(rng, model: Transformer, spec: Spec):
+    """Fresh parameters."""
+    ids = jnp.zeros((1, spec.row_length), jnp.int32)
+    mask = {"self": attention_masks.full()}
+    return model.init(rng, ids, mask, deterministic=True)["params"]
+
+
+def choose(rng, tokens, real, vocab: Vocab, spec):
+    """P positions of one row and their weights: real tokens, none of them special.
+
+    The count is BERT's: the rate times all real tokens, special ones included.
+    """
+    eligible = real & ~jnp.asarray(vocab.is_special)[tokens]
+    table = jnp.asarray(noise.count_table(spec.row_length, spec.mask_rate))
+    return noise.choose_positions(rng, eligible, table[real.sum()], spec.num_slots)
+
+
+def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+    """Hides an exact count of each row's tokens behind BERT's 80/10/10."""
+    ordinary = jnp.asarray(vocab.ordinary_ids)
+
+    def corrupt_row(rng, tokens, real):
+        rng_choose, rng_replace = jax.random.split(rng)
+        positions, weights = choose(rng_choose, tokens, real, vocab, spec)
+        targets = tokens[positions]
+        shown = edits.replace_tokens(
+            rng_replace,
+            targets,
+            vocab.mask,
+            ordinary,
+            spec.replace_mask,
+            spec.replace_random,
+        )
+        return {
+            "inputs": edits.put(tokens, positions, shown, weights),
+            "targets": targets,
+            "positions": positions,
+            "loss_weights": weights,
+        }
+
+    tokens = rows["tokens"]
+    segments = rows.get("segment_ids", jnp.ones_like(tokens))
+    keys = row_keys(rng, rows["index"])
+    batch = jax.vmap(corrupt_row)(keys, tokens, segments > 0)
+    kept = {name: rows[name] for name in ("index", "segment_ids") if name in rows}
+    return batch | kept
+
+
+def masks(batch: dict) -> dict:
+    """Everything sees everything, within its document."""
+    return {"self": attention_masks.segments(batch.get("segment_ids"))}
+
+
+def coefficients(spec: Spec) -> dict[str, float]:
+    """What each loss term counts for."""
+    return {"loss": 1.0}
+
+
+def weights(batch: dict) -> dict:
+    """What each loss term is divided by."""
+    return {"loss": batch["loss_weights"].sum()}
+
+
+def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
+    """Cross-entropy at the P hidden positions; only they meet the vocabulary."""
+    deterministic = "dropout" not in rngs
+
+    def predict(model):
+        hidden = model.encode(
+            batch["inputs"], masks["self"], deterministic=deterministic
+        )
+        return model.logits(edits.gather(hidden, batch["positions"]))
+
+    logits = model.apply({"params": params}, rngs=rngs, method=predict)
+    targets, loss_weights = batch["targets"], batch["loss_weights"]
+    terms = {"loss": losses.cross_entropy(logits, targets, loss_weights)}
+    hits = losses.top_k_hits(logits, targets, loss_weights)
+    return terms, terms | {
+        "accuracy": hits,
+        "fill_top1": hits,
+        "fill_top5": losses.top_k_hits(logits, targets, loss_weights, k=5),
+    }
+
+
+def make_train_step(
+    model, vocab: Vocab, spec: Spec, optimizer, num_microbatches=1, axis=None
+):
+    """step(state, rows, rng) -> state, {name: (sum, weight)}; `axis` names pmap's."""
+
+    def train_step(state, rows, rng):
+        rng_corrupt, rng_dropout = jax.random.split(rng)
+        batch = corrupt(rng_corrupt, rows, vocab, spec)
+        totals = update.add_devices(weights(batch), axis)
+
+        def loss_fn(params, micro, rngs):
+            terms, metrics = loss(params, model, micro, masks(micro), rngs)
+            return update.weigh(terms, totals, coefficients(spec)), metrics
+
+        rngs = {"dropout": rng_dropout}
+        grads, metrics = update.accumulate(
+            loss_fn, state.params, batch, rngs, num_microbatches, axis
+        )
+        grads, metrics = update.add_devices((grads, metrics), axis)
+        return update.apply_gradients(state, grads, optimizer), metrics
+
+    return train_step
+
+
+def make_eval_step(model, vocab: Vocab, spec: Spec):
+    """step(params, rows, rng) -> {name: (sum, weight)}, without dropout."""
+
+    def eval_step(params, rows, rng):
+        batch = corrupt(rng, rows, vocab, spec)
+        return loss(params, model, batch, masks(batch), {})[1]
+
+    return eval_step
+
+
+def features(params, model: Transformer, tokens):
+    """Frozen hidden states [B, T, D] of plain text [B, T]."""
+    return model.apply(
+        {"params": params},
+        tokens,
+        attention_masks.full(),
+        deterministic=True,
+        method="encode",
+    )
+
+
+def fill_logits(params, model: Transformer, tokens):
+    """Scores [B, T, V] of every token at every position of text with [MASK]s in it."""
+    mask = {"self": attention_masks.full()}
+    return model.apply({"params": params}, tokens, mask, deterministic=True)

@@ -1,0 +1,104 @@
+"""What stands where tokens were hidden: sentinels, masks, random words, samples.
+
+Functions on one row (`tokens` [R]) have static output lengths; objectives `vmap` them.
+"""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+
+def compact(
+    tokens: Int[Array, "R"], keep: Bool[Array, "R"], length: int, fill: int = 0
+) -> Int[Array, "T"]:
+    """The kept tokens in order, in a row of static `length` that ends in `fill`.
+
+    >>> keep = jnp.array([False, False, True, True, False, True])
+    >>> compact(jnp.arange(10, 16), keep, 3).tolist()
+    [12, 13, 15]
+    """
+    place = jnp.where(keep, jnp.cumsum(keep) - 1, length)
+    return jnp.full(length, fill, tokens.dtype).at[place].set(tokens, mode="drop")
+
+
+def spans_to_sentinels(
+    tokens: Int[Array, "R"],
+    hidden: Bool[Array, "R"],
+    sentinels: Int[Array, "K"],
+    length: int,
+    fill: int = 0,
+) -> Int[Array, "T"]:
+    """Each run of hidden tokens becomes one sentinel: the i-th run, `sentinels[i]`.
+
+    T5's `noise_span_to_unique_sentinel`; with the complement as `hidden` it is
+    `nonnoise_span_to_unique_sentinel`, which makes the target.
+
+    >>> hidden = jnp.array([True, True, False, False, True, False])
+    >>> spans_to_sentinels(jnp.arange(10, 16), hidden, jnp.array([999, 998]), 5).tolist()
+    [999, 12, 13, 998, 15]
+    """
+    follows = jnp.concatenate([jnp.zeros(1, bool), hidden[:-1]])
+    first = hidden & ~follows
+    # Reading past the sentinels must never give a real token, so the index is clipped; that
+    # there are enough of them is checked when the objective is built.
+    sentinel = sentinels[jnp.clip(jnp.cumsum(first) - 1, 0, len(sentinels) - 1)]
+    marked = jnp.where(first, sentinel, tokens)
+    return compact(marked, ~(hidden & follows), length, fill)
+
+
+def replace_tokens(
+    rng: Array,
+    tokens: Int[Array, "P"],
+    mask_id: int,
+    random_ids: Int[Array, "K"],
+    mask_share: float,
+    random_share: float,
+) -> Int[Array, "P"]:
+    """BERT's 80/10/10: each token becomes [MASK], a random one of `random_ids`, or stays.
+
+    Shares are probabilities, drawn for each token by itself.
+    """
+    rng_kind, rng_word = jax.random.split(rng)
+    kind = jax.random.uniform(rng_kind, tokens.shape)
+    word = random_ids[jax.random.randint(rng_word, tokens.shape, 0, len(random_ids))]
+    changed = jnp.where(kind < mask_share, mask_id, word)
+    return jnp.where(kind < mask_share + random_share, changed, tokens)
+
+
+def put(
+    tokens: Int[Array, "R"],
+    positions: Int[Array, "P"],
+    values: Int[Array, "P"],
+    weights: Float[Array, "P"],
+) -> Int[Array, "R"]:
+    """`values` written at distinct `positions`; slots of weight 0 write nothing.
+
+    >>> put(jnp.arange(4), jnp.array([2, 0]), jnp.array([9, 9]), jnp.array([1.0, 0.0]))
+    Array([0, 1, 9, 3], dtype=int32)
+    """
+    place = jnp.where(weights > 0, positions, len(tokens))
+    return tokens.at[place].set(values, mode="drop")
+
+
+def gather(
+    hidden_BTD: Float[Array, "B T D"], positions: Int[Array, "B P"]
+) -> Float[Array, "B P D"]:
+    """The hidden states at each row's positions."""
+    return jnp.take_along_axis(hidden_BTD, positions[:, :, None], axis=1)
+
+
+def shift_right(targets: Int[Array, "B T"], start_id: int) -> Int[Array, "B T"]:
+    """Decoder inputs: the targets one later, behind a start token.
+
+    >>> shift_right(jnp.array([[5, 6, 7]]), 0).tolist()
+    [[0, 5, 6]]
+    """
+    return jnp.pad(targets[:, :-1], ((0, 0), (1, 0)), constant_values=start_id)
+
+
+def sample_gumbel(
+    rng: Array, logits: Float[Array, "*batch V"], temperature: float = 1.0
+) -> Int[Array, "*batch"]:
+    """A draw from softmax(logits / temperature), by the Gumbel-max trick."""
+    noise = jax.random.gumbel(rng, logits.shape, logits.dtype)
+    return jnp.argmax(logits / temperature + noise, axis=-1).astype(jnp.int32)

@@ -1,0 +1,105 @@
+"""Who may see whom: attention masks stated by structure, or as a plain bool array.
+
+True means "may attend". A structured mask says the same as its materialised array, and lets
+attention pick a kernel that never builds the array. A query that may see nothing attends
+evenly to everything (its output is the mean value) and must carry no loss.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class AttnMask:
+    """A mask by structure; all the conditions that are set must hold at once.
+
+    Attributes:
+      causal: key s is visible to query t when s <= t (aligned at 0; needs T == S).
+      prefix_lengths: int32 [B]; under `causal`, keys before it are visible to all.
+      key_lengths: int32 [B]; keys at or after it are padding.
+      query_segments, key_segments: int32 [B, T] and [B, S]; only equal, nonzero ids see
+        each other (0 is padding).
+    """
+
+    causal: bool = dataclasses.field(default=False, metadata={"static": True})
+    prefix_lengths: Int[Array, "B"] | None = None
+    key_lengths: Int[Array, "B"] | None = None
+    query_segments: Int[Array, "B T"] | None = None
+    key_segments: Int[Array, "B S"] | None = None
+
+    def is_full(self) -> bool:
+        """Whether nothing is hidden (known without looking at any array)."""
+        leaves = jax.tree_util.tree_leaves(self)
+        return not self.causal and not leaves
+
+
+Mask = AttnMask | Bool[Array, "#B 1 T S"]
+
+
+def full() -> AttnMask:
+    """Every query sees every key."""
+    return AttnMask()
+
+
+def causal(segment_ids: Int[Array, "B T"] | None = None) -> AttnMask:
+    """Each position sees itself and what came before, within its own segment.
+
+    >>> materialise(causal(), 3, 3)[0, 0].astype(int).tolist()
+    [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    return AttnMask(causal=True, query_segments=segment_ids, key_segments=segment_ids)
+
+
+def segments(
+    query: Int[Array, "B T"] | None, key: Int[Array, "B S"] | None = None
+) -> AttnMask:
+    """Packed documents see themselves only; with None, everything sees everything.
+
+    >>> ids = jnp.array([[1, 1, 2, 0]])
+    >>> materialise(segments(ids), 4, 4)[0, 0].astype(int).tolist()
+    [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    """
+    return AttnMask(query_segments=query, key_segments=query if key is None else key)
+
+
+def prefix(lengths: Int[Array, "B"]) -> AttnMask:
+    """Causal, but the first `lengths` keys are visible to every query (prefix LM).
+
+    >>> materialise(prefix(jnp.array([2])), 3, 3)[0, 0].astype(int).tolist()
+    [[1, 1, 0], [1, 1, 0], [1, 1, 1]]
+    """
+    return AttnMask(causal=True, prefix_lengths=lengths)
+
+
+def key_padding(lengths: Int[Array, "B"]) -> AttnMask:
+    """Keys at or after each row's length are hidden."""
+    return AttnMask(key_lengths=lengths)
+
+
+def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 1 T S"]:
+    """The mask as a bool array [B or 1, 1, T, S]; an array passes through.
+
+    Raises:
+      ValueError: an array that is not bool or does not broadcast to [B, 1, T, S].
+    """
+    if not isinstance(mask, AttnMask):
+        if mask.dtype != jnp.bool_ or mask.ndim != 4:
+            raise ValueError(f"attn_mask must be bool [B or 1, 1, T, S]: {mask.shape}")
+        return mask
+    query = jnp.arange(num_queries)[:, None]
+    key = jnp.arange(num_keys)[None, :]
+    visible = jnp.ones((1, 1, num_queries, num_keys), bool)
+    if mask.causal:
+        visible = (key <= query)[None, None]
+        if mask.prefix_lengths is not None:
+            visible |= (key < mask.prefix_lengths[:, None, None])[:, None]
+    if mask.key_lengths is not None:
+        visible &= (key < mask.key_lengths[:, None, None])[:, None]
+    if mask.query_segments is not None:
+        queries, keys = mask.query_segments[:, :, None], mask.key_segments[:, None, :]
+        visible &= ((queries == keys) & (queries != 0))[:, None]
+    return visible

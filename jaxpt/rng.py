@@ -1,0 +1,40 @@
+"""Every random key is a function of (seed, step, purpose), so no key is ever stored.
+
+A run resumes exactly from parameters, optimizer state and step alone, and any step can be
+replayed by itself.
+"""
+
+import jax
+
+# Fixed for ever: a number here is part of what makes an old run repeatable.
+PURPOSES = {"init": 0, "train": 1, "evaluate": 2, "sample": 3, "probe": 4}
+
+
+def stream(seed, step, purpose: str) -> jax.Array:
+    """The key of one step for one purpose.
+
+    Args:
+      seed: int or int32 scalar (may be traced, so seeds share a compiled step).
+      step: int or int32 scalar, 0 for the first.
+      purpose: a name in `PURPOSES`.
+
+    Raises:
+      KeyError: the purpose is not in the table.
+    """
+    key = jax.random.fold_in(jax.random.key(seed), PURPOSES[purpose])
+    return jax.random.fold_in(key, step)
+
+
+def row_keys(rng: jax.Array, index: jax.Array) -> jax.Array:
+    """One key per row, from the row's place in the global batch.
+
+    A row is thus corrupted alike on any number of devices and in any microbatch.
+
+    Args:
+      rng: one key.
+      index: int32 [B], each row's place in the global batch.
+
+    Returns:
+      keys [B].
+    """
+    return jax.vmap(jax.random.fold_in, (None, 0))(rng, index)

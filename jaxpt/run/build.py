@@ -1,0 +1,363 @@
+"""From a ConfigDict to frozen specs, and from specs to a model that can be trained.
+
+Every section of the config is a dataclass somewhere below; here they are put together, and
+whatever does not fit is refused with its name.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import ml_collections
+import optax
+from flax import linen as nn
+
+from jaxpt.errors import UserError
+from jaxpt.learn.optimizer import OptimSpec, make_optimizer
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.text.rows import TextSpec
+from jaxpt.text.tokenizer import TokenizerSpec
+from jaxpt.text.vocab import Vocab
+
+BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
+BACKENDS = ("jit", "pmap")
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSpec:
+    """How rows are cut and drawn.
+
+    Attributes:
+      seq_len: positions the model (T5: its encoder) reads; each objective's row length
+        follows from it.
+      row_length: raw tokens in a row, the same for every objective; 0 leaves it to
+        `seq_len`, which it otherwise overrules.
+      sampling: "chunks" (every row once an epoch, reshuffled) or "windows" (random starts).
+    """
+
+    seq_len: int = 128
+    row_length: int = 0
+    sampling: str = "chunks"
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainSpec:
+    """One run.
+
+    Attributes:
+      batch_size: rows in a step, over all devices and microbatches.
+      num_microbatches: gradients are summed over so many parts of the batch.
+      steps_per_call: steps in one dispatch (`lax.scan`).
+      backend: "jit" over a mesh, or "pmap".
+      eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is at the end
+        only.
+    """
+
+    steps: int = 1000
+    batch_size: int = 64
+    seed: int = 0
+    num_microbatches: int = 1
+    steps_per_call: int = 10
+    backend: str = "jit"
+    log_every: int = 50
+    eval_every: int = 0
+    checkpoint_every: int = 0
+    keep_checkpoints: int = 2
+
+    def __post_init__(self):
+        for name in ("steps", "batch_size", "num_microbatches", "steps_per_call"):
+            _check("train", self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("log_every", "keep_checkpoints"):
+            _check("train", self, name, getattr(self, name) >= 1, "at least 1")
+        for name in ("eval_every", "checkpoint_every"):
+            every = getattr(self, name)
+            is_good = every >= 0 and every % self.steps_per_call == 0
+            allowed = f"0 or a multiple of train.steps_per_call={self.steps_per_call}"
+            _check("train", self, name, is_good, allowed)
+        is_good = self.batch_size % self.num_microbatches == 0
+        allowed = f"a divisor of train.batch_size={self.batch_size}"
+        _check("train", self, "num_microbatches", is_good, allowed)
+        is_good = 0 <= self.seed < 2**31
+        _check("train", self, "seed", is_good, "from 0 to 2147483647")
+        is_good = self.backend in BACKENDS
+        _check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
+
+
+@dataclasses.dataclass(frozen=True)
+class EvalSpec:
+    """What is measured on held-out text.
+
+    Attributes:
+      num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
+      probe_length: tokens in a probed passage; probe_passages: the most each split gives.
+      probe_every_eval: probe at every evaluation too, for the learning curves.
+    """
+
+    num_rows: int = 0
+    batch_size: int = 64
+    probe_length: int = 64
+    probe_passages: int = 1000
+    probe_every_eval: bool = False
+
+    def __post_init__(self):
+        _check("eval", self, "num_rows", self.num_rows >= 0, "at least 0")
+        for name in ("batch_size", "probe_length", "probe_passages"):
+            _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareSpec:
+    """Which objectives are compared, and at what equal cost.
+
+    Attributes:
+      budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
+        them; or "steps", which takes each objective's train.steps and matches nothing.
+      overrides: objective -> sections -> settings that differ for it
+        ({"span_corruption": {"model": {"num_decoder_layers": 2}}}).
+    """
+
+    objectives: tuple[str, ...] = tuple(OBJECTIVES)
+    seeds: tuple[int, ...] = (0, 1, 2)
+    budget: str = "flops"
+    amount: float = 0.0
+    overrides: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        for name in self.objectives:
+            is_good = name in OBJECTIVES
+            _check(
+                "compare", self, "objectives", is_good, f"among {', '.join(OBJECTIVES)}"
+            )
+        for name in ("objectives", "seeds"):
+            values = getattr(self, name)
+            is_good = len(values) > 0 and len(set(values)) == len(values)
+            _check("compare", self, name, is_good, "a list without repeats, not empty")
+        is_good = self.budget in BUDGETS
+        _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
+        is_good = (self.amount > 0) != (self.budget == "steps")
+        _check(
+            "compare", self, "amount", is_good, "above 0 (for budget=steps, exactly 0)"
+        )
+
+
+def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:
+    if not is_good:
+        raise UserError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")
+
+
+# Sections of the config, each a dataclass; fields set elsewhere are left out.
+SECTIONS = {
+    "data": (TextSpec, RowSpec),
+    "tokenizer": (TokenizerSpec,),
+    "model": (ModelSpec,),
+    "optim": (OptimSpec,),
+    "train": (TrainSpec,),
+    "eval": (EvalSpec,),
+    "compare": (CompareSpec,),
+} | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
+HIDDEN = {
+    TextSpec: {"tokenizer"},
+    ModelSpec: {"vocab_size"},
+} | {module.Spec: {"row_length"} for module in OBJECTIVES.values()}
+
+
+def default_config() -> ml_collections.ConfigDict:
+    """Every setting there is, at its default; config files change what they need."""
+    config = ml_collections.ConfigDict({"objective": "clm"})
+    for name, specs in SECTIONS.items():
+        section = {}
+        for spec in specs:
+            for field in _fields(spec):
+                is_made = field.default is dataclasses.MISSING
+                section[field.name] = (
+                    field.default_factory() if is_made else field.default
+                )
+        config[name] = section
+    return config
+
+
+def _fields(spec) -> list[dataclasses.Field]:
+    hidden = HIDDEN.get(spec, set())
+    return [f for f in dataclasses.fields(spec) if f.name not in hidden]
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """A whole config, checked: everything about a run but the text itself."""
+
+    objective: str
+    text: TextSpec
+    rows: RowSpec
+    model: ModelSpec
+    objective_spec: Any
+    optim: OptimSpec
+    train: TrainSpec
+    eval: EvalSpec
+    config: dict
+
+    @property
+    def module(self) -> ModuleType:
+        """The objective's module."""
+        return OBJECTIVES[self.objective]
+
+
+def make_plan(config) -> Plan:
+    """The config as specs.
+
+    Raises:
+      UserError: an unknown section or field, or a value that no spec allows.
+    """
+    config = to_dict(config)
+    parts = _read_sections(config)
+    objective = config.get("objective", "")
+    if objective not in OBJECTIVES:
+        raise UserError(
+            f"objective={objective}: must be one of {', '.join(OBJECTIVES)}"
+        )
+    module, settings = OBJECTIVES[objective], parts[objective]
+    rows = RowSpec(**_pick(RowSpec, parts["data"]))
+    if rows.row_length < 0 or rows.seq_len < 1:
+        raise UserError(
+            f"data.row_length={rows.row_length}, data.seq_len={rows.seq_len}: must be "
+            f"at least 0 and 1"
+        )
+    if rows.row_length:
+        spec = module.Spec(row_length=rows.row_length, **settings)
+    else:
+        spec = module.make_spec(rows.seq_len, **settings)
+    tokenizer = TokenizerSpec(**parts["tokenizer"])
+    plan = Plan(
+        objective=objective,
+        text=TextSpec(tokenizer=tokenizer, **_pick(TextSpec, parts["data"])),
+        rows=rows,
+        model=ModelSpec(**parts["model"]),
+        objective_spec=spec,
+        optim=OptimSpec(**parts["optim"]),
+        train=TrainSpec(**parts["train"]),
+        eval=EvalSpec(**parts["eval"]),
+        config=config,
+    )
+    _check_lengths(plan)
+    return plan
+
+
+def make_compare_spec(config) -> CompareSpec:
+    """The config's `compare` section, checked."""
+    return CompareSpec(**_read_sections(to_dict(config))["compare"])
+
+
+def _read_sections(config: dict) -> dict[str, dict]:
+    parts = {}
+    for name in config:
+        if name not in SECTIONS and name != "objective":
+            raise UserError(
+                f"{name}: unknown section; there are {', '.join(['objective', *SECTIONS])}"
+            )
+    for name, specs in SECTIONS.items():
+        known = {field.name for spec in specs for field in _fields(spec)}
+        given = config.get(name, {})
+        for key in given:
+            if key not in known:
+                raise UserError(
+                    f"{name}.{key}: unknown setting; {name} has "
+                    f"{', '.join(sorted(known)) or 'none'}"
+                )
+        parts[name] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+    return parts
+
+
+def _pick(spec, section: dict) -> dict:
+    return {f.name: section[f.name] for f in _fields(spec) if f.name in section}
+
+
+def _check_lengths(plan: Plan) -> None:
+    lengths = plan.module.model_lengths(plan.objective_spec)
+    if plan.model.positions not in ("learned", "sinusoidal"):
+        return
+    for stack, length in lengths.items():
+        if length > plan.model.max_len:
+            raise UserError(
+                f"model.max_len={plan.model.max_len}: must be at least {length}, the "
+                f"positions of {plan.objective}'s {stack}"
+            )
+
+
+def to_dict(config) -> dict:
+    """A config as plain JSON values, tuples as lists."""
+    if isinstance(config, ml_collections.ConfigDict):
+        config = config.to_dict()
+    return json.loads(json.dumps(config))
+
+
+def override(config: dict, changes: dict) -> dict:
+    """A copy of a plain config with nested `{"section": {"field": value}}` put in.
+
+    Raises:
+      UserError: a name that is no setting, or a value of another type.
+    """
+    config = json.loads(json.dumps(config))
+    for section, fields in changes.items():
+        for field, value in dict(fields).items():
+            name = f"compare.overrides: {section}.{field}"
+            if field not in config.get(section, {}):
+                raise UserError(f"{name}: unknown setting")
+            old = config[section][field]
+            is_number = isinstance(old, float) and type(value) is int
+            if type(old) is not type(value) and not is_number:
+                raise UserError(f"{name}={value!r}: must be a {type(old).__name__}")
+            config[section][field] = value
+    return config
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is trained: a plan with its vocabulary, its model and its optimizer."""
+
+    plan: Plan
+    vocab: Vocab
+    model_spec: ModelSpec
+    model: nn.Module
+    optimizer: optax.GradientTransformation
+
+    @property
+    def module(self) -> ModuleType:
+        """The objective's module."""
+        return self.plan.module
+
+    @property
+    def spec(self):
+        """The objective's spec."""
+        return self.plan.objective_spec
+
+
+def make_task(plan: Plan, vocab: Vocab) -> Task:
+    """The model and optimizer of a plan.
+
+    Raises:
+      UserError: the vocabulary or the model does not serve the objective.
+    """
+    model_spec = dataclasses.replace(plan.model, vocab_size=vocab.size)
+    return Task(
+        plan=plan,
+        vocab=vocab,
+        model_spec=model_spec,
+        model=plan.module.make_model(model_spec, plan.objective_spec, vocab),
+        optimizer=make_optimizer(plan.optim, plan.train.steps),
+    )
+
+
+def load_json(path: Path, what: str) -> dict:
+    """A JSON file that a run has written.
+
+    Raises:
+      UserError: it is missing or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: not found; {what}") from None
+    except (ValueError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None

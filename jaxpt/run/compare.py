@@ -1,0 +1,202 @@
+"""Several objectives on the same rows and seeds, at one budget; then the report."""
+
+import dataclasses
+import datetime
+import time
+from pathlib import Path
+
+import jax
+
+import jaxpt
+from jaxpt.errors import UserError
+from jaxpt.run import figures
+from jaxpt.run.build import (
+    CompareSpec,
+    Plan,
+    Task,
+    load_json,
+    make_compare_spec,
+    make_plan,
+    make_task,
+    override,
+    to_dict,
+)
+from jaxpt.run.loop import count_costs, train
+from jaxpt.run.parallel import Program
+from jaxpt.run.report import summarise, write_report
+from jaxpt.run.workdir import flatten, write_json
+from jaxpt.text.feed import Feed, FeedSpec
+from jaxpt.text.rows import load_text
+
+FLOPS_NOTE = (
+    "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
+    "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
+    "positions only, both networks of ELECTRA and both stacks of span corruption; a "
+    "training step is three forward passes. Embedding look-ups, norms, softmax and the "
+    "optimizer are not counted."
+)
+NOTES = {
+    "flops": FLOPS_NOTE,
+    "model_tokens": "Positions that pass through a stack: ELECTRA reads each row twice.",
+    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
+    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
+    "finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the mean of the last hidden states of a passage; "
+    "passages are held out by document. probe_accuracy_random is the same on freshly "
+    "initialised parameters.",
+}
+
+
+def compare(config, workdir: Path) -> dict:
+    """Trains every objective with every seed and writes report.json, report.html, PNGs.
+
+    Runs that are finished are not repeated, so it goes on where it was stopped.
+
+    Raises:
+      UserError: the config is wrong, or `workdir` holds another comparison.
+    """
+    config = to_dict(config)
+    spec = make_compare_spec(config)
+    for name in spec.overrides:
+        if name not in spec.objectives:
+            raise UserError(
+                f"compare.overrides.{name}: must be one of compare.objectives="
+                f"{', '.join(spec.objectives)}"
+            )
+    plans = {name: _plan(config, spec, name) for name in spec.objectives}
+    text = next(iter(plans.values())).text
+    for name, plan in plans.items():
+        if plan.text != text:
+            raise UserError(
+                f"compare.overrides.{name}: must leave the text and tokenizer as they "
+                f"are, so that all read the same rows"
+            )
+    tokenizer, corpora = load_text(text)
+    _claim(workdir, config)
+    runs = []
+    for name, plan in plans.items():
+        plan = _spend(plan, spec, tokenizer, corpora, workdir)
+        program = None
+        for seed in spec.seeds:
+            task = make_task(_reseed(plan, seed), tokenizer.vocab)
+            program = program or Program(task)
+            folder = workdir / "runs" / f"{name}-seed{seed}"
+            label = f"{name} seed {seed}"
+            runs.append(train(task, tokenizer, corpora, folder, program, label))
+            runs[-1]["workdir"] = str(folder.relative_to(workdir))
+    report = _assemble(config, spec, plans, tokenizer, corpora, runs)
+    report["figures"] = figures.draw(report, corpora, workdir)
+    write_report(report, workdir)
+    return report
+
+
+def _plan(config: dict, spec: CompareSpec, name: str) -> Plan:
+    changed = override(config, spec.overrides.get(name, {}))
+    return make_plan(changed | {"objective": name})
+
+
+def _reseed(plan: Plan, seed: int) -> Plan:
+    config = override(plan.config, {"train": {"seed": seed}})
+    train_spec = dataclasses.replace(plan.train, seed=seed)
+    return dataclasses.replace(plan, train=train_spec, config=config)
+
+
+def _claim(workdir: Path, config: dict) -> None:
+    path = workdir / "compare.json"
+    if not path.exists():
+        write_json(path, config)
+        return
+    stored = flatten(load_json(path, "use another --workdir"))
+    wanted = flatten(config)
+    for name in sorted(stored.keys() | wanted.keys()):
+        if stored.get(name) != wanted.get(name):
+            raise UserError(
+                f"--workdir={workdir}: holds a comparison with {name}="
+                f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
+            )
+
+
+def _spend(plan: Plan, spec: CompareSpec, tokenizer, corpora, workdir: Path) -> Plan:
+    """The plan with the steps that its budget buys, in whole calls.
+
+    Raises:
+      UserError: the budget does not buy one call.
+    """
+    if spec.budget == "steps":
+        return plan
+    per_call = plan.train.steps_per_call
+    path = workdir / "runs" / f"{plan.objective}-steps.json"
+    if path.exists():  # a measured speed must not be measured twice
+        steps = load_json(path, "delete it to measure again")["steps"]
+    else:
+        task = make_task(_resteps(plan, per_call), tokenizer.vocab)
+        if spec.budget == "seconds":
+            price = _seconds_per_step(task, corpora)
+        else:
+            price = count_costs(task, 1)[spec.budget]
+        steps = int(spec.amount / price) // per_call * per_call
+    if steps < 1:
+        raise UserError(
+            f"compare.amount={spec.amount}: buys {plan.objective} fewer than the "
+            f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
+        )
+    write_json(path, {"steps": steps})
+    return _resteps(plan, steps)
+
+
+def _resteps(plan: Plan, steps: int) -> Plan:
+    config = override(plan.config, {"train": {"steps": steps}})
+    train_spec = dataclasses.replace(plan.train, steps=steps)
+    return dataclasses.replace(plan, train=train_spec, config=config)
+
+
+def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
+    """Measured on a state that is thrown away, after one call to warm up."""
+    program, train_spec = Program(task), task.plan.train
+    feed = Feed(
+        corpora["train"],
+        FeedSpec(task.spec.row_length, train_spec.batch_size, train_spec.seed),
+    )
+    state = program.run_form(program.init_state(train_spec.seed))
+    stack = program.place(feed.stack(0, train_spec.steps_per_call))
+    state, found = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(found)
+    start = time.perf_counter()
+    for _ in range(num_calls):
+        state, found = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(found)
+    seconds = time.perf_counter() - start
+    return seconds / (num_calls * train_spec.steps_per_call)
+
+
+def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dict:
+    lengths = {plan.objective_spec.row_length for plan in plans.values()}
+    rows = (
+        f"every objective reads the same rows of {lengths.pop()} tokens"
+        if len(lengths) == 1
+        else "each objective reads rows of its own length"
+    )
+    if spec.budget == "steps":
+        note = f"steps as each objective's settings say, not matched; {rows}"
+    else:
+        note = f"{spec.amount:.4g} {spec.budget} for every run, in whole calls; {rows}"
+    text = next(iter(plans.values())).text
+    return {
+        "title": "Which objective taught the model most?",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "version": jaxpt.__version__,
+        "config": config,
+        "budget": {"kind": spec.budget, "amount": spec.amount, "note": note},
+        "data": {
+            "path": text.path,
+            "documents": sum(len(c.labels) for c in corpora.values()),
+            "train_tokens": len(corpora["train"].tokens),
+            "valid_tokens": len(corpora["valid"].tokens),
+            "vocab_size": tokenizer.vocab.size,
+            "tokenizer": text.tokenizer.kind,
+        },
+        "runs": runs,
+        "yardsticks": summarise(runs),
+        "notes": NOTES,
+        "figures": {},
+    }

@@ -1,0 +1,131 @@
+"""What the report's pictures show, computed from the runs of a comparison."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt.eval.filling import fill_masks
+from jaxpt.eval.generation import SampleSpec, next_distribution
+from jaxpt.ops.masks import materialise
+from jaxpt.run import plots
+from jaxpt.run.parallel import Program
+from jaxpt.run.workdir import load_run
+from jaxpt.text.rows import Corpus, windows
+from jaxpt.text.tokenizer import Tokenizer
+
+TEMPERATURES = (0.5, 1.0, 1.5)
+NUM_EXAMPLES = 4
+CONTEXT = 40  # tokens of a prompt
+
+
+def draw(report: dict, corpora: dict[str, Corpus], workdir: Path) -> dict[str, str]:
+    """Writes the PNGs that the runs allow; returns {name: file name}.
+
+    Everything that needs a model uses the first run of its objective.
+    """
+    drawn = {}
+
+    def save(name: str, plot, *data) -> None:
+        drawn[name] = f"{name}.png"
+        plot(*data, workdir / drawn[name])
+
+    save("learning_curves", plots.learning_curves, report["runs"])
+    if any(y["is_common"] and y["by_objective"] for y in report["yardsticks"]):
+        save("yardsticks", plots.yardsticks, report["yardsticks"])
+    masks = {}
+    for entry in _first_runs(report):
+        program, tokenizer, params, _ = load_run(workdir / entry["workdir"])
+        name = entry["objective"]
+        masks[name] = show_mask(program)
+        text = corpora.get("heldout", corpora["valid"])
+        if program.next_logits:
+            data = temperature_effect(program, tokenizer, params, text)
+            save(f"temperature_effect_{name}", plots.temperature_effect, *data)
+        if program.fill_logits:
+            examples = mask_examples(program, tokenizer, params, text)
+            save(f"mask_fill_{name}", plots.mask_fill, examples)
+            rows = {
+                label: {
+                    f"top-{k}": entry["metrics"][f"heldout_top{k}{suffix}"]
+                    for k in (1, 5)
+                }
+                for label, suffix in (("pretrained", ""), ("random init", "_random"))
+            }
+            save(f"pretrained_vs_random_{name}", plots.pretrained_vs_random, rows)
+    save("attention_masks", plots.attention_masks, masks)
+    return drawn
+
+
+def _first_runs(report: dict) -> list[dict]:
+    first = {}
+    for entry in report["runs"]:
+        first.setdefault(entry["objective"], entry)
+    return list(first.values())
+
+
+def show_mask(program: Program, row_length: int = 12) -> dict:
+    """Who may see whom in one short row, as `plots.attention_masks` takes it.
+
+    An encoder-decoder is shown as one square: encoder places first, then the decoder's.
+    """
+    task = program.task
+    spec = type(task.spec)(row_length=row_length)
+    lengths = list(task.module.model_lengths(spec).values())
+    masks = task.module.masks({})
+    if "cross" not in masks:
+        length = lengths[0]
+        labels = [str(i + 1) for i in range(length)]
+        mask = np.asarray(materialise(masks["self"], length, length))[0, 0]
+        return {"mask": mask, "query_labels": labels, "key_labels": labels}
+    source, target = lengths
+    whole = np.zeros((source + target, source + target), bool)
+    whole[:source, :source] = materialise(masks["self"], source, source)[0, 0]
+    whole[source:, :source] = materialise(masks["cross"], target, source)[0, 0]
+    whole[source:, source:] = materialise(masks["dec_self"], target, target)[0, 0]
+    labels = [f"e{i + 1}" for i in range(source)] + [f"d{i + 1}" for i in range(target)]
+    return {
+        "mask": whole,
+        "query_labels": labels,
+        "key_labels": labels,
+        "split": (source, source),
+    }
+
+
+def temperature_effect(
+    program: Program, tokenizer: Tokenizer, params, corpus: Corpus, num_tokens: int = 12
+):
+    """tokens, {temperature: probabilities}, prompt: what may follow held-out text."""
+    ids = windows(corpus, min(CONTEXT, program.task.model_spec.max_len), 1)
+    logits = program.next_logits(params, ids)[0, -1]
+    best = np.argsort(-np.asarray(logits), kind="stable")[:num_tokens]
+    chances = {
+        t: np.asarray(next_distribution(logits, SampleSpec(temperature=t)))[best]
+        for t in TEMPERATURES
+    }
+    names = [tokenizer.token_name(int(i)) for i in best]
+    return names, chances, tokenizer.decode(ids[0])
+
+
+def mask_examples(
+    program: Program, tokenizer: Tokenizer, params, corpus: Corpus, k: int = 5
+) -> list[dict]:
+    """Held-out rows with their middle token hidden, and the k likeliest fills."""
+    vocab, examples = tokenizer.vocab, []
+    length = min(CONTEXT, program.task.spec.row_length)
+    for ids in windows(corpus, length, NUM_EXAMPLES):
+        place = length // 2
+        hidden = ids.copy()
+        hidden[place] = vocab.mask
+        (best,) = fill_masks(
+            program.fill_logits, params, hidden, vocab.mask, vocab.special_ids, k
+        )
+        examples.append(
+            {
+                "text": tokenizer.decode(ids[:place])
+                + "_"
+                + tokenizer.decode(ids[place + 1 :]),
+                "candidates": [(tokenizer.token_name(i), p) for i, p in best],
+                "truth": tokenizer.token_name(int(ids[place])),
+            }
+        )
+    return examples

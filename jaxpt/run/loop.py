@@ -1,0 +1,311 @@
+"""The training loop: compiled calls, metrics fetched late, checkpoints, resume."""
+
+import math
+import signal
+import threading
+import time
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.errors import DivergedError, UserError
+from jaxpt.learn.optimizer import make_schedule
+from jaxpt.learn.state import TrainState
+from jaxpt.ops import metrics as sums
+from jaxpt.run.build import Task, load_json
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.measure import (
+    measure,
+    measure_probe_accuracy,
+    measure_valid,
+    total_loss,
+)
+from jaxpt.run.parallel import Program, device_peak
+from jaxpt.run.workdir import claim, write_json
+from jaxpt.run.writer import MetricWriter, Progress, read_metrics
+from jaxpt.text.feed import Feed, FeedSpec, prefetch
+from jaxpt.text.rows import Corpus
+from jaxpt.text.tokenizer import Tokenizer
+
+
+class Stopped(Exception):
+    """SIGTERM or Ctrl-C: the run has saved its state and can be resumed."""
+
+    def __init__(self, step: int, signum: int):
+        super().__init__(f"stopped at step {step}; start again to go on from there")
+        self.signum = signum
+
+
+class SignalWatch:
+    """Remembers the first SIGTERM or SIGINT; the second acts at once, as usual."""
+
+    def __enter__(self):
+        self.signum, self._old = None, {}
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                self._old[signum] = signal.signal(signum, self._remember)
+        return self
+
+    def _remember(self, signum, frame):
+        self.signum = signum
+        self._restore()
+
+    def _restore(self):
+        for signum, handler in self._old.items():
+            signal.signal(signum, handler)
+
+    def __exit__(self, *exception):
+        self._restore()
+
+
+def count_costs(task: Task, num_steps: int) -> dict[str, float]:
+    """What that many steps have cost: raw and model tokens, and FLOPs."""
+    rows = num_steps * task.plan.train.batch_size
+    lengths = task.module.model_lengths(task.spec)
+    return {
+        "raw_tokens": rows * task.spec.row_length,
+        "model_tokens": rows * sum(lengths.values()),
+        "flops": rows * task.module.count_flops(task.model_spec, task.spec),
+    }
+
+
+def train(
+    task: Task,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Corpus],
+    workdir: Path,
+    program: Program | None = None,
+    label: str = "",
+) -> dict:
+    """Trains a run to its end, from wherever its folder says it stands.
+
+    Args:
+      program: a compiled one of the same task but for the seed.
+      label: shown before each line of progress.
+
+    Returns:
+      the run's entry in a report, which is also written to `result.json`.
+
+    Raises:
+      UserError: the folder holds another run, or checkpoints of which none is good.
+      DivergedError: a loss or parameter is not finite.
+      Stopped: a signal came; the state is saved.
+    """
+    run = _Run(task, tokenizer, corpora, Path(workdir), program, label)
+    with run.checkpointer, SignalWatch() as watch:
+        return run.go(watch)
+
+
+class _Run:
+    def __init__(self, task, tokenizer, corpora, workdir, program, label):
+        self.start = time.perf_counter()
+        self.task, self.corpora, self.workdir = task, corpora, workdir
+        self.label, self.spec = label, task.plan.train
+        row_length = task.spec.row_length
+        feed_spec = FeedSpec(
+            row_length=row_length,
+            batch_size=self.spec.batch_size,
+            seed=self.spec.seed,
+            sampling=task.plan.rows.sampling,
+        )
+        self.feed = Feed(corpora["train"], feed_spec)
+        claim(workdir, task.plan, tokenizer, corpora)
+        self.program = program or Program(task)
+        self.checkpointer = Checkpointer(
+            workdir / "checkpoints", keep=self.spec.keep_checkpoints
+        )
+        self.schedule = make_schedule(task.plan.optim, self.spec.steps)
+
+    def go(self, watch: SignalWatch) -> dict:
+        total = self.spec.steps
+        restored = self.checkpointer.restore(self.program.abstract_state())
+        state, step = restored or (self.program.init_state(self.spec.seed), 0)
+        result_path = self.workdir / "result.json"
+        if step == total and result_path.exists():
+            return load_json(result_path, "delete it to measure again")
+        last = self._last_line(step)
+        self.seconds = last.get("seconds", 0.0)
+        self.first_step_seconds = last.get("first_step_seconds", 0.0)
+        with (
+            MetricWriter(self.workdir, resume_step=step) as self.writer,
+            Progress(total, step, prefix=self.label) as self.progress,
+        ):
+            if step:
+                self.progress.line(f"resuming from step {step} in {self.workdir}")
+            state = self._advance(state, step, watch)
+            metrics = measure(self.program, state.params, self.corpora)
+        result = self._describe(metrics, sum(x.size for x in jax.tree.leaves(state.params)))
+        write_json(result_path, result)
+        return result
+
+    def _last_line(self, step: int) -> dict:
+        """What was logged last up to the step that is resumed from."""
+        if not step:
+            return {}
+        lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
+        return lines[-1] if lines else {}
+
+    def _advance(self, state: TrainState, step: int, watch: SignalWatch) -> TrainState:
+        """Runs to the last step; returns the state as it is saved."""
+        total, size = self.spec.steps, self.spec.steps_per_call
+        counts = [min(size, total - s) for s in range(step, total, size)]
+        if step == 0:
+            self._evaluate(state, 0)
+        state = self.program.run_form(state)
+        rows = prefetch(self.feed, step, counts)
+        pending, self._marked, self._logged = None, None, step
+        for count, stack in zip(counts, rows, strict=True):
+            stack = self.program.place(stack)
+            self.program.compile(state, stack)
+            if self._marked is None:
+                self._marked = time.perf_counter()
+            state, found = self.program.train_call(state, stack, self.spec.seed)
+            if pending is not None:
+                self._settle(*pending)
+            step, pending = step + count, (step + count, count, found)
+            if not self.first_step_seconds:
+                jax.block_until_ready(found)
+                self.first_step_seconds = time.perf_counter() - self.start
+            if self._is_boundary(step) or watch.signum:
+                self._settle(*pending)
+                pending = None
+                self.seconds += time.perf_counter() - self._marked
+                self._pause(state, step, watch)
+                self._marked = None
+        rows.close()
+        return self.program.save_form(state)
+
+    def _is_boundary(self, step: int) -> bool:
+        every = (self.spec.eval_every, self.spec.checkpoint_every)
+        return step == self.spec.steps or any(n and step % n == 0 for n in every)
+
+    def _settle(self, step: int, count: int, found: dict) -> None:
+        """Fetches a call's metrics: stops at a loss that is not finite, logs the rest."""
+        found = jax.tree.map(np.asarray, found)
+        losses = [
+            total_loss(
+                self.program, sums.divide({k: (a[i], b[i]) for k, (a, b) in found.items()})
+            )
+            for i in range(count)
+        ]
+        for i, loss in enumerate(losses):
+            if not math.isfinite(loss):
+                self._diverged(f"the loss is {loss}", step - count + i + 1)
+        self._mean_loss = sum(losses) / count
+        if step // self.spec.log_every > self._logged // self.spec.log_every:
+            self._log(step, found)
+            self._logged = step
+
+    def _diverged(self, what: str, step: int) -> None:
+        self.checkpointer.wait()
+        good = self.checkpointer.steps()
+        kept = f"step {good[-1]} is kept" if good else "there is none yet"
+        raise DivergedError(
+            f"{what} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
+            f"stopped; last good checkpoint: {kept} in {self.workdir}"
+        )
+
+    def _log(self, step: int, found: dict) -> None:
+        means = sums.divide({k: (a.sum(), b.sum()) for k, (a, b) in found.items()})
+        now = time.perf_counter()
+        seconds = self.seconds + (now - self._marked if self._marked else 0)
+        costs = count_costs(self.task, step)
+        speed = self._speed(step, seconds)
+        peak = device_peak()
+        mfu = speed * costs["flops"] / step / peak if peak else None
+        tokens_per_second = speed * costs["raw_tokens"] / step
+        values = means | {
+            "loss": self._mean_loss,
+            "lr": float(self.schedule(step - 1)),
+            "tokens_per_second": tokens_per_second,
+        }
+        if mfu is not None:
+            values["mfu"] = mfu
+        self._write(step, values, seconds)
+        self.progress.update(
+            step,
+            {"loss": self._mean_loss},
+            tokens_per_second=tokens_per_second,
+            mfu=mfu,
+        )
+
+    def _speed(self, step: int, seconds: float) -> float:
+        """Steps a second since the last time this was asked (overall at first)."""
+        last_step, last_seconds = getattr(self, "_last_speed", (None, None))
+        self._last_speed = step, seconds
+        if last_step is None or seconds <= last_seconds:
+            return step / seconds if seconds else 0.0
+        return (step - last_step) / (seconds - last_seconds)
+
+    def _write(self, step: int, values: dict, seconds: float) -> None:
+        clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
+        self.writer.write(step, values | count_costs(self.task, step) | clock)
+
+    def _pause(self, state: TrainState, step: int, watch: SignalWatch) -> None:
+        """What happens between calls: evaluation, a checkpoint, the end."""
+        every, is_last = self.spec.eval_every, step == self.spec.steps
+        saved = self.program.save_form(state)
+        if is_last or (every and step % every == 0):
+            self._evaluate(saved, step)
+        every = self.spec.checkpoint_every
+        if is_last or watch.signum or (every and step % every == 0):
+            if not _is_finite(saved.params):
+                self._diverged("a parameter is not finite", step)
+            self.checkpointer.save(step, saved)
+        if watch.signum and not is_last:
+            self.checkpointer.wait()
+            raise Stopped(step, watch.signum)
+
+    def _evaluate(self, saved: TrainState, step: int) -> None:
+        values = measure_valid(self.program, saved.params, self.corpora)
+        if self.task.plan.eval.probe_every_eval:
+            values |= measure_probe_accuracy(self.program, saved.params, self.corpora)
+        self._write(step, values, self.seconds)
+        shown = {
+            name: values[name]
+            for name in ("valid_loss", "valid_accuracy", "probe_accuracy")
+            if name in values
+        }
+        self.progress.line(
+            f"step {step}  " + "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
+        )
+
+    def _describe(self, metrics: dict, num_params: int) -> dict:
+        """The run's entry in a report."""
+        costs = count_costs(self.task, self.spec.steps)
+        kept = ("step", "raw_tokens", "flops", "seconds")
+        named = ("valid_loss", "valid_accuracy", "probe_accuracy")
+        curve = [
+            {k: line[k] for k in (*kept, *named) if k in line}
+            for line in read_metrics(self.workdir)
+            if "valid_loss" in line
+        ]
+        return {
+            "objective": self.task.plan.objective,
+            "seed": self.spec.seed,
+            "params": num_params,
+            "steps": self.spec.steps,
+            "row_length": self.task.spec.row_length,
+            "batch_size": self.spec.batch_size,
+            **costs,
+            "train_seconds": self.seconds,
+            "first_step_seconds": self.first_step_seconds,
+            "steps_per_second": self.spec.steps / max(self.seconds, 1e-9),
+            "metrics": metrics,
+            "workdir": str(self.workdir),
+            "curve": curve,
+        }
+
+
+@jax.jit
+def _all_finite(params):
+    return jnp.all(
+        jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)])
+    )
+
+
+def _is_finite(params) -> bool:
+    return bool(_all_finite(params))
+

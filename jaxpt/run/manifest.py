@@ -1,0 +1,206 @@
+"""Saved steps as files: which are finished, and whether every byte is as it was written.
+
+    <directory>/<step>/                the files of a step
+    <directory>/<step>.manifest.json   their sizes and crc32; every leaf's shape, dtype
+
+The manifest is written last and removed first, so a step is finished exactly when it has
+one, whenever the process is killed.
+"""
+
+import json
+import os
+import re
+import shutil
+import zlib
+from pathlib import Path
+from typing import Any
+
+from jaxpt.errors import UserError
+
+FORMAT = 1
+CHUNK_BYTES = 1 << 20
+_STEP = re.compile(r"0|[1-9][0-9]*")
+_SUFFIX = ".manifest.json"
+_PARTIAL_SUFFIX = _SUFFIX + ".tmp"
+_ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
+
+
+class Damaged(Exception):
+    """A finished step that may not be used; the message names the file and the fault."""
+
+
+def list_finished(directory: Path) -> list[int]:
+    """The steps that have a manifest, ascending; whether intact, `verify` tells."""
+    found = []
+    for entry in _scan(directory):
+        name = entry.name.removesuffix(_SUFFIX)
+        if name == entry.name or not entry.is_file(follow_symlinks=False):
+            continue
+        if _STEP.fullmatch(name):
+            found.append(int(name))
+    return sorted(found)
+
+
+def list_unfinished(directory: Path) -> list[Path]:
+    """The directories Orbax wrote, whole or in part, that have no manifest."""
+    finished = set(map(str, list_finished(directory)))
+    found = []
+    for entry in _scan(directory):
+        path, is_partial = Path(entry.path), entry.name.endswith(_ORBAX_SUFFIX)
+        if entry.name in finished or path.is_symlink() or not path.is_dir():
+            continue
+        if _STEP.fullmatch(entry.name.removesuffix(_ORBAX_SUFFIX)):
+            if is_partial or _is_orbax(path):
+                found.append(path)
+    return sorted(found)
+
+
+def write(directory: Path, step: int, leaves: dict[str, Any]) -> None:
+    """Finishes a step: flushes its files to the medium, then puts the manifest there.
+
+    Args:
+      directory: holds the steps.
+      step: whose files are complete.
+      leaves: per path of the saved tree {"shape": [...], "dtype": "..."}.
+    """
+    root = directory / str(step)
+    for path in [directory, root, *root.rglob("*")]:
+        _flush(path)
+    files = {name: _measure(root / name) for name in _list_files(root)}
+    body = {"format": FORMAT, "step": step, "files": files, "leaves": leaves}
+    partial = directory / f"{step}{_PARTIAL_SUFFIX}"
+    with open(partial, "w", encoding="utf-8") as file:
+        json.dump({"crc32": _crc(body), **body}, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, _path(directory, step))
+    _flush(directory)
+
+
+def verify(directory: Path, step: int) -> dict[str, Any]:
+    """Reads every file of a finished step and returns its `leaves`.
+
+    Raises:
+      Damaged: a file, or the manifest, is missing, added, altered or unreadable.
+      UserError: the manifest is intact and of a format this version does not know.
+    """
+    manifest = _read(_path(directory, step), step)
+    root = directory / str(step)
+    if root.is_symlink() or not root.is_dir():
+        raise Damaged(f"{root} is not a directory")
+    stored, found = manifest["files"], _list_files(root)
+    for name in sorted(stored.keys() ^ set(found)):
+        fault = "is missing" if name in stored else "was added"
+        raise Damaged(f"{root / name} {fault}")
+    for name in found:
+        try:
+            measured = _measure(root / name)
+        except OSError as error:
+            raise Damaged(f"{root / name} cannot be read: {error.strerror}") from error
+        if measured["size"] != stored[name]["size"]:
+            sizes = f"{measured['size']} bytes, not {stored[name]['size']}"
+            raise Damaged(f"{root / name} has {sizes}")
+        if measured != stored[name]:
+            raise Damaged(f"{root / name} was altered")
+    return manifest["leaves"]
+
+
+def remove(directory: Path, step: int) -> None:
+    """Removes a step, finished or not; never what a link points to."""
+    path = directory / str(step)
+    _path(directory, step).unlink(missing_ok=True)
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+def remove_unfinished(directory: Path) -> None:
+    """Removes what killed saves have left."""
+    for path in list_unfinished(directory):
+        shutil.rmtree(path)
+    for path in directory.glob(f"*{_PARTIAL_SUFFIX}"):
+        path.unlink()
+
+
+def is_foreign(directory: Path, step: int) -> bool:
+    """Whether what stands in the step's place was put there by someone else."""
+    path = directory / str(step)
+    if path.is_symlink() or not path.is_dir():
+        return path.is_symlink() or path.exists()
+    return not _is_orbax(path) and any(path.iterdir())
+
+
+def _path(directory: Path, step: int) -> Path:
+    return directory / f"{step}{_SUFFIX}"
+
+
+def _scan(directory: Path) -> list[os.DirEntry]:
+    try:
+        with os.scandir(directory) as entries:
+            return list(entries)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(
+            f"checkpoint directory: {directory}: {error.strerror}"
+        ) from error
+
+
+def _is_orbax(path: Path) -> bool:
+    return (path / "_CHECKPOINT_METADATA").is_file()
+
+
+def _read(path: Path, step: int) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+        crc = manifest.pop("crc32")
+        is_intact = crc == _crc(manifest) and manifest["step"] == step
+    except (
+        OSError,
+        ValueError,
+        LookupError,
+        TypeError,
+        AttributeError,
+        RecursionError,
+    ) as error:
+        raise Damaged(f"{path} cannot be read") from error
+    if not is_intact:
+        raise Damaged(f"{path} was altered")
+    if manifest["format"] != FORMAT:
+        raise UserError(
+            f"{path}: format {manifest['format']}; this version reads {FORMAT}"
+        )
+    return manifest
+
+
+def _crc(body: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(body, sort_keys=True).encode())
+
+
+def _list_files(root: Path) -> list[str]:
+    """All that is not a directory below `root`, relative; links count as files."""
+    return sorted(
+        path.relative_to(root).as_posix()
+        for path in root.rglob("*")
+        if path.is_symlink() or not path.is_dir()
+    )
+
+
+def _measure(path: Path) -> dict[str, int]:
+    size = crc = 0
+    # A link is never part of a checkpoint, so it is not followed.
+    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            size += len(chunk)
+            crc = zlib.crc32(chunk, crc)
+    return {"size": size, "crc32": crc}
+
+
+def _flush(path: Path) -> None:
+    """Has the system write a file or directory to the medium."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,84 @@
+"""Every number a run is judged by, from parameters and held-out text."""
+
+from jaxpt.errors import UserError
+from jaxpt.eval.evaluation import evaluate, measure_likelihood
+from jaxpt.eval.probe import has_labels, measure_probe
+from jaxpt.ops.metrics import perplexity
+from jaxpt.run.parallel import Program
+from jaxpt.text.rows import Corpus, windows
+
+
+def total_loss(program: Program, means: dict[str, float]) -> float:
+    """The loss that is trained on: each term's mean times its coefficient."""
+    coefficients = program.task.module.coefficients(program.task.spec)
+    return sum(weight * means[name] for name, weight in coefficients.items())
+
+
+def measure_valid(program: Program, params, corpora: dict[str, Corpus]) -> dict:
+    """The objective's own metrics on the validation split, as valid_*."""
+    means = evaluate(program.eval_step, params, *_rows(program, corpora["valid"]))
+    means["loss"] = total_loss(program, means)
+    return {f"valid_{name}": value for name, value in means.items()}
+
+
+def _rows(program: Program, corpus: Corpus):
+    task = program.task
+    spec = task.plan.eval
+    return windows(corpus, task.spec.row_length, spec.num_rows), spec.batch_size
+
+
+def measure_probe_accuracy(
+    program: Program, params, corpora: dict[str, Corpus]
+) -> dict[str, float]:
+    """The linear probe, where the text has labels; else nothing.
+
+    Raises:
+      UserError: a probed passage is longer than what the model reads in training.
+    """
+    if not has_labels(corpora):
+        return {}
+    task, spec = program.task, program.task.plan.eval
+    longest = next(iter(task.module.model_lengths(task.spec).values()))
+    if spec.probe_length > longest:
+        raise UserError(
+            f"eval.probe_length={spec.probe_length}: must be at most {longest}, what "
+            f"{task.plan.objective} reads at once"
+        )
+    return measure_probe(
+        program.features,
+        params,
+        corpora,
+        spec.probe_length,
+        spec.probe_passages,
+        spec.batch_size,
+    )
+
+
+def measure(program: Program, params, corpora: dict[str, Corpus]) -> dict[str, float]:
+    """All of a run's metrics; the keys depend on what the objective can do.
+
+    Returns:
+      valid_* of the objective; val_perplexity and bits_per_byte (a likelihood);
+      heldout_top1, heldout_top5 (mask filling, on the held-out split or else on valid);
+      probe_accuracy, probe_majority (labelled text). Names that end in _random are the
+      same measurement on freshly initialised parameters.
+    """
+    metrics = measure_valid(program, params, corpora)
+    task = program.task
+    fresh = program.init_state(task.plan.train.seed).params
+    if program.token_nats:
+        metrics["val_perplexity"] = perplexity(metrics["valid_loss"])
+        metrics |= measure_likelihood(
+            program.token_nats, params, *_rows(program, corpora["valid"]), task.vocab
+        )
+    if program.fill_logits:
+        rows = _rows(program, corpora.get("heldout", corpora["valid"]))
+        for suffix, chosen in (("", params), ("_random", fresh)):
+            means = evaluate(program.eval_step, chosen, *rows)
+            for k in (1, 5):
+                metrics[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
+    metrics |= measure_probe_accuracy(program, params, corpora)
+    if "probe_accuracy" in metrics:
+        control = measure_probe_accuracy(program, fresh, corpora)
+        metrics["probe_accuracy_random"] = control["probe_accuracy"]
+    return metrics

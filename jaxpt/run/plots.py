@@ -1,0 +1,360 @@
+"""The pictures of a run, one PNG each, drawn without pyplot's global state.
+
+An objective has one colour (Okabe and Ito's colour-blind-safe palette) and one marker
+in every picture.
+"""
+
+import functools
+import math
+import os
+import textwrap
+
+import numpy as np
+from matplotlib.colors import ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties, findfont
+from matplotlib.ft2font import FT2Font
+from matplotlib.lines import Line2D
+from matplotlib.text import Text
+from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
+
+STYLES = {
+    "clm": (BLUE, "o"),
+    "mlm": ("#D55E00", "s"),
+    "span_corruption": ("#009E73", "^"),
+    "electra": ("#CC79A7", "D"),
+}
+
+WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
+
+CAPTIONS = {
+    "learning_curves": (
+        "Learning curves against raw tokens, FLOPs and training seconds. Thin lines "
+        "are seeds, the thick line is their mean. Compare the height of two objectives "
+        "only in the probe panels; in the loss panels read each curve's own slope."
+    ),
+    "attention_masks": (
+        "Who may see whom. A row is a query, a column a key; a filled cell means that "
+        "the query may attend to the key. Lines divide encoder from decoder."
+    ),
+    "temperature_effect": (
+        "The next-token distribution at several temperatures, same tokens in the same "
+        "order. A low temperature moves mass to the likeliest token, a high one levels."
+    ),
+    "mask_fill": (
+        "What the model puts in the place of _, likeliest first. The true token's bar "
+        "is orange; where it is not among the candidates, the panel says so."
+    ),
+    "pretrained_vs_random": (
+        "Held-out mask filling after pretraining and at random initialisation. What "
+        "pretraining taught is the distance between the two bars of a group."
+    ),
+    "yardsticks": (
+        "The common yardsticks. A dot is the mean over seeds, the bar one spread to "
+        "either side; a dot without a bar is a single seed."
+    ),
+}
+
+
+def format_count(number: float) -> str:
+    """A count to three figures: 999, 12.3k, 4.56M, 7.89B, 1.23T."""
+    for unit in ("", "k", "M", "B"):
+        if abs(number) < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}T"
+
+
+def format_flops(number: float) -> str:
+    """A number to three figures: 1.23e15."""
+    mantissa, _, exponent = f"{number:.3g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
+def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
+    """Held-out loss, and probe accuracy where measured, against three costs.
+
+    Args:
+      runs: entries of a report's `runs`; None in a curve is a gap.
+      path: the PNG to write.
+    """
+    rows = {"valid_loss": "own held-out loss\nnot comparable across objectives"}
+    if any("probe_accuracy" in point for run in runs for point in run["curve"]):
+        rows["probe_accuracy"] = "linear probe accuracy\ncomparable across objectives"
+    costs = {
+        "raw_tokens": ("raw tokens", FuncFormatter(lambda x, _: format_count(x))),
+        "flops": ("FLOPs", FuncFormatter(lambda x, _: format_flops(x))),
+        "seconds": ("training seconds", FuncFormatter(lambda x, _: f"{x:,g}")),
+    }
+    groups = {}
+    for run in runs:
+        groups.setdefault(run["objective"], []).append(run)
+    figure = Figure(figsize=(12, 0.8 + 3.2 * len(rows)), layout="constrained")
+    panels = figure.subplots(len(rows), 3, squeeze=False, sharey="row")
+    for line, (metric, title) in zip(panels, rows.items(), strict=True):
+        line[0].set_ylabel(metric.replace("_", " "))
+        for axes, (cost, (label, formatter)) in zip(line, costs.items(), strict=True):
+            axes.set_title(title, fontsize=10)
+            axes.set_xlabel(label)
+            axes.xaxis.set_major_formatter(formatter)
+            axes.xaxis.set_major_locator(MaxNLocator(5))
+            _tidy(axes)
+            for objective, group in groups.items():
+                _draw_seeds(axes, objective, group, cost, metric)
+    _add_legend(figure, groups)
+    _save(figure, path)
+
+
+def _draw_seeds(axes, objective, group, cost, metric):
+    color, marker = _style(objective)
+    curves = [
+        {p["step"]: (p[cost], p[metric]) for p in run["curve"] if metric in p}
+        for run in group
+    ]
+    if len(curves) > 1:
+        for curve in curves:
+            points = np.array(list(curve.values()), float).reshape(-1, 2)
+            axes.plot(*points.T, color=color, lw=0.8, alpha=0.5)
+    # A mean over only the seeds that got this far would jump where one stops.
+    shared = [step for step in curves[0] if all(step in curve for curve in curves)]
+    points = [[curve[step] for step in shared] for curve in curves]
+    mean = np.array(points, float).reshape(len(curves), -1, 2).mean(0)
+    every = math.ceil(len(shared) / 10) or 1
+    axes.plot(*mean.T, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
+
+
+def attention_masks(masks: dict[str, dict], path: str | os.PathLike) -> None:
+    """Boolean attention masks side by side, one cell per (query, key).
+
+    Args:
+      masks: title -> {"mask": bool [T, S], True = may attend; "query_labels": T tokens;
+        "key_labels": S tokens; optional "split": (query, key), the decoder's first}.
+      path: the PNG to write.
+    """
+    shapes = np.array([np.shape(entry["mask"]) for entry in masks.values()])
+    cell = 0.26
+    figure = Figure(
+        figsize=(sum(shapes[:, 1] * cell + 1.4), max(shapes[:, 0]) * cell + 1.8),
+        layout="constrained",
+    )
+    panels = figure.subplots(1, len(masks), squeeze=False, width_ratios=shapes[:, 1])[0]
+    for axes, (title, entry) in zip(panels, masks.items(), strict=True):
+        colors = ListedColormap(["#F2F2F2", BLUE])
+        axes.imshow(np.asarray(entry["mask"], bool), cmap=colors, vmin=0, vmax=1)
+        axes.set_title(_wrap(title, 22, num_lines=3), fontsize=11)
+        axes.set_ylabel("query: reads")
+        axes.set_xlabel("key: is read")
+        for axis, labels in ((axes.yaxis, "query_labels"), (axes.xaxis, "key_labels")):
+            tokens = [show_token(token) for token in entry[labels]]
+            axis.set_ticks(range(len(tokens)), tokens, fontsize=8)
+            axis.set_minor_locator(MultipleLocator(1, offset=0.5))
+        axes.tick_params(axis="x", rotation=90)
+        axes.tick_params(which="both", length=0)
+        axes.grid(which="minor", color="white", lw=1.2)
+        if "split" in entry:
+            query, key = entry["split"]
+            axes.axhline(query - 0.5, color="black", lw=1.8)
+            axes.axvline(key - 0.5, color="black", lw=1.8)
+    _save(figure, path)
+
+
+def temperature_effect(
+    tokens: list[str],
+    probabilities: dict[float, np.ndarray],
+    prompt: str,
+    path: str | os.PathLike,
+) -> None:
+    """The next-token distribution over the top tokens, one panel per temperature.
+
+    Args:
+      tokens: the tokens shown, likeliest first.
+      probabilities: temperature -> float [len(tokens)]; they need not sum to one.
+      prompt: the text before the token.
+      path: the PNG to write.
+    """
+    num_panels = len(probabilities)
+    figure = Figure(
+        figsize=(1.4 + 2.3 * num_panels, 1.8 + 0.28 * len(tokens)), layout="constrained"
+    )
+    panels = figure.subplots(1, num_panels, squeeze=False, sharex=True, sharey=True)[0]
+    for axes, temperature in zip(panels, sorted(probabilities), strict=True):
+        values = np.asarray(probabilities[temperature], float)
+        _draw_bars(axes, tokens, values, [BLUE] * len(tokens))
+        axes.set_title(
+            f"temperature {temperature:g}\nshown: {values.sum():.0%} of the mass",
+            fontsize=10,
+        )
+        axes.set_xlabel("probability")
+    heading = _wrap(f"Next token after: {prompt}", 30 * num_panels, num_lines=3)
+    figure.suptitle(heading, fontsize=11)
+    _save(figure, path)
+
+
+def mask_fill(examples: list[dict], path: str | os.PathLike) -> None:
+    """The candidates for one masked position per panel, the truth highlighted.
+
+    Args:
+      examples: each {"text": the sentence with the masked position shown as _,
+        "candidates": [(token, probability)], likeliest first, "truth": token}.
+      path: the PNG to write.
+    """
+    num_columns = min(2, len(examples))
+    num_rows = math.ceil(len(examples) / num_columns)
+    num_bars = max(len(example["candidates"]) for example in examples)
+    figure = Figure(
+        figsize=(6 * num_columns, num_rows * (1.9 + 0.27 * num_bars)),
+        layout="constrained",
+    )
+    panels = figure.subplots(num_rows, num_columns, squeeze=False, sharex=True).ravel()
+    for axes, example in zip(panels, examples, strict=False):
+        tokens = [token for token, _ in example["candidates"]]
+        values = np.array([probability for _, probability in example["candidates"]])
+        truth = example["truth"]
+        colors = [ORANGE if token == truth else BLUE for token in tokens]
+        _draw_bars(axes, tokens, values, colors)
+        text = _crop(example["text"], around="_", reach=80)
+        axes.set_title(_wrap(text, 46, num_lines=5), fontsize=9, loc="left")
+        axes.tick_params(labelbottom=True)
+        missing = "" if truth in tokens else f" (not in the top {len(tokens)})"
+        axes.set_xlabel(f"probability; truth: {show_token(truth)}{missing}")
+    for axes in panels[len(examples) :]:
+        axes.remove()
+    _save(figure, path)
+
+
+def pretrained_vs_random(
+    rows: dict[str, dict[str, float]], path: str | os.PathLike
+) -> None:
+    """Grouped bars of held-out mask filling, pretrained beside random initialisation.
+
+    Args:
+      rows: {"pretrained": {"top-1": 0.41, "top-5": 0.70}, "random init": {...}}.
+      path: the PNG to write.
+    """
+    figure = Figure(figsize=(5.6, 4), layout="constrained")
+    axes = figure.subplots()
+    groups = list(next(iter(rows.values())))
+    width = 0.8 / len(rows)
+    for i, (name, values) in enumerate(rows.items()):
+        color = (BLUE, GREY)[i]
+        places = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
+        heights = [values[group] for group in groups]
+        bars = axes.bar(places, heights, width * 0.94, color=color, label=name)
+        axes.bar_label(bars, [f"{height:.1%}" for height in heights], padding=2)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.set_ylim(0, 1)
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
+    axes.set_ylabel("held-out masked tokens filled right")
+    _tidy(axes)
+    axes.grid(visible=False, axis="x")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False)
+    _save(figure, path)
+
+
+def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
+    """Mean and spread of each common yardstick, one panel each, a line per objective.
+
+    Args:
+      summary: what `report.summarise` returned.
+      path: the PNG to write.
+    """
+    common = [entry for entry in summary if entry["is_common"]]
+    names = list(dict.fromkeys(name for e in common for name in e["by_objective"]))
+    num_panels = max(1, len(common))
+    figure = Figure(
+        figsize=(1.6 + 4 * num_panels, 1.7 + 0.4 * len(names)), layout="constrained"
+    )
+    panels = figure.subplots(1, num_panels, squeeze=False, sharey=True)[0]
+    for axes, entry in zip(panels, common, strict=False):
+        for name, stats in entry["by_objective"].items():
+            color, marker = _style(name)
+            place, bar = (stats["mean"], names.index(name)), stats["spread"]
+            axes.errorbar(*place, xerr=bar, color=color, fmt=marker, ms=8, capsize=4)
+        better = "higher" if entry["higher_is_better"] else "lower"
+        axes.set_title(f"{entry['label']}\n{better} is better", fontsize=10)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.margins(x=0.15)
+        _tidy(axes)
+    panels[0].set_yticks(range(len(names)), [_show_prose(name) for name in names])
+    panels[0].set_ylim(max(1, len(names)) - 0.5, -0.5)
+    if not common:
+        panels[0].set_title("no common yardstick was measured")
+    _save(figure, path)
+
+
+def show_token(token: str) -> str:
+    """A token as a label: whitespace visible, at most 20 characters.
+
+    >>> show_token(" a\\n")
+    '␣a⏎'
+    """
+    shown = _show_prose("".join(WHITESPACE.get(char, char) for char in token))
+    return shown if len(shown) <= 20 else shown[:19] + "…"
+
+
+def _show_prose(text):
+    """Words keep their spaces; line ends and tabs are shown, other oddities escaped."""
+    chars = (char if char == " " else WHITESPACE.get(char, char) for char in text)
+    return "".join(
+        char
+        if char.isprintable() and ord(char) in _get_glyphs()
+        else char.encode("unicode_escape").decode()
+        for char in chars
+    )
+
+
+@functools.cache
+def _get_glyphs():
+    return frozenset(FT2Font(findfont(FontProperties())).get_charmap())
+
+
+def _crop(text, around, reach):
+    place = text.index(around)
+    start, end = max(0, place - reach), place + 1 + reach
+    return "…" * (start > 0) + text[start:end] + "…" * (end < len(text))
+
+
+def _wrap(text, width, num_lines):
+    text = _show_prose(text)
+    return "\n".join(textwrap.wrap(text, width, max_lines=num_lines, placeholder=" …"))
+
+
+def _style(objective):
+    return STYLES.get(objective, (GREY, "o"))
+
+
+def _tidy(axes):
+    axes.grid(color="#DDDDDD", lw=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_bars(axes, tokens, values, colors):
+    bars = axes.barh(range(len(tokens)), values, color=colors)
+    axes.bar_label(bars, [f"{value:.1%}" for value in values], padding=2, fontsize=8)
+    axes.set_yticks(range(len(tokens)), [show_token(token) for token in tokens])
+    axes.set_ylim(len(tokens) - 0.5, -0.5)
+    axes.margins(x=0.25)
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    _tidy(axes)
+    axes.grid(visible=False, axis="y")
+
+
+def _add_legend(figure, objectives):
+    lines = [
+        Line2D([], [], color=color, marker=marker, lw=2.2)
+        for color, marker in map(_style, objectives)
+    ]
+    labels = [_show_prose(objective) for objective in objectives]
+    figure.legend(
+        lines, labels, loc="outside upper center", ncols=len(labels), frameon=False
+    )
+
+
+def _save(figure, path):
+    # Prompts, tokens and names are data: a $ in them is a dollar, never mathematics.
+    for text in figure.findobj(Text):
+        text.set_parse_math(False)
+    figure.savefig(path, format="png", dpi=150)

@@ -1,0 +1,146 @@
+"""What a run's folder says of itself, so that nothing foreign is ever written into it.
+
+`config.json`, `tokenizer.json` and `data.json` are written once; a later start compares
+them and refuses a folder that holds another run. Stored configs are JSON, never executed.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from jaxpt.errors import UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run.build import Plan, Task, load_json, make_plan, make_task
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.parallel import Program
+from jaxpt.text import tokenizer as tokenizers
+from jaxpt.text.rows import Corpus, load_text
+from jaxpt.text.tokenizer import Tokenizer
+
+# A run goes on to the same numbers when these change.
+HARMLESS = {"train.log_every", "train.checkpoint_every", "train.keep_checkpoints"}
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Writes JSON whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, path)
+
+
+def flatten(config: dict, prefix: str = "") -> dict:
+    """Nested settings by their full names.
+
+    >>> flatten({"train": {"steps": 5}, "objective": "clm"})
+    {'train.steps': 5, 'objective': 'clm'}
+    """
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, dict):
+            flat |= flatten(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def claim(
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Corpus]
+) -> None:
+    """Makes the folder this run's own, or finds that it already is.
+
+    Raises:
+      UserError: it holds another config, tokenizer or text; nothing has been written.
+    """
+    data = {name: corpus.fingerprint for name, corpus in corpora.items()}
+    if (workdir / "config.json").exists():
+        _compare_configs(workdir, plan)
+        stored = tokenizers.load(workdir / "tokenizer.json")
+        if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
+            raise UserError(
+                f"--workdir={workdir}: holds a run with another tokenizer; use another "
+                f"folder"
+            )
+        if load_json(workdir / "data.json", "use another --workdir") != data:
+            raise UserError(
+                f"--workdir={workdir}: holds a run on other text than "
+                f"data.path={plan.text.path} is now; use another folder"
+            )
+        return
+    if (workdir / "checkpoints").exists():
+        raise UserError(
+            f"--workdir={workdir}: holds checkpoints but no config.json; use another "
+            f"folder"
+        )
+    workdir.mkdir(parents=True, exist_ok=True)
+    tokenizers.save(tokenizer, workdir / "tokenizer.json")
+    write_json(workdir / "data.json", data)
+    write_json(workdir / "config.json", plan.config)  # last: its presence says claimed
+
+
+def _compare_configs(workdir: Path, plan: Plan) -> None:
+    stored = load_json(workdir / "config.json", "use another --workdir")
+    old, new = _relevant(stored), _relevant(plan.config)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise UserError(
+                f"--workdir={workdir}: holds a run with {name}={old.get(name)}, not "
+                f"{new.get(name)}; use another folder or the same settings"
+            )
+
+
+def _relevant(config: dict) -> dict:
+    unread = {"compare", *OBJECTIVES} - {config.get("objective")}
+    kept = {name: part for name, part in config.items() if name not in unread}
+    return {k: v for k, v in flatten(kept).items() if k not in HARMLESS}
+
+
+def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
+    """The task of a finished or running run.
+
+    Raises:
+      UserError: the folder holds no run, or one that is damaged.
+    """
+    config = load_json(workdir / "config.json", "--workdir must be a training run's")
+    tokenizer = tokenizers.load(workdir / "tokenizer.json")
+    return make_task(make_plan(config), tokenizer.vocab), tokenizer
+
+
+def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
+    """A run ready for use: its compiled functions, tokenizer, parameters and step.
+
+    Raises:
+      UserError: there is no run, or no good checkpoint.
+    """
+    task, tokenizer = load_task(workdir)
+    program = Program(task)
+    with Checkpointer(workdir / "checkpoints") as checkpointer:
+        restored = checkpointer.restore(program.abstract_state())
+    if restored is None:
+        raise UserError(f"--workdir={workdir}: holds no finished checkpoint")
+    state, step = restored
+    return program, tokenizer, state.params, step
+
+
+def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Corpus]:
+    """The text a run was trained and is measured on, read again.
+
+    Raises:
+      UserError: it is not what it was.
+    """
+    _, corpora = load_text(task.plan.text, tokenizer)
+    claim(workdir, task.plan, tokenizer, corpora)
+    return corpora
+
+
+def check_workdir(workdir: str) -> Path:
+    """The folder as a path.
+
+    Raises:
+      UserError: none was given, or a file stands there.
+    """
+    if not workdir:
+        raise UserError("--workdir: must name a folder")
+    if Path(workdir).exists() and not Path(workdir).is_dir():
+        raise UserError(f"--workdir={workdir}: is a file; must be a folder")
+    return Path(workdir)

@@ -1,0 +1,284 @@
+"""What a run says of itself: metrics.jsonl and TensorBoard for later, a line for now."""
+
+import collections
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TextIO
+
+import rich.console
+import rich.progress
+import rich.table
+from tensorboardX.event_file_writer import EventsWriter
+from tensorboardX.proto.event_pb2 import Event, SessionLog
+from tensorboardX.summary import scalar
+
+from jaxpt.errors import UserError
+
+METRICS_FILE = "metrics.jsonl"
+TENSORBOARD_FLUSH_SECONDS = 10.0
+RECENT_UPDATES = 10
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class MetricWriter:
+    """Appends each step's scalars to `metrics.jsonl` and TensorBoard; a context manager.
+
+    Whatever was logged after `resume_step` is dropped first: a resumed run's file is that
+    of a run never stopped, if every step is written here before it is checkpointed.
+
+    Args:
+      workdir: made if missing; TensorBoard's files go to `<workdir>/tensorboard`.
+      resume_step: the restored step; 0 starts the file anew.
+
+    Raises:
+      UserError: a file cannot be read or written (so do the methods).
+    """
+
+    def __init__(self, workdir: str | os.PathLike, resume_step: int = 0):
+        self._path = Path(workdir) / METRICS_FILE
+        logdir = Path(workdir) / "tensorboard"
+        try:
+            logdir.mkdir(parents=True, exist_ok=True)
+            # Of a run that restored nothing, even a line of step 0 will be written anew.
+            _drop_after(self._path, resume_step if resume_step > 0 else -1)
+            self._file = open(self._path, "a", encoding="utf-8")
+            # Not SummaryWriter: it sends events, pickled, to a thread; when that dies on
+            # a full disk, the run waits for it for ever. The suffix keeps two runs of
+            # the same second apart.
+            self._events = EventsWriter(str(logdir / "events"), f".{resume_step}")
+            # TensorBoard hides what earlier files hold from this step on.
+            first = resume_step + 1 if resume_step > 0 else 0
+            start = SessionLog(status=SessionLog.START)
+            self._write_event(step=first, session_log=start)
+            self.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def __enter__(self) -> "MetricWriter":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        try:
+            self.close()
+        except UserError:
+            if error is None:  # else the error that ended the run matters more
+                raise
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Adds one line, on disk for `tail -f` when this returns."""
+        numbers = {key: float(value) for key, value in values.items()}
+        if "step" in numbers:
+            raise ValueError("'step' is the name of the line's own number")
+        line = {key: _to_json(value) for key, value in numbers.items()}
+        try:
+            self._file.write(json.dumps({"step": int(step), **line}) + "\n")
+            self._file.flush()
+            for key, value in numbers.items():
+                self._write_event(step=int(step), summary=scalar(key, value))
+            if time.monotonic() - self._flushed > TENSORBOARD_FLUSH_SECONDS:
+                self.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def flush(self) -> None:
+        """Puts TensorBoard's part on disk too."""
+        try:
+            self._events.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Flushes and closes both."""
+        try:
+            try:
+                self._events.close()
+            finally:
+                self._file.close()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def _write_event(self, **content) -> None:
+        self._events.write_event(Event(wall_time=time.time(), **content))
+
+    def _user_error(self, error: OSError) -> UserError:
+        where = error.filename or self._path.parent
+        return UserError(f"metrics: {where} cannot be written: {error.strerror}")
+
+
+def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl` in order, a last one cut short by a kill left out.
+
+    Raises:
+      UserError: there is no such file, or another line is damaged.
+    """
+    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
+
+
+class Progress:
+    """A progress bar on a terminal, else a line per update; a context manager.
+
+    Args:
+      total_steps: of the whole run.
+      start_step: the step resumed from.
+      prefix: opens every update, "mlm seed 1".
+      stream: standard output if None.
+      clock: seconds, from any origin.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int = 0,
+        prefix: str = "",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total_steps = total_steps
+        self._prefix = prefix
+        self._stream = sys.stdout if stream is None else stream
+        self._clock = clock
+        self._recent = collections.deque([(start_step, clock())], maxlen=RECENT_UPDATES)
+        self._bar = None
+        if self._stream.isatty():
+            console = rich.console.Console(file=self._stream)
+            if not console.is_dumb_terminal:
+                self._bar = _make_bar(console)
+                self._task = self._bar.add_task(
+                    prefix, total=total_steps, completed=start_step
+                )
+                self._bar.start()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def update(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        tokens_per_second: float,
+        mfu: float | None = None,
+    ) -> None:
+        """Shows `step 1200/6000  loss 2.3112  41.2k tokens/s  mfu 37.1%  ETA 01:23`.
+
+        Args:
+          step: steps done.
+          metrics: shown by name, in order.
+          tokens_per_second: as measured by the caller.
+          mfu: share of the peak in 0..1; None where the peak is not known.
+        """
+        parts = [self._prefix] if self._prefix else []
+        parts.append(f"step {step}/{self._total_steps}")
+        parts += [f"{name} {_show(value)}" for name, value in metrics.items()]
+        parts.append(f"{_abbreviate(tokens_per_second)} tokens/s")
+        if mfu is not None:
+            parts.append(f"mfu {100 * mfu:.1f}%")
+        parts.append(f"ETA {self._estimate(step)}")
+        text = "  ".join(parts)
+        if self._bar is None:
+            self.line(text)
+        else:
+            self._bar.update(self._task, completed=step, description=text, refresh=True)
+
+    def line(self, text: str) -> None:
+        """Prints a message, above the bar where there is one."""
+        if self._bar is None:
+            print(text, file=self._stream, flush=True)
+        else:
+            self._bar.console.print(
+                text, markup=False, highlight=False, emoji=False, soft_wrap=True
+            )
+
+    def close(self) -> None:
+        """Leaves the bar as it last was."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _estimate(self, step: int) -> str:
+        """Time left at the rate of the recent updates, so that compiling is forgotten."""
+        now = self._clock()
+        if step < self._recent[-1][0]:
+            self._recent.clear()  # the run went back to an earlier step
+        self._recent.append((step, now))
+        first_step, first_time = self._recent[0]
+        if step == first_step:
+            return "--:--"
+        rate = (now - first_time) / (step - first_step)
+        seconds = round(rate * max(self._total_steps - step, 0))
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        tail = f"{minutes:02}:{seconds:02}"
+        return f"{hours}:{tail}" if hours else tail
+
+
+def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
+    return rich.progress.Progress(
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.TextColumn(
+            "{task.description}", markup=False, table_column=rich.table.Column()
+        ),
+        console=console,
+        auto_refresh=False,  # no thread: an update redraws
+    )
+
+
+def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Each whole line, as it stands and parsed."""
+    try:
+        lines = path.read_bytes().split(b"\n")[:-1]
+    except OSError as error:
+        raise UserError(f"metrics: {path}: {error.strerror}") from error
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = {key: _from_json(value) for key, value in json.loads(line).items()}
+            row["step"] = int(row["step"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
+                'must be a JSON object with a "step"'
+            ) from error
+        parsed.append((line, row))
+    return parsed
+
+
+def _drop_after(path: Path, resume_step: int) -> None:
+    """Rewrites the file without what a resumed run will write again."""
+    if not path.exists():
+        return
+    kept = [line for line, row in _read_lines(path) if row["step"] <= resume_step]
+    partial = path.with_name(path.name + ".tmp")
+    with open(partial, "wb") as file:
+        file.writelines(line + b"\n" for line in kept)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+
+
+def _to_json(value: float) -> float | str:
+    # JSON has no such numbers; Python would write a bare NaN, which others refuse.
+    return value if math.isfinite(value) else str(value)
+
+
+def _from_json(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _show(value: float) -> str:
+    is_readable = value == 0 or 1e-3 <= abs(value) < 1e5
+    return f"{value:.4f}" if is_readable else f"{value:.3g}"
+
+
+def _abbreviate(value: float) -> str:
+    for unit, size in [("G", 1e9), ("M", 1e6), ("k", 1e3)]:
+        if value >= 0.9995 * size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.0f}"

@@ -1,0 +1,47 @@
+import pytest
+
+from jaxpt.text.vocab import Vocab
+
+
+@pytest.fixture
+def vocab() -> Vocab:
+    # 0 [PAD], 1 [MASK], 2 .. 4 ordinary, 5 <extra_id_1>, 6 <extra_id_0>
+    return Vocab(size=7, pad=0, mask=1, num_sentinels=2)
+
+
+def test_parts(vocab):
+    assert vocab.sentinels == (6, 5)
+    assert vocab.special_ids.tolist() == [0, 1, 5, 6]
+    assert vocab.special_ids.dtype == vocab.ordinary_ids.dtype == "int32"
+    assert vocab.ordinary_ids.tolist() == [2, 3, 4]
+    assert vocab.is_special.tolist() == [True, True, False, False, False, True, True]
+    assert vocab.special_names == {
+        0: "[PAD]",
+        1: "[MASK]",
+        5: "<extra_id_1>",
+        6: "<extra_id_0>",
+    }
+
+
+def test_without_specials():
+    vocab = Vocab(size=2)
+    assert vocab.special_ids.tolist() == []
+    assert vocab.ordinary_ids.tolist() == [0, 1]
+
+
+def test_hashable(vocab):
+    assert hash(vocab) == hash(Vocab(size=7, pad=0, mask=1, num_sentinels=2))
+    assert vocab != Vocab(size=7, pad=0, mask=1, num_sentinels=1)
+
+
+def test_require(vocab, refuses):
+    assert vocab.require("pad") == 0  # an id of 0 is not a missing one
+    assert vocab.require("mask") == 1
+    with refuses("tokenizer.specials", "'eos'", "[EOS]", "pad, mask"):
+        vocab.require("eos")
+
+
+def test_require_sentinels(vocab, refuses):
+    vocab.require_sentinels(2)
+    with refuses("tokenizer.num_sentinels is 2", "at least 3"):
+        vocab.require_sentinels(3)
