@@ -13,7 +13,7 @@ test: $(VENV)/ready
 $(VENV)/ready: requirements.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -r requirements.txt -e .
+	$(BIN)/python -m pip install -r requirements.txt -e '.[test]'
 	touch $@
 
 clean:
