@@ -9,24 +9,30 @@ from collections.abc import Callable
 
 import numpy as np
 
+from jaxpt.errors import UserError
 from jaxpt.text.rows import Corpus, passages
 
 
-def pool(features: Callable, params, tokens: np.ndarray, batch_size: int) -> np.ndarray:
+def pool(
+    features: Callable, params, tokens: np.ndarray, length: int, batch_size: int
+) -> np.ndarray:
     """Mean hidden state [n, D] of each passage.
 
     Args:
-      features: (params, tokens [B, T]) -> hidden states [B, T, D].
-      tokens: int32 [n, T]; the last batch is filled up with its first row and cut again.
+      features: (params, tokens [B, length]) -> hidden states [B, length, D].
+      tokens: int32 [n, k * length]; the model reads each passage in k windows. The last
+        batch is filled up with its first window and cut again.
     """
+    pieces = tokens.reshape(-1, length)
     pooled = []
-    for start in range(0, len(tokens), batch_size):
-        piece = tokens[start : start + batch_size]
+    for start in range(0, len(pieces), batch_size):
+        piece = pieces[start : start + batch_size]
         missing = batch_size - len(piece)
         full = np.concatenate([piece, np.repeat(piece[:1], missing, axis=0)])
         hidden = np.asarray(features(params, full), np.float32)
         pooled.append(hidden.mean(axis=1)[: len(piece)])
-    return np.concatenate(pooled)
+    means = np.concatenate(pooled)
+    return means.reshape(len(tokens), -1, means.shape[-1]).mean(axis=1)
 
 
 def has_labels(corpora: dict[str, Corpus]) -> bool:
@@ -42,13 +48,15 @@ def measure_probe(
     params,
     corpora: dict[str, Corpus],
     length: int,
+    num_windows: int,
     num_passages: int,
     batch_size: int,
 ) -> dict[str, float]:
     """Held-out accuracy of logistic regression on pooled features.
 
     Args:
-      length: tokens in a passage; `num_passages`: the most that each split gives.
+      length: tokens the model reads at once; a passage is `num_windows` of them.
+      num_passages: the most that each split gives.
 
     Returns:
       probe_accuracy, and probe_majority: always answering the commonest training label.
@@ -59,8 +67,14 @@ def measure_probe(
 
     sets = {}
     for split in ("train", "valid"):
-        tokens, labels = passages(corpora[split], length, num_passages)
-        sets[split] = pool(features, params, tokens, batch_size), labels
+        tokens, labels = passages(corpora[split], length * num_windows, num_passages)
+        if len(set(labels.tolist())) < 2:
+            raise UserError(
+                f"eval.probe_length={length}, eval.probe_windows={num_windows}: the "
+                f"{split} documents give {len(labels)} such passages of fewer than two "
+                f"labels; lower them"
+            )
+        sets[split] = pool(features, params, tokens, length, batch_size), labels
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # not converged after max_iter: near enough

@@ -92,19 +92,21 @@ class EvalSpec:
 
     Attributes:
       num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
-      probe_length: tokens in a probed passage; probe_passages: the most each split gives.
+      probe_length: tokens the model reads at once of a probed passage, which is
+        probe_windows of them; probe_passages: the most passages each split gives.
       probe_every_eval: probe at every evaluation too, for the learning curves.
     """
 
     num_rows: int = 0
     batch_size: int = 64
     probe_length: int = 64
+    probe_windows: int = 1
     probe_passages: int = 1000
     probe_every_eval: bool = False
 
     def __post_init__(self):
         _check("eval", self, "num_rows", self.num_rows >= 0, "at least 0")
-        for name in ("batch_size", "probe_length", "probe_passages"):
+        for name in ("batch_size", "probe_length", "probe_windows", "probe_passages"):
             _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
 
 
@@ -339,7 +341,7 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
     Raises:
       UserError: the vocabulary or the model does not serve the objective.
     """
-    model_spec = dataclasses.replace(plan.model, vocab_size=vocab.size)
+    model_spec = with_vocab(plan.model, vocab)
     return Task(
         plan=plan,
         vocab=vocab,
@@ -347,6 +349,11 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
         model=plan.module.make_model(model_spec, plan.objective_spec, vocab),
         optimizer=make_optimizer(plan.optim, plan.train.steps),
     )
+
+
+def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
+    """The model's spec once the vocabulary is known."""
+    return dataclasses.replace(spec, vocab_size=vocab.size)
 
 
 def load_json(path: Path, what: str) -> dict:

@@ -129,11 +129,10 @@ def _spend(plan: Plan, spec: CompareSpec, tokenizer, corpora, workdir: Path) -> 
     if path.exists():  # a measured speed must not be measured twice
         steps = load_json(path, "delete it to measure again")["steps"]
     else:
-        task = make_task(_resteps(plan, per_call), tokenizer.vocab)
         if spec.budget == "seconds":
-            price = _seconds_per_step(task, corpora)
+            price = _seconds_per_step(make_task(plan, tokenizer.vocab), corpora)
         else:
-            price = count_costs(task, 1)[spec.budget]
+            price = count_costs(plan, tokenizer.vocab, 1)[spec.budget]
         steps = int(spec.amount / price) // per_call * per_call
     if steps < 1:
         raise UserError(

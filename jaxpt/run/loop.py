@@ -14,7 +14,7 @@ from jaxpt.errors import DivergedError, UserError
 from jaxpt.learn.optimizer import make_schedule
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
-from jaxpt.run.build import Task, load_json
+from jaxpt.run.build import Plan, Task, load_json, with_vocab
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import (
     measure,
@@ -28,6 +28,7 @@ from jaxpt.run.writer import MetricWriter, Progress, read_metrics
 from jaxpt.text.feed import Feed, FeedSpec, prefetch
 from jaxpt.text.rows import Corpus
 from jaxpt.text.tokenizer import Tokenizer
+from jaxpt.text.vocab import Vocab
 
 
 class Stopped(Exception):
@@ -60,14 +61,14 @@ class SignalWatch:
         self._restore()
 
 
-def count_costs(task: Task, num_steps: int) -> dict[str, float]:
-    """What that many steps have cost: raw and model tokens, and FLOPs."""
-    rows = num_steps * task.plan.train.batch_size
-    lengths = task.module.model_lengths(task.spec)
+def count_costs(plan: Plan, vocab: Vocab, num_steps: int) -> dict[str, float]:
+    """What that many steps cost: raw and model tokens, and FLOPs."""
+    rows = num_steps * plan.train.batch_size
+    spec, model_spec = plan.objective_spec, with_vocab(plan.model, vocab)
     return {
-        "raw_tokens": rows * task.spec.row_length,
-        "model_tokens": rows * sum(lengths.values()),
-        "flops": rows * task.module.count_flops(task.model_spec, task.spec),
+        "raw_tokens": rows * spec.row_length,
+        "model_tokens": rows * sum(plan.module.model_lengths(spec).values()),
+        "flops": rows * plan.module.count_flops(model_spec, spec),
     }
 
 
@@ -133,7 +134,7 @@ class _Run:
             Progress(total, step, prefix=self.label) as self.progress,
         ):
             if step:
-                self.progress.line(f"resuming from step {step} in {self.workdir}")
+                self._say(f"resuming from step {step} in {self.workdir}")
             state = self._advance(state, step, watch)
             metrics = measure(self.program, state.params, self.corpora)
         result = self._describe(metrics, sum(x.size for x in jax.tree.leaves(state.params)))
@@ -211,7 +212,7 @@ class _Run:
         means = sums.divide({k: (a.sum(), b.sum()) for k, (a, b) in found.items()})
         now = time.perf_counter()
         seconds = self.seconds + (now - self._marked if self._marked else 0)
-        costs = count_costs(self.task, step)
+        costs = self._costs(step)
         speed = self._speed(step, seconds)
         peak = device_peak()
         mfu = speed * costs["flops"] / step / peak if peak else None
@@ -239,9 +240,12 @@ class _Run:
             return step / seconds if seconds else 0.0
         return (step - last_step) / (seconds - last_seconds)
 
+    def _costs(self, step: int) -> dict[str, float]:
+        return count_costs(self.task.plan, self.task.vocab, step)
+
     def _write(self, step: int, values: dict, seconds: float) -> None:
         clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
-        self.writer.write(step, values | count_costs(self.task, step) | clock)
+        self.writer.write(step, values | self._costs(step) | clock)
 
     def _pause(self, state: TrainState, step: int, watch: SignalWatch) -> None:
         """What happens between calls: evaluation, a checkpoint, the end."""
@@ -268,13 +272,14 @@ class _Run:
             for name in ("valid_loss", "valid_accuracy", "probe_accuracy")
             if name in values
         }
-        self.progress.line(
-            f"step {step}  " + "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
-        )
+        self._say(f"step {step}  " + "  ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+
+    def _say(self, text: str) -> None:
+        self.progress.line(f"{self.label}  {text}" if self.label else text)
 
     def _describe(self, metrics: dict, num_params: int) -> dict:
         """The run's entry in a report."""
-        costs = count_costs(self.task, self.spec.steps)
+        costs = self._costs(self.spec.steps)
         kept = ("step", "raw_tokens", "flops", "seconds")
         named = ("valid_loss", "valid_accuracy", "probe_accuracy")
         curve = [

@@ -97,11 +97,8 @@ def verify(directory: Path, step: int) -> dict[str, Any]:
             measured = _measure(root / name)
         except OSError as error:
             raise Damaged(f"{root / name} cannot be read: {error.strerror}") from error
-        if measured["size"] != stored[name]["size"]:
-            sizes = f"{measured['size']} bytes, not {stored[name]['size']}"
-            raise Damaged(f"{root / name} has {sizes}")
         if measured != stored[name]:
-            raise Damaged(f"{root / name} was altered")
+            raise Damaged(f"{root / name} was altered or cut short")
     return manifest["leaves"]
 
 
@@ -156,14 +153,9 @@ def _read(path: Path, step: int) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
         crc = manifest.pop("crc32")
         is_intact = crc == _crc(manifest) and manifest["step"] == step
-    except (
-        OSError,
-        ValueError,
-        LookupError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-    ) as error:
+    except OSError as error:
+        raise Damaged(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise Damaged(f"{path} cannot be read") from error
     if not is_intact:
         raise Damaged(f"{path} was altered")

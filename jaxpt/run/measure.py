@@ -33,7 +33,7 @@ def measure_probe_accuracy(
     """The linear probe, where the text has labels; else nothing.
 
     Raises:
-      UserError: a probed passage is longer than what the model reads in training.
+      UserError: a probed window is longer than what the model reads in training.
     """
     if not has_labels(corpora):
         return {}
@@ -49,6 +49,7 @@ def measure_probe_accuracy(
         params,
         corpora,
         spec.probe_length,
+        spec.probe_windows,
         spec.probe_passages,
         spec.batch_size,
     )

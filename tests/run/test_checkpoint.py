@@ -52,6 +52,7 @@ def abstract(tree):
 def assert_identical(actual, expected):
     assert jax.tree.structure(actual) == jax.tree.structure(expected)
     for a, e in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
+        assert isinstance(a, jax.Array)
         assert a.dtype == e.dtype and a.shape == e.shape
         assert np.asarray(a).tobytes() == np.asarray(e).tobytes()
 
@@ -260,6 +261,7 @@ def test_no_manifest_no_step(saved):
         (saved / "1.manifest.json").unlink()
         assert checkpointer.restore(make_state()) is None
         assert len(lines) == 1 and "no finished save" in lines[0]
+        (saved / "5.manifest.json.tmp").write_text("killed here")
         checkpointer.save(2, make_state(2))
         assert_identical(checkpointer.restore(make_state())[0], make_state(2))
     # With a good one on disk, the unfinished ones are gone.
@@ -324,6 +326,9 @@ def test_bad_arguments(tmp_path, saved):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="not a directory"):
         Checkpointer(tmp_path / "file")
+    with Checkpointer(tmp_path / "file" / "below") as checkpointer:
+        with pytest.raises(UserError, match="step 1 not saved in .*Not a directory"):
+            checkpointer.save(1, make_state())
     with Checkpointer(saved) as checkpointer:
         with pytest.raises(UserError, match="step: 3 is not saved .* saved: 1, 2"):
             checkpointer.restore(make_state(), step=3)
@@ -353,8 +358,10 @@ def append(path, rng):
 
 
 def replace_by_link(path, rng):
-    path.rename(path.with_name("moved"))
-    path.symlink_to(path.with_name("moved"))
+    root = next(p for p in path.parents if p.name == "2").parent
+    moved = root.with_name(f"{root.name}-moved")
+    path.rename(moved)
+    path.symlink_to(moved)
 
 
 @pytest.mark.parametrize(
@@ -366,8 +373,7 @@ def test_damage_to_any_file_is_found(two_steps, tmp_path, damage):
     for number, name in enumerate(names):
         saved = Path(shutil.copytree(two_steps, tmp_path / str(number)))
         damage(saved / name, random.Random(number))
-        named = (saved / name).parent if damage is replace_by_link else saved / name
-        assert_falls_back(saved, named)
+        assert_falls_back(saved, saved / name)
 
 
 @pytest.mark.parametrize("damage", [truncate, flip_bit])
@@ -384,11 +390,14 @@ def test_a_manifest_that_is_none(saved, text):
     assert_falls_back(saved, saved / "2.manifest.json")
 
 
-def test_added_file_and_missing_directory(saved):
+def test_added_file_and_missing_directory(saved, tmp_path):
     (saved / "2" / "extra").touch()
     assert_falls_back(saved, saved / "2" / "extra")
-    shutil.rmtree(saved / "2")
-    assert_falls_back(saved, saved / "2")
+    (saved / "2" / "extra").unlink()
+    (saved / "2").rename(tmp_path / "elsewhere")
+    assert_falls_back(saved, f"{saved / '2'} is not a directory")
+    (saved / "2").symlink_to(tmp_path / "elsewhere")
+    assert_falls_back(saved, f"{saved / '2'} is not a directory")
 
 
 def test_all_damaged_is_refused(saved):

@@ -176,6 +176,14 @@ def test_a_full_disk_is_one_line(tmp_path):
                     writer.write(step, {"loss": 1.0, "accuracy": 0.5})
         except UserError as error:
             print(error)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        try:
+            with MetricWriter(sys.argv[1] + "2") as writer:
+                writer.write(1, {"loss": 1.0})
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+                1 / 0
+        except ZeroDivisionError:
+            print("the error that ended the run is the one raised")
     """
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), tmp_path],
@@ -186,7 +194,10 @@ def test_a_full_disk_is_one_line(tmp_path):
         timeout=60,
     )
     assert done.returncode == 0
-    assert done.stdout == f"metrics: {tmp_path} cannot be written: File too large\n"
+    assert done.stdout.splitlines() == [
+        f"metrics: {tmp_path} cannot be written: File too large",
+        "the error that ended the run is the one raised",
+    ]
     assert len(read_metrics(tmp_path)) > 10
 
 

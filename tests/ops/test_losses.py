@@ -1,0 +1,98 @@
+"""Losses and metrics against log_softmax, optax and hand-made cases."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from jaxpt.ops import losses, metrics
+
+LOGITS = jax.random.normal(jax.random.key(0), (3, 4, 7)) * 3
+TARGETS = jax.random.randint(jax.random.key(1), (3, 4), 0, 7)
+WEIGHTS = jax.random.uniform(jax.random.key(2), (3, 4)).at[0].set(0)
+
+
+def test_cross_entropy_is_the_weighted_negative_log_softmax():
+    log_p = np.asarray(jax.nn.log_softmax(LOGITS))
+    nats = -np.take_along_axis(log_p, np.asarray(TARGETS)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), nats, rtol=1e-5)
+    other = optax.softmax_cross_entropy_with_integer_labels(LOGITS, TARGETS)
+    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), other, rtol=1e-5)
+    total, weight = losses.cross_entropy(LOGITS, TARGETS, WEIGHTS)
+    np.testing.assert_allclose(total, (nats * WEIGHTS).sum(), rtol=1e-5)
+    np.testing.assert_allclose(weight, WEIGHTS.sum(), rtol=1e-6)
+
+
+def test_gradient_of_cross_entropy_is_softmax_minus_one_hot():
+    grad = jax.grad(lambda x: losses.cross_entropy(x, TARGETS, WEIGHTS)[0])(LOGITS)
+    wanted = jax.nn.softmax(LOGITS) - jax.nn.one_hot(TARGETS, 7)
+    np.testing.assert_allclose(grad, wanted * WEIGHTS[..., None], atol=1e-6)
+
+
+def test_binary_cross_entropy_is_optaxs():
+    logits, labels = LOGITS[..., 0], (TARGETS > 3).astype(jnp.float32)
+    total, weight = losses.binary_cross_entropy(logits, labels, WEIGHTS)
+    wanted = optax.sigmoid_binary_cross_entropy(logits, labels)
+    np.testing.assert_allclose(total, (wanted * WEIGHTS).sum(), rtol=1e-5)
+    np.testing.assert_allclose(weight, WEIGHTS.sum(), rtol=1e-6)
+
+
+def test_huge_logits_stay_finite():
+    logits = jnp.array([[1e4, -1e4]])
+    assert float(losses.token_losses(logits, jnp.array([1]))[0]) == 2e4
+    one = jnp.ones(1)
+    grad_fn = jax.value_and_grad(lambda x: losses.binary_cross_entropy(x, 0 * one, one)[0])
+    value, grad = grad_fn(jnp.array([1e4]))
+    assert value == 1e4 and grad[0] == 1
+    assert losses.binary_cross_entropy(jnp.array([-1e4]), 0 * one, one)[0] == 0
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "binary_cross_entropy"])
+def test_losses_are_float32_whatever_the_logits_are(name):
+    if name == "cross_entropy":
+        low = LOGITS.astype(jnp.bfloat16)
+        args = TARGETS, WEIGHTS
+    else:
+        low = LOGITS[..., 0].astype(jnp.bfloat16)
+        args = (TARGETS > 3).astype(jnp.float32), WEIGHTS
+    function = getattr(losses, name)
+    total, _ = function(low, *args)
+    assert total.dtype == jnp.float32
+    # Only the logits themselves are rounded, nothing after them.
+    np.testing.assert_allclose(total, function(low.astype(jnp.float32), *args)[0])
+
+
+def test_hits_count_the_highest_k_and_weigh():
+    logits = jnp.array([[3.0, 2.0, 1.0, 0.0]] * 4)
+    targets, weights = jnp.array([0, 1, 2, 3]), jnp.array([1.0, 2.0, 4.0, 8.0])
+    for k, hits in ((1, 1), (2, 3), (3, 7), (4, 15)):
+        assert losses.top_k_hits(logits, targets, weights, k) == (hits, 15)
+
+
+def test_ties_are_misses():
+    logits, one = jnp.array([[1.0, 1.0, 0.0]]), jnp.ones(1)
+    for target in (0, 1):
+        assert losses.top_k_hits(logits, jnp.array([target]), one)[0] == 0
+        assert losses.top_k_hits(logits, jnp.array([target]), one, k=2)[0] == 1
+    constant = jnp.zeros((1, 9))
+    assert losses.top_k_hits(constant, jnp.array([0]), one, k=5)[0] == 0
+
+
+def test_logits_that_are_no_numbers_are_misses():
+    logits = jnp.full((1, 3), jnp.nan)
+    assert losses.top_k_hits(logits, jnp.array([0]), jnp.ones(1))[0] == 0
+
+
+def test_sums_add_before_they_divide():
+    both = metrics.add({"a": (1.0, 1.0)}, {"a": (3.0, 9.0)})
+    assert metrics.divide(both) == {"a": 0.4}  # not the mean of 1 and 1/3
+    assert math.isnan(metrics.divide({"a": (0.0, 0.0)})["a"])
+
+
+def test_perplexity_and_bits():
+    assert metrics.perplexity(math.log(5)) == pytest.approx(5)
+    assert metrics.perplexity(1e4) == math.inf
+    assert metrics.bits_per_byte(math.log(2) * 24, 4) == pytest.approx(6)

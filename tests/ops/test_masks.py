@@ -1,0 +1,118 @@
+"""Masks: every kind spelled out against its definition."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxpt.ops import masks
+
+T = 5
+
+
+def spelled(rule, rows, num_queries=T, num_keys=T):
+    """bool [rows, 1, T, S] from rule(b, t, s)."""
+    return np.array(
+        [
+            [[[rule(b, t, s) for s in range(num_keys)] for t in range(num_queries)]]
+            for b in range(rows)
+        ]
+    )
+
+
+def check(mask, rule, rows, num_queries=T, num_keys=T):
+    found = masks.materialise(mask, num_queries, num_keys)
+    assert found.dtype == jnp.bool_ and found.shape[1] == 1
+    wanted = spelled(rule, rows, num_queries, num_keys)
+    np.testing.assert_array_equal(np.broadcast_to(found, wanted.shape), wanted)
+
+
+def test_full_hides_nothing():
+    check(masks.full(), lambda b, t, s: True, 1, T, 3)
+
+
+def test_causal_sees_itself_and_the_past():
+    check(masks.causal(), lambda b, t, s: s <= t, 1)
+
+
+@given(st.lists(st.integers(0, 3), min_size=2 * T, max_size=2 * T))
+@settings(max_examples=30, deadline=None)
+def test_segments_see_only_themselves(ids):
+    ids = np.array(ids).reshape(2, T)
+
+    def rule(b, t, s):
+        return ids[b, t] == ids[b, s] and ids[b, t] > 0
+
+    check(masks.segments(jnp.array(ids)), rule, 2)
+    check(masks.causal(jnp.array(ids)), lambda b, t, s: rule(b, t, s) and s <= t, 2)
+
+
+def test_segments_of_queries_and_keys_may_differ():
+    query, key = np.array([[1, 2, 0]]), np.array([[2, 2, 1, 0]])
+    mask = masks.segments(jnp.array(query), jnp.array(key))
+    check(mask, lambda b, t, s: query[0, t] == key[0, s] != 0, 1, 3, 4)
+
+
+@given(st.integers(0, T), st.integers(0, T))
+@settings(max_examples=20, deadline=None)
+def test_prefixes_and_lengths(first, second):
+    lengths = jnp.array([first, second])
+    check(masks.prefix(lengths), lambda b, t, s: s <= t or s < lengths[b], 2)
+    check(masks.key_padding(lengths), lambda b, t, s: s < lengths[b], 2)
+
+
+def test_all_conditions_hold_at_once():
+    ids = np.array([[1, 1, 1, 2, 2]])
+    mask = masks.AttnMask(
+        causal=True,
+        prefix_lengths=jnp.array([2]),
+        key_lengths=jnp.array([4]),
+        query_segments=jnp.array(ids),
+        key_segments=jnp.array(ids),
+    )
+
+    def rule(b, t, s):
+        return (s <= t or s < 2) and s < 4 and ids[0, t] == ids[0, s]
+
+    check(mask, rule, 1)
+
+
+def test_only_a_mask_without_any_condition_is_full():
+    assert masks.full().is_full()
+    assert masks.segments(None).is_full()
+    for mask in (
+        masks.causal(),
+        masks.segments(jnp.ones((1, 2), int)),
+        masks.key_padding(jnp.array([1])),
+        masks.prefix(jnp.array([1])),
+    ):
+        assert not mask.is_full()
+
+
+def test_a_mask_passes_through_jit():
+    mask = masks.causal(jnp.array([[1, 1, 2, 2, 0]]))
+    found = jax.jit(lambda m: masks.materialise(m, T, T))(mask)
+    np.testing.assert_array_equal(found, masks.materialise(mask, T, T))
+
+
+def test_an_array_passes_through():
+    array = jnp.tril(jnp.ones((1, 1, 3, 3), bool))
+    assert masks.materialise(array, 3, 3) is array
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        jnp.ones((1, 1, 3, 3)),
+        jnp.ones((1, 1, 3, 3), jnp.int32),
+        jnp.ones((3, 3), bool),
+        jnp.ones((1, 2, 3, 3), bool),
+        jnp.ones((1, 1, 3, 4), bool),
+    ],
+    ids=["float", "int", "two axes", "one mask a head", "another length"],
+)
+def test_any_other_array_is_refused(array):
+    with pytest.raises(ValueError, match="attn_mask"):
+        masks.materialise(array, 3, 3)

@@ -1,0 +1,151 @@
+"""Noise: exact counts, T5's lengths, and every outcome equally likely."""
+
+import functools
+import itertools
+from collections import Counter
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxpt.ops import noise
+
+
+@pytest.mark.parametrize(
+    "inputs, density, mean_span, raw, targets",
+    [
+        (64, 0.20, 2.0, 70, 22),
+        (64, 0.20, 1.0, 63, 27),
+        (512, 0.15, 3.0, 568, 114),
+        (512, 0.15, 8.0, 588, 100),
+        (512, 0.50, 3.0, 766, 512),
+        (512, 0.50, 8.0, 908, 512),
+        (512, 0.15, 64.0, 600, 92),
+        (512, 0.50, 64.0, 1006, 512),
+    ],
+)
+def test_lengths_of_t5s_helper(inputs, density, mean_span, raw, targets):
+    found = noise.raw_length(inputs, density, mean_span)
+    assert found == raw
+    assert noise.corrupted_lengths(found, density, mean_span)[1] == targets
+
+
+def test_t5s_invariant_of_thirty_two_tokens():
+    assert noise.count_spans(32, 0.25, 2.0) == (8, 4)
+
+
+def test_counts_of_noise_are_clamped():
+    assert noise.count_spans(10, 0.001, 3.0) == (1, 1)  # at least one token
+    assert noise.count_spans(10, 0.999, 3.0) == (9, 3)  # at least one stays
+
+
+@given(
+    inputs=st.integers(3, 600),
+    density=st.floats(0.01, 0.99),
+    mean_span=st.floats(1.0, 64.0),
+)
+@settings(max_examples=100, deadline=None)
+def test_raw_length_is_the_most_that_fits(inputs, density, mean_span):
+    raw = noise.raw_length(inputs, density, mean_span)
+    assert noise.corrupted_lengths(raw, density, mean_span)[0] <= inputs
+    if density != 0.5:  # there T5 may take one token less
+        assert noise.corrupted_lengths(raw + 1, density, mean_span)[0] > inputs
+
+
+@given(st.integers(1, 600), st.floats(0.01, 0.99))
+@settings(max_examples=100, deadline=None)
+def test_count_table_is_berts(length, rate):
+    table = noise.count_table(length, rate)
+    assert table.dtype == np.int32 and len(table) == length + 1 and table[0] == 0
+    assert table[length] == max(1, round(length * rate))
+    assert (np.diff(table) >= 0).all()
+
+
+def test_count_table_rounds_as_python_does():
+    # Halves go to the even neighbour: 2.5 to 2 and 3.5 to 4.
+    assert noise.count_table(14, 0.25)[[10, 14]].tolist() == [2, 4]
+
+
+@functools.cache
+def drawn_spans(length, density, mean_span, num=64):
+    """jitted seed -> num masks."""
+    draw = functools.partial(
+        noise.random_spans, length=length, density=density, mean_span=mean_span
+    )
+    return jax.jit(lambda seed: jax.vmap(draw)(jax.random.split(jax.random.key(seed), num)))
+
+
+SHAPES = [
+    (2, 0.5, 1.0),
+    (5, 0.15, 3.0),
+    (17, 0.5, 1.0),
+    (32, 0.25, 2.0),
+    (33, 0.9, 20.0),
+    (64, 0.15, 3.0),
+    (101, 0.5, 3.0),
+    (128, 0.15, 64.0),
+]
+
+
+@given(st.sampled_from(SHAPES), st.integers(0, 2**31 - 1))
+@settings(max_examples=40, deadline=None)
+def test_spans_have_exact_counts(shape, seed):
+    num_noise, num_spans = noise.count_spans(*shape)
+    masks = np.asarray(drawn_spans(*shape)(seed))
+    assert masks.shape == (64, shape[0]) and masks.dtype == bool
+    assert (masks.sum(1) == num_noise).all()
+    starts = masks & ~np.pad(masks[:, :-1], ((0, 0), (1, 0)))
+    assert (starts.sum(1) == num_spans).all()
+    assert not masks[:, 0].any() and masks[:, -1].all()
+
+
+def test_every_pair_of_cuttings_is_equally_likely(is_uniform):
+    # 12 tokens, 6 of them noise, 3 spans: C(5, 2) = 10 cuttings of the noise and 10 of the
+    # rest, drawn apart from each other.
+    assert noise.count_spans(12, 0.5, 2.0) == (6, 3)
+    masks = np.asarray(drawn_spans(12, 0.5, 2.0, num=40_000)(0))
+    counts = Counter(map(bytes, masks))
+    assert len(counts) == 100
+    assert is_uniform(list(counts.values()))
+
+
+def test_segmentations_are_nonempty_and_equally_likely(is_uniform):
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    cut = jax.vmap(lambda key: noise.random_segmentation(key, 6, 3))
+    counts = Counter(map(tuple, np.asarray(jax.jit(cut)(keys)).tolist()))
+    wanted = {c for c in itertools.product(range(1, 5), repeat=3) if sum(c) == 6}
+    assert set(counts) == wanted
+    assert is_uniform(list(counts.values()))
+
+
+choose = jax.jit(noise.choose_positions, static_argnames="num_slots")
+
+
+@given(
+    st.lists(st.booleans(), min_size=24, max_size=24),
+    st.integers(0, 24),
+    st.integers(0, 2**31 - 1),
+)
+@settings(max_examples=80, deadline=None)
+def test_chosen_positions_are_distinct_eligible_and_counted(eligible, count, seed):
+    eligible = np.array(eligible)
+    positions, weights = choose(jax.random.key(seed), eligible, count, num_slots=8)
+    positions, weights = np.asarray(positions), np.asarray(weights)
+    assert len(set(positions.tolist())) == 8  # also the slots left over
+    assert set(weights.tolist()) <= {0.0, 1.0} and weights.dtype == np.float32
+    assert weights.sum() == min(count, eligible.sum(), 8)
+    assert eligible[positions[weights > 0]].all()
+
+
+def test_every_subset_is_equally_likely(is_uniform):
+    eligible = jnp.array([True, False, True, True, False, True, True])
+    keys = jax.random.split(jax.random.key(2), 20_000)
+    draw = jax.vmap(lambda key: noise.choose_positions(key, eligible, 2, 3))
+    positions, weights = map(np.asarray, jax.jit(draw)(keys))
+    assert (weights == [1, 1, 0]).all()
+    counts = Counter(tuple(sorted(row)) for row in positions[:, :2].tolist())
+    assert set(counts) == set(itertools.combinations([0, 2, 3, 5, 6], 2))
+    assert is_uniform(list(counts.values()))
