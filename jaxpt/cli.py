@@ -50,32 +50,81 @@ def _parse(command: str, argv: list[str], define) -> flags.FlagValues:
     """Flags of one command, in a set of their own: nothing is registered globally."""
     values = flags.FlagValues()
     flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
-    flags.DEFINE_bool("help", False, "list the flags", flag_values=values)
     define(values)
-    try:
-        rest = values([f"jaxpt {command}", *argv])[1:]
-    except UserError:
-        raise
-    except (flags.Error, AttributeError, KeyError, TypeError, ValueError) as error:
-        raise UserError(str(error).strip("'\"")) from None
-    except (OSError, SyntaxError, ImportError) as error:
-        raise UserError(f"--config: cannot be read: {error}") from None
-    if values.help:
-        print(f"jaxpt {command}:\n{values.main_module_help() or values.get_help()}")
+    if {"--help", "-h", "-help"} & set(argv):
+        for name in sorted(set(values) - {"flagfile", "undefok"}):
+            print(f"  --{name} ({values[name].default!r}): {values[name].help}")
         raise SystemExit(0)
+    before = sys.argv
+    sys.argv = [f"jaxpt {command}", *argv]  # where config_flags looks for overrides
+    try:
+        rest = values(sys.argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(f"--{error.flagname}: unknown flag of jaxpt {command}") from None
+    except (flags.Error, ValueError) as error:
+        raise UserError(str(error)) from None
+    finally:
+        sys.argv = before
     if rest:
         raise UserError(f"{rest[0]}: unexpected; settings start with --")
     return values
 
 
 def _parse_config(command: str, argv: list[str]):
-    def define(values):
-        config_flags.DEFINE_config_file("config", None, "settings", flag_values=values)
+    """The config with its overrides, and the workdir."""
 
-    values = _parse(command, argv, define)
-    if values.config is None:
+    def define(values):
+        config_flags.DEFINE_config_file(
+            "config", None, "settings; a Python file, executed", flag_values=values
+        )
+
+    plain = [arg for arg in argv if not arg.startswith(("--config.", "-config."))]
+    values = _parse(command, plain, define)
+    if values["config"].value is None:
         raise UserError("--config: must name a config file, such as configs/clm.py")
+    config = _read_config(values)
+    for arg in argv:
+        if arg not in plain:
+            _check_override(config, arg)
+    try:
+        values = _parse(command, argv, define)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"--config: {error}") from None
     return values.config, _workdir(values)
+
+
+def _read_config(values):
+    """The file's config; whatever its code raises becomes one line."""
+    path = values["config"].config_filename
+    try:
+        config = values.config
+        config.items()  # a file that could not be loaded raises only when it is used
+        return config
+    except Exception as error:
+        kind = type(error).__name__
+        raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
+
+
+def _check_override(config, arg: str) -> None:
+    """Raises UserError unless `--config.section.field=value` names a setting's value."""
+    flag, has_value, text = arg.partition("=")
+    path, here = flag.lstrip("-").split(".")[1:], config
+    for depth, name in enumerate(path):
+        if not hasattr(here, "keys") or name not in here:
+            where = ".".join(path[:depth]) or "config"
+            known = ", ".join(here.keys()) if hasattr(here, "keys") else "no settings"
+            raise UserError(f"{flag}: unknown setting; {where} has {known}")
+        here = here[name]
+    if hasattr(here, "keys"):
+        raise UserError(f"{flag}: is a section; it has {', '.join(here.keys())}")
+    if not has_value and not isinstance(here, bool):
+        raise UserError(f"{flag}: must have a value, {flag}=...")
+    if type(here) in (int, float):
+        try:
+            type(here)(text)
+        except ValueError:
+            kind = "a whole number" if isinstance(here, int) else "a number"
+            raise UserError(f"{flag}={text}: must be {kind}") from None
 
 
 def _workdir(values) -> Path:

@@ -1,46 +1,112 @@
-"""The arithmetic a training step spends its time in."""
+"""The arithmetic a training step spends its time in, on any device.
+
+On CPU in float32 the forms of `ops/cpu.py` take over: the same numbers, with gradients
+written by hand, because XLA's CPU back end is slow at what autodiff gives it.
+"""
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
+from jaxpt.ops import cpu
 from jaxpt.ops.masks import AttnMask, Mask, materialise
 
+# Large and finite: a row that may see nothing gets even weights, and no NaN.
+HIDDEN = -1e30
 
-def dense(x, kernel, bias=None):
-    y = x.reshape(-1, x.shape[-1]) @ kernel
+
+def _is_cpu(x: Array) -> bool:
+    return x.dtype == jnp.float32 and jax.default_backend() == "cpu"
+
+
+def dense(
+    x: Float[Array, "*B I"],
+    kernel: Float[Array, "I O"],
+    bias: Float[Array, "O"] | None = None,
+) -> Float[Array, "*B O"]:
+    """x W + b, as one product of two matrices."""
+    flat = x.reshape(-1, x.shape[-1])
+    y = cpu.matmul(flat, kernel) if _is_cpu(x) else flat @ kernel
     if bias is not None:
         y = y + bias
-    return y.reshape(*x.shape[:-1], -1)
+    return y.reshape(*x.shape[:-1], kernel.shape[1])
 
 
-def layer_norm(x, scale, bias, epsilon):
-    x32 = x.astype(jnp.float32)
-    mean = x32.mean(-1, keepdims=True)
-    var = jnp.square(x32 - mean).mean(-1, keepdims=True)
-    y = (x32 - mean) * jax.lax.rsqrt(var + epsilon) * scale + bias
+def layer_norm(
+    x: Float[Array, "*B D"],
+    scale: Float[Array, "D"],
+    bias: Float[Array, "D"],
+    epsilon: float,
+) -> Float[Array, "*B D"]:
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
+    if _is_cpu(x):
+        return cpu.layer_norm(x, scale, bias, epsilon)
+    return layer_norm_plain(x, scale, bias, epsilon)
+
+
+def layer_norm_plain(x, scale, bias, epsilon):
+    """`layer_norm` with the gradient that autodiff gives."""
+    wide = x.astype(jnp.float32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + epsilon) * scale + bias
     return y.astype(x.dtype)
 
 
-def rms_norm(x, scale, epsilon):
-    x32 = x.astype(jnp.float32)
-    var = jnp.square(x32).mean(-1, keepdims=True)
-    return (x32 * jax.lax.rsqrt(var + epsilon) * scale).astype(x.dtype)
+def rms_norm(
+    x: Float[Array, "*B D"], scale: Float[Array, "D"], epsilon: float
+) -> Float[Array, "*B D"]:
+    """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019; T5)."""
+    wide = x.astype(jnp.float32)
+    square = jnp.square(wide).mean(-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
 
 
-def dropout(rng, x, rate):
-    keep = jax.random.bernoulli(rng, 1 - rate, x.shape)
-    return jnp.where(keep, x / (1 - rate), 0).astype(x.dtype)
+def dropout(rng: Array, x: Array, rate: float) -> Array:
+    """Zeroes a share `rate` of x, in (0, 1), and scales the rest by 1 / (1 - rate)."""
+    draw = cpu.random_bits if _is_cpu(x) else jax.random.bits
+    keep = draw(rng, x.shape) >= jnp.uint32(round(rate * 2**32))
+    return jnp.where(keep, x * (1 / (1 - rate)), 0).astype(x.dtype)
 
 
-def attend(q, k, v, mask, bias=None, dropout_rate=0.0, rng=None):
+def attend(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S N H"],
+    v: Float[Array, "B S N H"],
+    mask: Mask,
+    bias: Float[Array, "#B #N T S"] | None = None,
+    dropout_rate: float = 0.0,
+    rng: Array | None = None,
+) -> Float[Array, "B T N H"]:
+    """softmax(q k / sqrt(H) + bias) v over the visible keys (Vaswani et al. 2017).
+
+    Args:
+      mask: who may see whom; a query that may see nothing gets the mean of v.
+      dropout_rate: on the attention weights, with the key `rng`.
+    """
+    is_full = isinstance(mask, AttnMask) and mask.is_full()
+    visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
+    if _is_cpu(q) and not dropout_rate:
+        return cpu.attend(q, k, v, visible, bias, HIDDEN)
+    return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
+
+
+def attend_plain(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S N H"],
+    v: Float[Array, "B S N H"],
+    visible: Bool[Array, "#B 1 T S"] | None,
+    bias: Float[Array, "#B #N T S"] | None = None,
+    dropout_rate: float = 0.0,
+    rng: Array | None = None,
+) -> Float[Array, "B T N H"]:
+    """`attend` on a bool array, with the gradient that autodiff gives."""
     logits = jnp.einsum("BTNH,BSNH->BNTS", q, k).astype(jnp.float32)
     logits *= q.shape[-1] ** -0.5
     if bias is not None:
         logits += bias
-    if not (isinstance(mask, AttnMask) and mask.is_full()):
-        visible = materialise(mask, q.shape[1], k.shape[1])
-        logits = jnp.where(visible, logits, jnp.finfo(jnp.float32).min)
+    if visible is not None:
+        logits = jnp.where(visible, logits, HIDDEN)
     weights = jax.nn.softmax(logits, axis=-1).astype(v.dtype)
     if dropout_rate:
         weights = dropout(rng, weights, dropout_rate)

@@ -137,6 +137,8 @@ class CompareSpec:
             values = getattr(self, name)
             is_good = len(values) > 0 and len(set(values)) == len(values)
             _check("compare", self, name, is_good, "a list without repeats, not empty")
+        is_good = all(type(n) is int and 0 <= n < 2**31 for n in self.seeds)
+        _check("compare", self, "seeds", is_good, "whole numbers from 0 to 2147483647")
         is_good = self.budget in BUDGETS
         _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
         is_good = (self.amount > 0) != (self.budget == "steps")

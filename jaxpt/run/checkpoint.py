@@ -1,7 +1,7 @@
 """Checkpoints that are whole or known not to be: Orbax, plus `manifest`'s checksums.
 
-Orbax by itself loads a flipped bit without a word, casts dtypes, and takes any directory
-with a number for a step; here each of these is found out before a value is read.
+Orbax by itself loads a flipped bit without a word, casts dtypes, and takes any
+directory with a number for a step; here each is found out before a value is read.
 """
 
 import contextlib
@@ -47,7 +47,7 @@ class Checkpointer:
                 f"checkpoint directory: {directory}; must be a local or mounted path"
             )
         self.directory = Path(directory).expanduser().absolute()
-        if self.directory.exists() and not self.directory.is_dir():
+        if os.path.exists(self.directory) and not os.path.isdir(self.directory):
             raise UserError(f"checkpoint directory: {directory} is not a directory")
         self._keep = keep
         self._warn = warn or (lambda line: print(line, file=sys.stderr))
@@ -128,7 +128,7 @@ class Checkpointer:
     def restore(
         self, template: Any, step: int | None = None, under: str = ""
     ) -> tuple[Any, int] | None:
-        """Reads the newest intact step, or `step`, in the template's tree and shardings.
+        """Reads the newest intact step, or `step`, built and sharded as the template.
 
         Args:
           template: pytree of arrays or jax.ShapeDtypeStruct; a leaf without a sharding
@@ -147,9 +147,9 @@ class Checkpointer:
         self.wait()
         finished = self.steps()
         if step is not None and step not in finished:
-            have = ", ".join(map(str, finished)) or "none"
             raise UserError(
-                f"checkpoint step: {step} is not saved in {self.directory}; saved: {have}"
+                f"checkpoint step: {step} is not saved in {self.directory}; saved: "
+                f"{', '.join(map(str, finished)) or 'none'}"
             )
         if not finished:
             if unfinished := manifest.list_unfinished(self.directory):
@@ -176,8 +176,8 @@ class Checkpointer:
                 if len(candidates) > 1:
                     self._warn(faults[-1])
         raise UserError(
-            f"{faults[-1]}; no intact step is left to read: put the files back, or move "
-            f"{self.directory} away to start afresh"
+            f"{faults[-1]}; no intact step is left to read: put the files back, or "
+            f"move {self.directory} away to start afresh"
         )
 
     def _check_leaves(self, step: int, saved: dict, expected: dict, under: str) -> None:

@@ -1,10 +1,10 @@
-"""Saved steps as files: which are finished, and whether every byte is as it was written.
+"""Saved steps as files: which are finished, and whether every byte is as written.
 
     <directory>/<step>/                the files of a step
     <directory>/<step>.manifest.json   their sizes and crc32; every leaf's shape, dtype
 
-The manifest is written last and removed first, so a step is finished exactly when it has
-one, whenever the process is killed.
+The manifest is written last and removed first, so a step is finished exactly when it
+has one, whenever the process is killed.
 """
 
 import json
@@ -26,7 +26,7 @@ _ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
 
 
 class Damaged(Exception):
-    """A finished step that may not be used; the message names the file and the fault."""
+    """A finished step that may not be used; the message names file and fault."""
 
 
 def list_finished(directory: Path) -> list[int]:
@@ -155,8 +155,8 @@ def _read(path: Path, step: int) -> dict[str, Any]:
         is_intact = crc == _crc(manifest) and manifest["step"] == step
     except OSError as error:
         raise Damaged(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise Damaged(f"{path} cannot be read") from error
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as e:
+        raise Damaged(f"{path} cannot be read") from e
     if not is_intact:
         raise Damaged(f"{path} was altered")
     if manifest["format"] != FORMAT:

@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics.jsonl and TensorBoard for later, a line for now."""
+"""What a run says of itself: metrics.jsonl and TensorBoard to keep, a line to watch."""
 
 import collections
 import json
@@ -26,10 +26,10 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class MetricWriter:
-    """Appends each step's scalars to `metrics.jsonl` and TensorBoard; a context manager.
+    """Adds each step's scalars to `metrics.jsonl` and TensorBoard; a context manager.
 
-    Whatever was logged after `resume_step` is dropped first: a resumed run's file is that
-    of a run never stopped, if every step is written here before it is checkpointed.
+    Whatever was logged after `resume_step` is dropped first: a resumed run's file is
+    that of a run never stopped, if each step is written here before its checkpoint.
 
     Args:
       workdir: made if missing; TensorBoard's files go to `<workdir>/tensorboard`.
@@ -44,12 +44,11 @@ class MetricWriter:
         logdir = Path(workdir) / "tensorboard"
         try:
             logdir.mkdir(parents=True, exist_ok=True)
-            # Of a run that restored nothing, even a line of step 0 will be written anew.
+            # A run that restored nothing will write even a line of step 0 anew.
             _drop_after(self._path, resume_step if resume_step > 0 else -1)
             self._file = open(self._path, "a", encoding="utf-8")
-            # Not SummaryWriter: it sends events, pickled, to a thread; when that dies on
-            # a full disk, the run waits for it for ever. The suffix keeps two runs of
-            # the same second apart.
+            # Not SummaryWriter: it sends events, pickled, to a thread; when that dies,
+            # the run waits for ever. The suffix tells two runs of one second apart.
             self._events = EventsWriter(str(logdir / "events"), f".{resume_step}")
             # TensorBoard hides what earlier files hold from this step on.
             first = resume_step + 1 if resume_step > 0 else 0
@@ -203,7 +202,7 @@ class Progress:
             self._bar.stop()
 
     def _estimate(self, step: int) -> str:
-        """Time left at the rate of the recent updates, so that compiling is forgotten."""
+        """Time left at the rate of the recent updates, to forget the compiling."""
         now = self._clock()
         if step < self._recent[-1][0]:
             self._recent.clear()  # the run went back to an earlier step

@@ -326,9 +326,15 @@ def test_bad_arguments(tmp_path, saved):
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match="not a directory"):
         Checkpointer(tmp_path / "file")
-    with Checkpointer(tmp_path / "file" / "below") as checkpointer:
-        with pytest.raises(UserError, match="step 1 not saved in .*Not a directory"):
-            checkpointer.save(1, make_state())
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for name, reason in [
+        ("file/below", "below: Not a directory"),
+        ("link", "step 1 not saved in .*link: .*File exists"),
+        ("x" * 300, "File name too long"),
+    ]:
+        with Checkpointer(tmp_path / name) as checkpointer:
+            with pytest.raises(UserError, match=reason):
+                checkpointer.save(1, make_state())
     with Checkpointer(saved) as checkpointer:
         with pytest.raises(UserError, match="step: 3 is not saved .* saved: 1, 2"):
             checkpointer.restore(make_state(), step=3)
@@ -444,11 +450,11 @@ def test_saving_over_a_damaged_step_unread(saved):
     [
         (
             lambda p: p["embed"].update(table=jnp.zeros((51, 8))),
-            r"params/embed/table is stored as float32\[50,8\], expected float32\[51,8\]",
+            r"embed/table is stored as float32\[50,8\], expected float32\[51,8\]",
         ),
         (
             lambda p: p["dense"].update(kernel=jnp.zeros((8, 4))),
-            r"params/dense/kernel is stored as bfloat16\[8,4\], expected float32\[8,4\]",
+            r"dense/kernel is stored as bfloat16\[8,4\], expected float32\[8,4\]",
         ),
         (
             lambda p: p.update(bias=jnp.zeros(2, jnp.int32)),
@@ -575,7 +581,8 @@ def test_a_full_disk_is_one_line(tmp_path):
         assert line.startswith(f"checkpoint: step {step} not saved in {tmp_path / 'c'}")
         assert "File too large" in line
     assert lines[4:] == ["[6] 1"]
-    assert sorted(p.name for p in (tmp_path / "c").iterdir()) == ["6", "6.manifest.json"]
+    names = sorted(p.name for p in (tmp_path / "c").iterdir())
+    assert names == ["6", "6.manifest.json"]
 
 
 def test_failure_does_not_hide_the_error_that_ended_the_run(tmp_path):

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def read_tensorboard(workdir):
-    """[(step, tag, value)] as TensorBoard shows them: a start event purges what it must."""
+    """[(step, tag, value)] as TensorBoard shows them: a start hides later steps."""
     shown = []
     for path in sorted((workdir / "tensorboard").iterdir()):
         data = path.read_bytes()

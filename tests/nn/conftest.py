@@ -1,0 +1,45 @@
+"""What the tests of the Transformer share."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.transformer import Transformer
+from jaxpt.ops import masks
+
+SMALL = {
+    "vocab_size": 11,
+    "num_layers": 2,
+    "width": 16,
+    "num_heads": 2,
+    "mlp_width": 24,
+    "max_len": 16,
+}
+
+
+@pytest.fixture
+def make_spec():
+    """`make_spec(positions="none")`: a small ModelSpec with some values changed."""
+
+    def make(**values):
+        return ModelSpec(**(SMALL | values))
+
+    return make
+
+
+@pytest.fixture
+def make_params():
+    """`make_params(spec)`: the model and its fresh parameters."""
+
+    def make(spec, is_bidirectional=True, seed=0):
+        model = Transformer(spec, is_bidirectional=is_bidirectional)
+        ids = jnp.zeros((1, 3), jnp.int32)
+        seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
+        dec_ids = ids if spec.num_decoder_layers else None
+        init = jax.jit(
+            lambda key: model.init(key, ids, seen, dec_ids, deterministic=True)
+        )
+        return model, init(jax.random.key(seed))["params"]
+
+    return make

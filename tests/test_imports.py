@@ -1,0 +1,155 @@
+"""The house holds: imports only go down, each outside library has its owner."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
+
+BASE = {"dims", "errors", "rng"}
+BELOW = {
+    "": set(),
+    "dims": set(),
+    "errors": set(),
+    "rng": set(),
+    "text": {"dims", "errors"},  # not rng, which imports jax
+    "ops": BASE,
+    "nn": BASE | {"ops"},
+    "learn": BASE | {"ops"},
+    "objectives": BASE | {"text", "ops", "nn", "learn"},
+    "eval": BASE | {"text", "ops", "objectives"},
+    "run": BASE | {"text", "ops", "nn", "learn", "objectives", "eval"},
+    "hub": BASE | {"text", "ops", "nn", "learn", "objectives", "eval", "run"},
+    "cli": BASE | {"text", "ops", "nn", "learn", "objectives", "eval", "run", "hub"},
+    "__main__": {"cli"},
+}
+
+# Who alone may import an outside library: rooms and files. () is nobody.
+OWNERS = {
+    "tensorflow_datasets": ("text",),
+    "grain": ("text",),
+    "tokenizers": ("text",),
+    "orbax": ("run/checkpoint.py", "run/manifest.py"),
+    "ml_collections": ("run/build.py", "cli.py"),
+    "absl": ("cli.py",),
+    "matplotlib": ("run/plots.py",),
+    "flax": ("nn", "objectives", "run"),
+    "transformers": (),
+    "torch": (),
+    "tensorflow": (),
+}
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT / "jaxpt").as_posix()
+
+
+def room_of(parts) -> str:
+    """The room of a dotted module or a path below jaxpt/; "" for the package itself."""
+    first = parts[0].removesuffix(".py") if parts else ""
+    return "" if first == "__init__" else first
+
+
+def imports(path: Path) -> set[str]:
+    """Dotted names of all modules that a file imports, anywhere in it."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, f"{name_of(path)}: a relative import"
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_imports_go_down_only(path):
+    room = room_of(path.relative_to(ROOT / "jaxpt").parts)
+    for module in imports(path):
+        parts = module.split(".")
+        if parts[0] == "jaxpt":
+            other = room_of(parts[1:])
+            if other == "__version__":
+                continue
+            assert other == room or other in BELOW[room], f"{room} imports {module}"
+    if room == "text":
+        outside = {module.split(".")[0] for module in imports(path)}
+        assert not outside & {"jax", "jaxlib", "flax", "optax", "jaxtyping"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_outside_libraries_have_one_owner(path):
+    name = name_of(path)
+    for library in {module.split(".")[0] for module in imports(path)} & set(OWNERS):
+        owners = OWNERS[library]
+        assert name in owners or room_of(name.split("/")) in owners, (
+            f"{name} imports {library}"
+        )
+
+
+def test_every_room_is_in_the_table():
+    rooms = {room_of(path.relative_to(ROOT / "jaxpt").parts) for path in FILES}
+    assert rooms <= set(BELOW)
+    assert len(FILES) > 30
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts).removesuffix(".__init__")
+
+
+def test_no_two_files_import_each_other():
+    modules = {module_of(path): path for path in FILES}
+    edges = {
+        name: {
+            other
+            for found in imports(path)
+            for other in [found if found in modules else found.rpartition(".")[0]]
+            if other in modules and other != name
+        }
+        for name, path in modules.items()
+    }
+
+    def visit(name, above):
+        assert name not in above, " -> ".join([*above, name])
+        for other in edges[name] if name not in done else ():
+            visit(other, [*above, name])
+        done.add(name)
+
+    done = set()
+    for name in edges:
+        visit(name, [])
+
+
+def mentions_objective(node) -> bool:
+    name = getattr(node, "id", getattr(node, "attr", ""))
+    return name == "objective" or name.endswith("objective_name")
+
+
+@pytest.mark.parametrize("path", FILES, ids=name_of)
+def test_nothing_asks_which_objective_it_is(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Compare):
+            sides = [node.left, *node.comparators]
+            values = [n for side in sides for n in ast.walk(side)]
+            if any(mentions_objective(side) for side in sides):
+                assert not any(
+                    isinstance(n, ast.Constant) and n.value in OBJECTIVE_NAMES
+                    for n in values
+                ), f"{name_of(path)}:{node.lineno}"
+        if isinstance(node, ast.Match):
+            asks = mentions_objective(node.subject)
+            assert not asks, f"{name_of(path)}:{node.lineno}"
+
+
+OBJECTIVE_NAMES = {path.stem for path in FILES if path.parent.name == "objectives"}
+
+
+def test_text_does_not_bring_jax_along():
+    modules = [module_of(path) for path in FILES if path.parent.name == "text"]
+    code = f"import sys, {', '.join(modules)}; sys.exit('jax' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
