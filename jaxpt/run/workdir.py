@@ -115,11 +115,11 @@ def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
     task, tokenizer = load_task(workdir)
     program = Program(task)
     with Checkpointer(workdir / "checkpoints") as checkpointer:
-        restored = checkpointer.restore(program.abstract_state())
+        template = program.abstract_state().params
+        restored = checkpointer.restore(template, under="params")
     if restored is None:
         raise UserError(f"--workdir={workdir}: holds no finished checkpoint")
-    state, step = restored
-    return program, tokenizer, state.params, step
+    return program, tokenizer, *restored
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Corpus]:

@@ -43,7 +43,9 @@ def bucket(distance, is_bidirectional, num_buckets, max_distance):
 @pytest.mark.parametrize("sizes", [(32, 128), (16, 64), (8, 20), (64, 512)])
 def test_buckets_are_t5s(is_bidirectional, sizes):
     distances = np.arange(-700, 701)
-    found = positions.relative_bucket(jnp.array(distances)[None], is_bidirectional, *sizes)
+    found = positions.relative_bucket(
+        jnp.array(distances)[None], is_bidirectional, *sizes
+    )
     wanted = [bucket(int(d), is_bidirectional, *sizes) for d in distances]
     np.testing.assert_array_equal(found[0], wanted)
 
@@ -65,4 +67,5 @@ def test_learned_positions_are_the_tables_first_rows(make_spec):
     module = positions.LearnedPositions(make_spec(max_len=9, embed_width=6))
     params = module.init(jax.random.key(0), 4)
     assert params["params"]["table"].shape == (9, 6)
-    np.testing.assert_array_equal(module.apply(params, 4), params["params"]["table"][:4])
+    table = params["params"]["table"]
+    np.testing.assert_array_equal(module.apply(params, 4), table[:4])

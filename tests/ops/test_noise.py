@@ -101,8 +101,8 @@ def test_spans_have_exact_counts(shape, seed):
 
 
 def test_every_pair_of_cuttings_is_equally_likely(is_uniform):
-    # 12 tokens, 6 of them noise, 3 spans: C(5, 2) = 10 ways to cut the noise and 10 to cut
-    # the rest, drawn apart from each other.
+    # 12 tokens, 6 of them noise, 3 spans: C(5, 2) = 10 ways to cut the noise and 10 to
+    # cut the rest, drawn apart from each other.
     assert noise.count_spans(12, 0.5, 2.0) == (6, 3)
     masks = np.asarray(drawn_spans(12, 0.5, 2.0, num=40_000)(0))
     counts = Counter(map(bytes, masks))

@@ -1,0 +1,174 @@
+"""Held-out means, bits per byte, fillings and probes, on toys."""
+
+import hashlib
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpt.errors import UserError
+from jaxpt.eval import evaluation, filling, probe
+from jaxpt.text.rows import Corpus
+from jaxpt.text.vocab import Vocab
+
+TOKENS = np.arange(7 * 3, dtype=np.int32).reshape(7, 3)
+
+
+@pytest.mark.parametrize("size, used", [(1, 7), (2, 6), (3, 6), (7, 7), (100, 7)])
+def test_only_the_incomplete_last_batch_is_dropped(size, used):
+    batches = list(evaluation.batches(TOKENS, size))
+    assert {len(rows["tokens"]) for rows in batches} == {min(size, 7)}
+    found = np.concatenate([rows["tokens"] for rows in batches])
+    np.testing.assert_array_equal(found, TOKENS[:used])
+    index = np.concatenate([rows["index"] for rows in batches])
+    assert index.dtype == np.int32 and index.tolist() == list(range(used))
+
+
+def test_means_are_over_rows_not_over_batches():
+    def eval_step(params, rows, rng):
+        first = rows["tokens"][:, 0]
+        return {
+            "mean": (params * first.sum(), len(first)),
+            "weighed": (first[0] * first[0], first[0]),
+            "key": (float(jax.random.uniform(rng)), 1),
+        }
+
+    found = evaluation.evaluate(eval_step, 2.0, TOKENS, 2)
+    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15])
+    assert found["weighed"] == (0 + 36 + 144) / (0 + 6 + 12)
+    again = evaluation.evaluate(eval_step, 2.0, TOKENS[::-1], 3)
+    assert again["key"] == pytest.approx(found["key"])  # one key for every evaluation
+
+
+def test_a_uniform_model_of_bytes_has_eight_bits_per_byte():
+    vocab = Vocab(size=256, token_bytes=(1,) * 256)
+
+    def token_nats(params, tokens):
+        return jnp.full((len(tokens), tokens.shape[1] - 1), math.log(256))
+
+    tokens = np.random.default_rng(0).integers(0, 256, (7, 11)).astype(np.int32)
+    found = evaluation.measure_likelihood(token_nats, None, tokens, 2, vocab)
+    assert found == {"bits_per_byte": pytest.approx(8)}
+
+
+def test_bits_are_divided_by_the_bytes_of_the_predicted_tokens():
+    vocab = Vocab(size=3, eos=2, token_bytes=(1, 4, 0))
+    tokens = np.array([[1, 0, 1, 2], [0, 0, 0, 0]], np.int32)
+    nats = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    found = evaluation.measure_likelihood(lambda p, t: nats, None, tokens, 2, vocab)
+    # The first tokens are given; [EOS] stands for no byte: 1 + 4 + 0 and 3 bytes.
+    assert found["bits_per_byte"] == pytest.approx(21 / math.log(2) / 8)
+
+
+def score(params, tokens):
+    """The same scores everywhere but for the place, which is added to id 0."""
+    scores = jnp.array([0.0, 1.0, 3.0, 2.0, 3.0])
+    places = jnp.arange(tokens.shape[1])[:, None] * jnp.eye(5)[0]
+    return jnp.broadcast_to(scores + places, (*tokens.shape, 5))
+
+
+def test_masks_are_filled_in_order_with_the_likeliest():
+    ids = np.array([9, 2, 0, 9], np.int32)
+    found = filling.fill_masks(score, None, ids, 9, banned=(2,), k=2)
+    for (place, best), answer in zip(((0, [4, 3]), (3, [0, 4])), found, strict=True):
+        scores = np.exp([0.0 + place, 1.0, 2.0, 3.0])
+        wanted = dict(zip((0, 1, 3, 4), scores / scores.sum()))
+        assert [id_ for id_, _ in answer] == best
+        assert [p for _, p in answer] == pytest.approx([wanted[i] for i in best])
+
+
+def test_banned_answers_are_left_out_even_when_few_remain():
+    ids = np.array([9], np.int32)
+    (answer,) = filling.fill_masks(score, None, ids, 9, banned=(0, 2, 4), k=5)
+    assert [id_ for id_, _ in answer] == [3, 1]
+    assert sum(p for _, p in answer) == pytest.approx(1)
+
+
+def test_a_text_without_a_mask_is_refused():
+    with pytest.raises(UserError, match="--text: must hold at least one"):
+        filling.fill_masks(score, None, np.array([1, 2]), 9, (), 1)
+
+
+def make_corpus(documents, labels, names=("a", "b")):
+    tokens = np.concatenate(documents).astype(np.int32)
+    starts = np.cumsum([0, *map(len, documents)])
+    digest = hashlib.sha256(tokens).hexdigest()
+    return Corpus(tokens, starts, np.array(labels, np.int32), names, 0, digest)
+
+
+def read(params, tokens):
+    return jnp.asarray(params)[tokens]
+
+
+def two_labels(seed, num=20):
+    """Documents of label a hold even ids more often, those of label b odd ones."""
+    draw = np.random.default_rng(seed)
+    documents, labels = [], []
+    for i in range(num):
+        odd = draw.random(12) < (0.9 if i % 2 else 0.1)
+        documents.append(2 * draw.integers(0, 5, 12) + odd)
+        labels.append(i % 2)
+    return make_corpus(documents, labels)
+
+
+def test_a_probe_reads_what_is_there_and_no_more():
+    corpora = {"train": two_labels(0, 60), "valid": two_labels(1, 40)}
+    tables = {
+        "parity": np.array([[i % 2, i / 10] for i in range(10)]),
+        "nothing": np.ones((10, 2)),
+    }
+    found = {
+        name: probe.measure_probe(read, table, corpora, 6, 1000, 16)
+        for name, table in tables.items()
+    }
+    assert found["parity"]["probe_accuracy"] > 0.95
+    assert found["nothing"]["probe_accuracy"] == found["nothing"]["probe_majority"] == 0.5
+
+
+def test_the_majority_is_that_of_the_training_labels():
+    def corpus(labels):
+        return make_corpus([np.arange(6)] * len(labels), labels)
+
+    corpora = {"train": corpus([1, 1, 1, 0]), "valid": corpus([0, 0, 0, 1])}
+    found = probe.measure_probe(read, np.ones((6, 2)), corpora, 6, 100, 4)
+    assert found == {"probe_accuracy": 0.25, "probe_majority": 0.25}
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 10])
+def test_pooling_is_the_mean_over_places_for_any_batch_size(batch_size):
+    seen = []
+
+    def features(params, tokens):
+        seen.append(tokens.shape)
+        return jnp.stack([tokens, tokens**2], -1)
+
+    found = probe.pool(features, None, TOKENS, batch_size)
+    wanted = np.stack([TOKENS.mean(1), (TOKENS**2).mean(1)], -1)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert set(seen) == {(batch_size, 3)}  # one shape, hence one compilation
+
+
+def test_a_probe_needs_two_labels_that_both_splits_know():
+    def corpora(train, valid):
+        splits = {"train": train, "valid": valid}
+        return {
+            split: make_corpus([np.arange(3)] * len(labels), labels)
+            for split, labels in splits.items()
+        }
+
+    assert probe.has_labels(corpora([0, 1], [1, 0, -1]))
+    assert not probe.has_labels(corpora([0, 0], [0, 0]))
+    assert not probe.has_labels(corpora([0, 1], [1, 1]))
+    assert not probe.has_labels(corpora([-1, 0], [-1, 0]))
+
+
+@pytest.mark.xfail(strict=True, reason="sklearn's ValueError: labels only in short texts")
+def test_a_label_without_a_passage_is_told_in_one_line():
+    documents = [np.arange(9), np.arange(9), np.arange(2)]
+    corpus = make_corpus(documents, [0, 0, 1])  # b's only document gives no passage
+    corpora = {"train": corpus, "valid": corpus}
+    if probe.has_labels(corpora):
+        with pytest.raises(UserError):
+            probe.measure_probe(read, np.ones((9, 2)), corpora, 6, 100, 4)

@@ -1,0 +1,264 @@
+"""The loop: what it writes, how it stops, and that a stopped run ends as if it never had."""
+
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny import make_config
+
+from jaxpt.errors import DivergedError, UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run import loop
+from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.parallel import Program
+from jaxpt.run.writer import read_metrics
+from jaxpt.text.rows import load_text
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def run(config, workdir, **keywords):
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    return task, loop.train(task, tokenizer, corpora, workdir, **keywords)
+
+
+def final_hash(task, workdir):
+    """SHA-256 of every byte of the last checkpoint's state."""
+    with Checkpointer(workdir / "checkpoints") as checkpointer:
+        state, step = checkpointer.restore(Program(task).abstract_state())
+    digest = hashlib.sha256(str(step).encode())
+    for path, leaf in jax.tree_util.tree_leaves_with_path(state):
+        digest.update(jax.tree_util.keystr(path).encode())
+        digest.update(np.asarray(leaf).tobytes())
+    return digest.hexdigest()
+
+
+class FakeWatch(loop.SignalWatch):
+    """Pretends that a signal came once `stop_after` calls had been made."""
+
+    stop_after = 0
+
+    @property
+    def signum(self):
+        self.asked += 1
+        return signal.SIGTERM if self.asked > self.stop_after else None
+
+    @signum.setter
+    def signum(self, value):
+        self.asked = 0
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_stopped_and_resumed_ends_bit_identical(objective, speech, tmp_path, monkeypatch):
+    config = make_config(speech, objective, model__dropout=0.1)
+    task, whole = run(config, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "SignalWatch", FakeWatch)
+        patch.setattr(FakeWatch, "stop_after", 5)
+        with pytest.raises(loop.Stopped) as stop:
+            run(config, tmp_path / "parts")
+    assert "start again" in str(stop.value)
+    steps = Checkpointer(tmp_path / "parts" / "checkpoints").steps()
+    assert 0 < steps[-1] < config.train.steps
+    _, parts = run(config, tmp_path / "parts")
+    assert final_hash(task, tmp_path / "whole") == final_hash(task, tmp_path / "parts")
+    assert whole["metrics"] == parts["metrics"]
+    timed = {"seconds", "first_step_seconds", "tokens_per_second"}
+    logs = [
+        [{k: v for k, v in line.items() if k not in timed} for line in read_metrics(folder)]
+        for folder in (tmp_path / "whole", tmp_path / "parts")
+    ]
+    assert logs[0] == logs[1]
+
+
+def write_config(path, speech, **changes):
+    """A config file that builds `make_config`'s config."""
+    lines = ["import sys", f"sys.path.insert(0, {str(ROOT / 'tests')!r})"]
+    lines.append("from tiny import make_config")
+    lines.append(f"get_config = lambda: make_config({str(speech)!r}, **{changes!r})")
+    path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def start(config_path, workdir):
+    command = [sys.executable, "-m", "jaxpt", "train"]
+    command += ["--config", str(config_path), "--workdir", str(workdir)]
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def wait_for_step(workdir, step):
+    for _ in range(1200):
+        if any(line["step"] >= step for line in read_or_empty(workdir)):
+            return
+        time.sleep(0.05)
+    raise AssertionError("the run never got there")
+
+
+def read_or_empty(workdir):
+    return read_metrics(workdir) if (workdir / "metrics.jsonl").exists() else []
+
+
+def test_killed_with_sigkill_and_started_again_ends_bit_identical(speech, tmp_path):
+    changes = {"train__steps": 600, "train__checkpoint_every": 20, "model__dropout": 0.1}
+    write_config(tmp_path / "config.py", speech, objective="mlm", **changes)
+    for name in ("whole", "parts"):
+        workdir = tmp_path / name
+        if name == "parts":
+            for step in (100, 300):
+                process = start(tmp_path / "config.py", workdir)
+                wait_for_step(workdir, step)
+                process.send_signal(signal.SIGKILL)
+                assert process.wait() == -signal.SIGKILL
+                assert not (workdir / "result.json").exists()
+        process = start(tmp_path / "config.py", workdir)
+        out, err = process.communicate()
+        assert process.returncode == 0, err
+    assert "resuming from step" in out
+    plan = make_plan(make_config(speech, "mlm", **changes))
+    tokenizer, _ = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    assert final_hash(task, tmp_path / "whole") == final_hash(task, tmp_path / "parts")
+
+
+def test_sigterm_saves_and_says_so(speech, tmp_path):
+    write_config(tmp_path / "config.py", speech, train__steps=100_000)
+    process = start(tmp_path / "config.py", tmp_path / "run")
+    wait_for_step(tmp_path / "run", 6)
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert "stopped at step" in err and "Traceback" not in err
+    step = int(err.split("stopped at step ")[1].split(";")[0])
+    assert Checkpointer(tmp_path / "run" / "checkpoints").steps()[-1] == step
+
+
+def test_result_and_log_say_what_was_done(speech, tmp_path):
+    config = make_config(speech, "mlm", train__eval_every=4)
+    task, result = run(config, tmp_path)
+    assert result == json.loads((tmp_path / "result.json").read_text())
+    assert result["objective"] == "mlm" and result["steps"] == 12
+    assert result["raw_tokens"] == 12 * 8 * 24 == result["model_tokens"]
+    assert result["flops"] == 12 * 8 * task.module.count_flops(task.model_spec, task.spec)
+    leaves = jax.tree.leaves(Program(task).abstract_state().params)
+    assert result["params"] == sum(leaf.size for leaf in leaves)
+    assert [point["step"] for point in result["curve"]] == [0, 4, 8, 12]
+    assert result["train_seconds"] > 0 and result["steps_per_second"] > 0
+    assert result["first_step_seconds"] > 0
+    trained = [line for line in read_metrics(tmp_path) if "lr" in line]
+    assert [line["step"] for line in trained] == [2, 4, 6, 8, 10, 12]
+    assert trained[0]["raw_tokens"] == 2 * 8 * 24
+    assert any((tmp_path / "tensorboard").iterdir())
+
+
+def test_a_finished_run_is_not_trained_again(speech, tmp_path):
+    config = make_config(speech)
+    _, first = run(config, tmp_path)
+    before = (tmp_path / "metrics.jsonl").read_bytes()
+    _, second = run(config, tmp_path)
+    assert first == second
+    assert (tmp_path / "metrics.jsonl").read_bytes() == before
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(speech, tmp_path):
+    # Without clipping, Adam's step is lr itself: parameters of 1e25 overflow in a product.
+    config = make_config(speech, optim__lr=1e25, optim__schedule="constant")
+    with pytest.raises(DivergedError) as error:
+        run(config, tmp_path)
+    message = str(error.value)
+    assert "at step 2 " in message and "optim.lr=1e+25" in message
+    assert not (tmp_path / "result.json").exists()
+
+
+def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch):
+    config = make_config(speech, "electra")
+    settle = loop._Run._settle
+
+    def poisoned(self, step, count, found):
+        if step > 8:
+            total, weight = found["generator_loss"]
+            found = found | {"generator_loss": (total * np.nan, weight)}
+        settle(self, step, count, found)
+
+    monkeypatch.setattr(loop._Run, "_settle", poisoned)
+    with pytest.raises(DivergedError, match="the loss is nan at step 9 .*step 8 is kept"):
+        run(config, tmp_path)
+    with Checkpointer(tmp_path / "checkpoints") as checkpointer:
+        assert checkpointer.steps()[-1] == 8
+
+
+def test_an_altered_checkpoint_falls_back_and_says_so(speech, tmp_path, capsys):
+    config = make_config(speech)
+    task, _ = run(config, tmp_path)
+    (tmp_path / "result.json").unlink()
+    good = final_hash(task, tmp_path)
+    for file in sorted((tmp_path / "checkpoints" / "12").rglob("*")):
+        if file.is_file() and file.stat().st_size > 1000:
+            content = bytearray(file.read_bytes())
+            content[len(content) // 2] ^= 1
+            file.write_bytes(content)
+            break
+    run(config, tmp_path)
+    assert "12" in capsys.readouterr().err
+    assert final_hash(task, tmp_path) == good
+
+
+def test_refuses_when_no_checkpoint_is_good(speech, tmp_path):
+    config = make_config(speech)
+    run(config, tmp_path)
+    for file in (tmp_path / "checkpoints").rglob("*"):
+        if file.is_file() and not file.name.endswith(".manifest.json"):
+            os.truncate(file, file.stat().st_size // 2)
+    with pytest.raises(UserError):
+        run(config, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "change, named",
+    [
+        ({"optim__lr": 5e-4}, "optim.lr"),
+        ({"train__seed": 7}, "train.seed"),
+        ({"tokenizer__kind": "byte"}, "tokenizer.kind"),
+        ({"data__valid_fraction": 0.2}, "data.valid_fraction"),
+    ],
+)
+def test_a_folder_of_another_config_is_refused_untouched(change, named, speech, tmp_path):
+    run(make_config(speech), tmp_path)
+    before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+    with pytest.raises(UserError, match=named.replace(".", r"\.")):
+        run(make_config(speech, **change), tmp_path)
+    assert before == {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
+
+
+def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
+    text = tmp_path / "text.txt"
+    content = speech.read_text(encoding="utf-8")
+    text.write_text(content, encoding="utf-8")
+    run(make_config(text), tmp_path / "run")
+    text.write_text(content.replace("the", "eth"), encoding="utf-8")
+    with pytest.raises(UserError, match="other text"):
+        run(make_config(text), tmp_path / "run")
+    text.write_text(content + "Ω", encoding="utf-8")
+    with pytest.raises(UserError, match="another tokenizer"):
+        run(make_config(text), tmp_path / "run")
+
+
+def test_settings_that_change_no_number_may_change(speech, tmp_path):
+    run(make_config(speech), tmp_path)
+    run(make_config(speech, train__log_every=3, mlm__mask_rate=0.5), tmp_path)
+
+
+def test_two_good_checkpoints_are_kept(speech, tmp_path):
+    run(make_config(speech), tmp_path)
+    assert Checkpointer(tmp_path / "checkpoints").steps() == [8, 12]

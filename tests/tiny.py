@@ -1,0 +1,33 @@
+"""Settings of a run that trains in a second."""
+
+from jaxpt.run.build import default_config
+
+
+def make_config(path, objective="clm", **changes):
+    """A config that trains in a second: `changes` are section__field=value."""
+    config = default_config()
+    config.objective = objective
+    config.data.path = str(path)
+    config.data.split = "position"
+    config.data.row_length = 24
+    config.tokenizer.specials = ("pad", "unk", "mask", "eos")
+    config.tokenizer.num_sentinels = 4
+    config.model.num_layers = 1
+    config.model.width = 16
+    config.model.num_heads = 2
+    config.model.mlp_width = 32
+    config.model.max_len = 32
+    config.model.num_decoder_layers = int(objective == "span_corruption")
+    config.electra.generator_size = 0.5
+    config.train.batch_size = 8
+    config.train.steps = 12
+    config.train.steps_per_call = 2
+    config.train.log_every = 2
+    config.train.checkpoint_every = 4
+    config.eval.num_rows = 16
+    config.eval.batch_size = 8
+    config.eval.probe_length = 8
+    for name, value in changes.items():
+        section, field = name.split("__")
+        config[section][field] = value
+    return config
