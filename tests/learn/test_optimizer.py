@@ -1,5 +1,7 @@
 """Schedules at hand-computed points, and AdamW against its formula in NumPy."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,6 +11,12 @@ from jaxpt.errors import UserError
 from jaxpt.learn.optimizer import OptimSpec, decay_mask, make_optimizer, make_schedule
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import apply_gradients
+from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.transformer import Transformer
+from jaxpt.ops import masks
+
+
+WARM_UP = {"warmup_steps": 20}
 
 
 @pytest.mark.parametrize(
@@ -20,11 +28,11 @@ from jaxpt.learn.update import apply_gradients
         ({"schedule": "linear"}, {0: 2.0, 25: 1.5, 75: 0.5, 100: 0.0, 150: 0.0}),
         ({"schedule": "linear", "final_lr": 0.5}, {50: 1.5, 100: 1.0}),
         ({"schedule": "inverse_sqrt"}, {0: 2.0, 3: 1.0, 99: 0.2}),
-        # Over a warm-up of 20: linear from 0, then the schedule over the 80 that remain.
-        ({"warmup_steps": 20, "schedule": "constant"}, {0: 0.0, 5: 0.5, 20: 2.0}),
-        ({"warmup_steps": 20, "schedule": "cosine"}, {10: 1.0, 20: 2.0, 60: 1.0, 100: 0}),
-        ({"warmup_steps": 20, "schedule": "linear"}, {1: 0.1, 20: 2.0, 40: 1.5, 100: 0}),
-        ({"warmup_steps": 20, "schedule": "inverse_sqrt"}, {19: 1.9, 20: 2.0, 80: 1.0}),
+        # After a warm-up from 0 over 20 steps, the schedule has the 80 that remain.
+        ({"schedule": "constant"} | WARM_UP, {0: 0.0, 5: 0.5, 20: 2.0}),
+        ({"schedule": "cosine"} | WARM_UP, {10: 1.0, 20: 2.0, 60: 1.0, 100: 0.0}),
+        ({"schedule": "linear"} | WARM_UP, {1: 0.1, 20: 2.0, 40: 1.5, 100: 0.0}),
+        ({"schedule": "inverse_sqrt"} | WARM_UP, {19: 1.9, 20: 2.0, 80: 1.0}),
     ],
 )
 def test_schedules_by_hand(values, points):
@@ -61,11 +69,7 @@ def test_bad_values_are_named(name, value):
 
 
 def test_kernels_and_tables_decay_and_nothing_else():
-    # The names of a real model, the T5 way, with everything that a family may have.
-    from jaxpt.nn.spec import ModelSpec
-    from jaxpt.nn.transformer import Transformer
-    from jaxpt.ops import masks
-
+    # The names of a real model, with everything that a family may have.
     spec = ModelSpec(vocab_size=7, width=8, num_heads=2, mlp_width=8, num_layers=1)
     spec = ModelSpec(
         **(vars(spec) | {"num_decoder_layers": 1, "embed_width": 4, "head_bias": True})
@@ -75,10 +79,8 @@ def test_kernels_and_tables_decay_and_nothing_else():
         model = Transformer(ModelSpec(**(vars(spec) | {"positions": positions})))
         ids = jnp.zeros((1, 2), jnp.int32)
         seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
-        params = jax.eval_shape(
-            lambda key: model.init(key, ids, seen, ids, deterministic=True),  # noqa: B023
-            jax.random.key(0),
-        )["params"]
+        init = functools.partial(model.init, deterministic=True)
+        params = jax.eval_shape(init, jax.random.key(0), ids, seen, ids)["params"]
         mask = decay_mask(params)
         for path, is_decayed in jax.tree_util.tree_leaves_with_path(mask):
             names = [key.key for key in path]

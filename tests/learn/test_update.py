@@ -49,10 +49,10 @@ def test_microbatches_add_up_to_the_batchs_gradient(num_microbatches):
 
 def noise(params, batch, rngs):
     """Reports what each row would drop, and what it would sample."""
-    drop = jax.random.uniform(rngs["dropout"], batch["index"].shape)
-    sample = jax.random.uniform(rngs["sample"])
+    index, sample = batch["index"], jax.random.uniform(rngs["sample"])
+    drop = jax.random.uniform(rngs["dropout"], index.shape)
     metrics = {
-        f"drop_{i}": (jnp.where(batch["index"] == i, drop, 0).sum(), 1.0) for i in range(4)
+        f"drop_{i}": (jnp.where(index == i, drop, 0).sum(), 1.0) for i in range(4)
     }
     return params.sum(), metrics | {"sample": (sample, 1.0)}
 

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import pytest
+from numpy.random import default_rng
 
 from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
@@ -30,16 +31,27 @@ def make_spec():
 
 @pytest.fixture
 def make_params():
-    """`make_params(spec)`: the model and its fresh parameters."""
+    """`make_params(spec)`: the model, and parameters of the spread `init_std`.
 
-    def make(spec, is_bidirectional=True, seed=0):
+    NumPy draws them, for compiling `model.init` takes longer than most tests.
+    """
+
+    def make(spec, is_bidirectional=True):
+        draw = default_rng(0)
         model = Transformer(spec, is_bidirectional=is_bidirectional)
         ids = jnp.zeros((1, 3), jnp.int32)
         seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
         dec_ids = ids if spec.num_decoder_layers else None
-        init = jax.jit(
-            lambda key: model.init(key, ids, seen, dec_ids, deterministic=True)
+        shapes = jax.eval_shape(
+            lambda key: model.init(key, ids, seen, dec_ids, deterministic=True),
+            jax.random.key(0),
         )
-        return model, init(jax.random.key(seed))["params"]
+
+        def fill(path, leaf):
+            if leaf.ndim == 1:
+                return jnp.full(leaf.shape, float(path[-1].key == "scale"), leaf.dtype)
+            return jnp.asarray(draw.normal(0, spec.init_std, leaf.shape), leaf.dtype)
+
+        return model, jax.tree_util.tree_map_with_path(fill, shapes)["params"]
 
     return make

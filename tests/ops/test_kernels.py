@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from jaxpt.ops import kernels, masks
+from jaxpt.ops import cpu, kernels, masks
 
 B, T, S, N, H = 2, 6, 6, 3, 4
 SEGMENTS = jnp.array([[1, 1, 2, 2, 2, 0], [1, 2, 2, 3, 3, 3]])
@@ -37,8 +37,9 @@ def assert_alike(functions, naive, *inputs, rtol=2e-5, atol=2e-5):
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 2, 5, 3), (3,)])
 def test_dense(shape):
-    x, kernel, bias = normal(0, *shape), normal(1, 3, 7), normal(2, 7)
-    assert_alike([kernels.dense], lambda x, k, b: x @ k + b, x, kernel, bias)
+    for num_out in (7, 2):  # wide and tall kernels
+        x, kernel, bias = normal(0, *shape), normal(1, 3, num_out), normal(2, num_out)
+        assert_alike([kernels.dense], lambda x, k, b: x @ k + b, x, kernel, bias)
     assert_alike([kernels.dense], lambda x, k: x @ k, x, kernel)
 
 
@@ -132,6 +133,12 @@ def test_attention_without_a_bias(kind):
     assert_alike(*attend_both(SQUARE[kind]), *inputs)
 
 
+@pytest.mark.parametrize("shape", [(B, N, T, S), (B, 1, T, S), (1, 1, 1, S)])
+def test_a_bias_gets_its_gradient_in_its_own_shape(shape):
+    inputs = normal(0, B, T, N, H), normal(1, B, S, N, H), normal(2, B, S, N, H)
+    assert_alike(*attend_both(SQUARE["causal"]), *inputs, normal(3, *shape))
+
+
 CROSS = {
     "full": masks.full(),
     "padded": masks.key_padding(jnp.array([4, 6])),
@@ -221,6 +228,22 @@ def test_attention_in_bfloat16_is_near():
     total = lambda *a: kernels.attend(*a, masks.causal()).sum()  # noqa: E731
     grads = jax.eval_shape(jax.grad(total, (0, 1, 2)), *low)
     assert all(grad.dtype == jnp.bfloat16 for grad in grads)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4, 5)])
+def test_random_bits_are_jaxs(shape):
+    key = jax.random.key(3)
+    found = jax.jit(lambda key: cpu.random_bits(key, shape))(key)
+    np.testing.assert_array_equal(found, jax.random.bits(key, shape))
+
+
+def test_random_bits_under_vmap_and_of_other_kinds_of_keys():
+    keys = jax.random.split(jax.random.key(0), 3)
+    found = jax.vmap(lambda key: cpu.random_bits(key, (4,)))(keys)
+    np.testing.assert_array_equal(found, [jax.random.bits(key, (4,)) for key in keys])
+    other = jax.random.key(0, impl="rbg")
+    found, wanted = (draw(other, (4,)) for draw in (cpu.random_bits, jax.random.bits))
+    np.testing.assert_array_equal(found, wanted)
 
 
 RATE = 0.3

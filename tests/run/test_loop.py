@@ -26,11 +26,18 @@ from jaxpt.text.rows import load_text
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def run(config, workdir, **keywords):
+PROGRAMS = {}  # by config and vocabulary: compiling is what takes time here
+
+
+def run(config, workdir):
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, tokenizer.vocab)
-    return task, loop.train(task, tokenizer, corpora, workdir, **keywords)
+    key = json.dumps(plan.config, sort_keys=True), tokenizer.vocab.size
+    if key not in PROGRAMS:
+        PROGRAMS[key] = Program(task)
+    result = loop.train(task, tokenizer, corpora, workdir, PROGRAMS[key])
+    return PROGRAMS[key].task, result
 
 
 def final_hash(task, workdir):

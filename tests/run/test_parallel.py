@@ -1,0 +1,67 @@
+"""Eight devices under jit and pmap give one device's numbers, for every objective."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+from tiny import make_config
+
+from jaxpt.errors import UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run import parallel
+from jaxpt.run.build import make_plan, make_task
+from jaxpt.text.feed import Feed, FeedSpec
+from jaxpt.text.rows import load_text
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPT = ROOT / "tests" / "run" / "losses_by_devices.py"
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_eight_devices_give_one_devices_numbers(objective, speech):
+    flags = "--xla_force_host_platform_device_count=8"
+    path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), str(speech), objective],
+        env={**os.environ, "XLA_FLAGS": flags, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout.splitlines()[-1])
+    one = found.pop("one")
+    scale = max(map(abs, one["grads"]))
+    assert scale > 1e-4  # there is a gradient to compare
+    for name, other in found.items():
+        pairs = zip(one["grads"], other["grads"], strict=True)
+        assert max(abs(a - b) for a, b in pairs) < 1e-5 * scale, name
+        pairs = zip(one["losses"], other["losses"], strict=True)
+        assert max(abs(a - b) / abs(a) for a, b in pairs) < 1e-5, name
+
+
+def test_a_batch_that_devices_cannot_share_is_refused(speech):
+    plan = make_plan(make_config(speech, train__batch_size=6))
+    tokenizer, _ = load_text(plan.text)
+    with pytest.raises(UserError, match="train.batch_size=6"):
+        parallel.Program(make_task(plan, tokenizer.vocab), jax.devices() * 4)
+
+
+def test_steps_per_call_does_not_change_the_numbers(speech):
+    states = []
+    for size in (1, 4):
+        config = make_config(speech, "mlm", model__dropout=0.1, train__steps_per_call=size)
+        plan = make_plan(config)
+        tokenizer, corpora = load_text(plan.text)
+        program = parallel.Program(make_task(plan, tokenizer.vocab))
+        feed, state = Feed(corpora["train"], FeedSpec(24, 8, 0)), program.init_state(1)
+        for step in range(0, 8, size):
+            stack = program.place(feed.stack(step, size))
+            state, _ = program.train_call(state, stack, 1)
+        states.append(jax.device_get(state.params))
+    pairs = zip(*map(jax.tree.leaves, states), strict=True)
+    assert max(np.abs(a - b).max() for a, b in pairs) < 1e-6
