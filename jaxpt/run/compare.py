@@ -72,10 +72,15 @@ def compare(config, workdir: Path) -> dict:
                 f"are, so that all read the same rows"
             )
     tokenizer, corpora = load_text(text)
+    for plan in plans.values():
+        make_task(plan, tokenizer.vocab)  # what is wrong is found before anything runs
     _claim(workdir, config)
+    plans = {
+        name: _spend(plan, spec, tokenizer, corpora, workdir)
+        for name, plan in plans.items()
+    }
     runs = []
     for name, plan in plans.items():
-        plan = _spend(plan, spec, tokenizer, corpora, workdir)
         program = None
         for seed in spec.seeds:
             task = make_task(_reseed(plan, seed), tokenizer.vocab)

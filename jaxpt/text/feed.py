@@ -47,7 +47,7 @@ class Feed:
     def __init__(self, corpus: Corpus, spec: FeedSpec):
         if spec.sampling not in SAMPLINGS:
             raise UserError(
-                f"data.sampling is {spec.sampling!r}: one of {', '.join(SAMPLINGS)}"
+                f"data.sampling={spec.sampling!r}: one of {', '.join(SAMPLINGS)}"
             )
         for name in ("row_length", "batch_size"):
             if getattr(spec, name) < 1:

@@ -106,7 +106,7 @@ def load_text(
     for name, corpus in corpora.items():
         if not corpus.tokens.size:
             raise UserError(
-                f"data.path {spec.path}: the {name} split holds no token; "
+                f"data.path={spec.path}: the {name} split holds no token; "
                 "it needs more text, or a tokenizer that knows its characters"
             )
     return tokenizer, corpora
@@ -172,17 +172,17 @@ def check_length(corpus: Corpus, length: int) -> None:
 
 def _check_spec(spec: TextSpec) -> None:
     if spec.split not in SPLITS:
-        raise UserError(f"data.split is {spec.split!r}: one of {', '.join(SPLITS)}")
+        raise UserError(f"data.split={spec.split!r}: one of {', '.join(SPLITS)}")
     if not 0 < spec.valid_fraction < 1:
         raise UserError(
-            f"data.valid_fraction is {spec.valid_fraction}: must lie between 0 and 1"
+            f"data.valid_fraction={spec.valid_fraction}: must lie between 0 and 1"
         )
     for name in ("limit_chars", "heldout_chars"):
         if getattr(spec, name) < 0:
-            raise UserError(f"data.{name} is {getattr(spec, name)}: must be 0 or more")
+            raise UserError(f"data.{name}={getattr(spec, name)}: must be 0 or more")
     if spec.heldout_chars and not spec.limit_chars:
         raise UserError(
-            f"data.heldout_chars is {spec.heldout_chars}: needs data.limit_chars, "
+            f"data.heldout_chars={spec.heldout_chars}: needs data.limit_chars, "
             "after which it begins"
         )
 
@@ -206,7 +206,7 @@ def _take(
         if seen >= wanted:
             return main, heldout
     raise UserError(
-        f"data.path {spec.path} has {seen} characters: data.limit_chars and "
+        f"data.path={spec.path} has {seen} characters: data.limit_chars and "
         f"data.heldout_chars ask for {spec.limit_chars} + {spec.heldout_chars}"
     )
 
@@ -256,7 +256,7 @@ def _split_documents(
         (valid if is_valid else train).append(doc)
     if not valid or not train:
         raise UserError(
-            f"data.split is 'documents': {len(documents)} document(s) leave none for "
+            f"data.split='documents': {len(documents)} document(s) leave none for "
             f"valid at data.valid_fraction {float(fraction)}; use data.split=position"
         )
     return train, valid
@@ -270,7 +270,7 @@ def _split_position(
     cut = int((1 - fraction) * num_tokens)
     if cut == 0:
         raise UserError(
-            f"data.valid_fraction is {float(fraction)}: of {num_tokens} tokens it "
+            f"data.valid_fraction={float(fraction)}: of {num_tokens} tokens it "
             "leaves none for train"
         )
     starts, ends = whole.doc_starts[:-1], whole.doc_starts[1:]

@@ -58,7 +58,7 @@ def read_documents(
             if file.suffix in (".txt", ".jsonl") and file.is_file()
         ]
         if not files:
-            raise UserError(f"data.path {path}: the folder has no .txt or .jsonl file")
+            raise UserError(f"data.path={path}: the folder has no .txt or .jsonl file")
         for name, file in sorted(files):
             yield from _read_file(file, name, text_field, label_field)
     else:
@@ -74,7 +74,7 @@ def _read_file(
         return
     if label_field:
         raise UserError(
-            f"data.label_field is {label_field!r}: {file} is plain text, which has no "
+            f"data.label_field={label_field!r}: {file} is plain text, which has no "
             "fields"
         )
     yield Document(_read_text(file), name)
@@ -85,17 +85,17 @@ def _read_text(file: Path) -> str:
     try:
         data = file.read_bytes()
     except OSError as error:
-        raise UserError(f"data.path {file}: {error.strerror}") from error
+        raise UserError(f"data.path={file}: {error.strerror}") from error
     except ValueError as error:  # a NUL in the path
-        raise UserError(f"data.path {str(file)!r}: {error}") from error
+        raise UserError(f"data.path={str(file)!r}: {error}") from error
     try:
         text = data.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"data.path {file}: not UTF-8 at byte {error.start}: {error.reason}"
+            f"data.path={file}: not UTF-8 at byte {error.start}: {error.reason}"
         ) from error
     if not text:
-        raise UserError(f"data.path {file}: the file is empty")
+        raise UserError(f"data.path={file}: the file is empty")
     return text
 
 
@@ -108,7 +108,7 @@ def _read_json_lines(
         if not line.strip():
             continue
         is_empty = False
-        place = f"data.path {file} line {number}"
+        place = f"data.path={file} line {number}"
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
@@ -121,7 +121,7 @@ def _read_json_lines(
             label = _get_field(record, "data.label_field", label_field, place)
         yield Document(text, f"{name}:{number}", label)
     if is_empty:
-        raise UserError(f"data.path {file}: the file has no document")
+        raise UserError(f"data.path={file}: the file has no document")
 
 
 def _get_field(record: dict, setting: str, field: str, place: str) -> str:
@@ -138,7 +138,7 @@ def _get_field(record: dict, setting: str, field: str, place: str) -> str:
 def _read_sotu(label_field: str) -> Iterator[Document]:
     if label_field:
         raise UserError(
-            f"data.label_field is {label_field!r}: data.path 'sotu' has no fields, "
+            f"data.label_field={label_field!r}: data.path=sotu has no fields, "
             "its label is the era"
         )
     # Found, not imported: importing the package would import pandas.
@@ -166,10 +166,10 @@ def _read_tfds(
     ):
         if field and field not in features:
             raise UserError(
-                f"{setting} is {field!r}: {path} has {', '.join(sorted(features))}"
+                f"{setting}={field!r}: {path} has {', '.join(sorted(features))}"
             )
     for number in range(len(source)):
-        place = f"data.path {path} record {number}"
+        place = f"data.path={path} record {number}"
         record = source[number]
         text = _decode_field(record, features, "data.text_field", text_field, place)
         label = ""
@@ -186,7 +186,7 @@ def _open_tfds(path: str, name: str, split: str, data_dir: str):
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise UserError(
-            f"data.path {path} needs TFDS: pip install tensorflow-datasets array_record"
+            f"data.path={path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
     try:
         try:
@@ -198,7 +198,7 @@ def _open_tfds(path: str, name: str, split: str, data_dir: str):
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
     except Exception as error:  # A builder may fail in any way: network, disk, format.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"data.path {path}: {reason}") from error
+        raise UserError(f"data.path={path}: {reason}") from error
 
 
 def _decode_field(record, features, setting: str, field: str, place: str) -> str:

@@ -240,17 +240,17 @@ def _make_vocab(specials, num_sentinels: int, symbol_bytes: list[int]) -> Vocab:
 
 def _check_spec(spec: TokenizerSpec) -> None:
     if spec.kind not in KINDS:
-        raise UserError(f"tokenizer.kind is {spec.kind!r}: one of {', '.join(KINDS)}")
+        raise UserError(f"tokenizer.kind={spec.kind!r}: one of {', '.join(KINDS)}")
     for name in spec.specials:
         if name not in SPECIALS:
             raise UserError(
                 f"tokenizer.specials has {name!r}: any of {', '.join(SPECIALS)}"
             )
     if len(set(spec.specials)) < len(spec.specials):
-        raise UserError(f"tokenizer.specials is {spec.specials}: each at most once")
+        raise UserError(f"tokenizer.specials={spec.specials}: each at most once")
     if spec.num_sentinels < 0:
         raise UserError(
-            f"tokenizer.num_sentinels is {spec.num_sentinels}: must be 0 or more"
+            f"tokenizer.num_sentinels={spec.num_sentinels}: must be 0 or more"
         )
 
 

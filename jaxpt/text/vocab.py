@@ -89,6 +89,6 @@ class Vocab:
         """
         if num > self.num_sentinels:
             raise UserError(
-                f"tokenizer.num_sentinels is {self.num_sentinels}: "
+                f"tokenizer.num_sentinels={self.num_sentinels}: "
                 f"the objective needs at least {num}"
             )

@@ -71,8 +71,19 @@ def make(name, model_values=(), **settings):
     spec = module.make_spec(SEQ_LEN, **settings)
     model_spec = dataclasses.replace(MODEL, **layers, **dict(model_values))
     model = module.make_model(model_spec, spec, VOCAB)
-    init = jax.jit(lambda key: module.init_params(key, model, spec))
-    return Case(module, spec, model_spec, model, init(jax.random.key(0)))
+    # Drawn by NumPy with the same spread: compiling `init_params` takes longer than a test.
+    draw = np.random.default_rng(0)
+
+    def fill(path, leaf):
+        if leaf.ndim == 1:
+            return jnp.full(leaf.shape, float(path[-1].key == "scale"))
+        return jnp.asarray(draw.normal(0, 0.02, leaf.shape), jnp.float32)
+
+    shapes = jax.eval_shape(
+        lambda key: module.init_params(key, model, spec), jax.random.key(0)
+    )
+    params = jax.tree_util.tree_map_with_path(fill, shapes)
+    return Case(module, spec, model_spec, model, params)
 
 
 @pytest.fixture

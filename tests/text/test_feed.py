@@ -163,7 +163,7 @@ def test_stack(spec):
 @pytest.mark.parametrize(
     "settings, parts",
     [
-        ({"sampling": "random"}, ["data.sampling is 'random'", "chunks, windows"]),
+        ({"sampling": "random"}, ["data.sampling='random'", "chunks, windows"]),
         ({"row_length": 0}, ["row_length is 0"]),
         ({"batch_size": 0}, ["batch_size is 0"]),
         ({"row_length": 101}, ["data.path", "100 tokens", "row of 101"]),

