@@ -1,5 +1,6 @@
 """The training loop: compiled calls, metrics fetched late, checkpoints, resume."""
 
+import contextlib
 import math
 import signal
 import threading
@@ -117,6 +118,7 @@ class _Run:
         self.checkpointer = Checkpointer(
             workdir / "checkpoints", keep=self.spec.keep_checkpoints
         )
+        self.measured = {}  # step -> what this process has evaluated there
         self.schedule = make_schedule(task.plan.optim, self.spec.steps)
 
     def go(self, watch: SignalWatch) -> dict:
@@ -136,7 +138,13 @@ class _Run:
             if step:
                 self._say(f"resuming from step {step} in {self.workdir}")
             state = self._advance(state, step, watch)
-            metrics = measure(self.program, state.params, self.corpora)
+            metrics = measure(
+                self.program,
+                state.params,
+                self.corpora,
+                known=self.measured.get(total),
+                control=self.measured.get(0),
+            )
         result = self._describe(metrics, sum(x.size for x in jax.tree.leaves(state.params)))
         write_json(result_path, result)
         return result
@@ -155,27 +163,26 @@ class _Run:
         if step == 0:
             self._evaluate(state, 0)
         state = self.program.run_form(state)
-        rows = prefetch(self.feed, step, counts)
         pending, self._marked, self._logged = None, None, step
-        for count, stack in zip(counts, rows, strict=True):
-            stack = self.program.place(stack)
-            self.program.compile(state, stack)
-            if self._marked is None:
-                self._marked = time.perf_counter()
-            state, found = self.program.train_call(state, stack, self.spec.seed)
-            if pending is not None:
-                self._settle(*pending)
-            step, pending = step + count, (step + count, count, found)
-            if not self.first_step_seconds:
-                jax.block_until_ready(found)
-                self.first_step_seconds = time.perf_counter() - self.start
-            if self._is_boundary(step) or watch.signum:
-                self._settle(*pending)
-                pending = None
-                self.seconds += time.perf_counter() - self._marked
-                self._pause(state, step, watch)
-                self._marked = None
-        rows.close()
+        with contextlib.closing(prefetch(self.feed, step, counts)) as rows:
+            for count, stack in zip(counts, rows, strict=True):
+                stack = self.program.place(stack)
+                self.program.compile(state, stack)
+                if self._marked is None:
+                    self._marked = time.perf_counter()
+                state, found = self.program.train_call(state, stack, self.spec.seed)
+                if pending is not None:
+                    self._settle(*pending)  # fetched while the next call runs
+                step, pending = step + count, (step + count, count, found)
+                if not self.first_step_seconds:
+                    jax.block_until_ready(found)
+                    self.first_step_seconds = time.perf_counter() - self.start
+                if self._is_boundary(step) or watch.signum:
+                    self._settle(*pending)
+                    pending = None
+                    self.seconds += time.perf_counter() - self._marked
+                    self._pause(state, step, watch)
+                    self._marked = None
         return self.program.save_form(state)
 
     def _is_boundary(self, step: int) -> bool:
@@ -266,6 +273,7 @@ class _Run:
         values = measure_valid(self.program, saved.params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
             values |= measure_probe_accuracy(self.program, saved.params, self.corpora)
+        self.measured[step] = values
         self._write(step, values, self.seconds)
         shown = {
             name: values[name]

@@ -55,8 +55,18 @@ def measure_probe_accuracy(
     )
 
 
-def measure(program: Program, params, corpora: dict[str, Corpus]) -> dict[str, float]:
+def measure(
+    program: Program,
+    params,
+    corpora: dict[str, Corpus],
+    known: dict | None = None,
+    control: dict | None = None,
+) -> dict[str, float]:
     """All of a run's metrics; the keys depend on what the objective can do.
+
+    Args:
+      known: what was measured on these parameters already.
+      control: what was measured on freshly initialised ones.
 
     Returns:
       valid_* of the objective; val_perplexity and bits_per_byte (a likelihood);
@@ -64,9 +74,9 @@ def measure(program: Program, params, corpora: dict[str, Corpus]) -> dict[str, f
       probe_accuracy, probe_majority (labelled text). Names that end in _random are the
       same measurement on freshly initialised parameters.
     """
-    metrics = measure_valid(program, params, corpora)
     task = program.task
     fresh = program.init_state(task.plan.train.seed).params
+    metrics = dict(known or measure_valid(program, params, corpora))
     if program.token_nats:
         metrics["val_perplexity"] = perplexity(metrics["valid_loss"])
         metrics |= measure_likelihood(
@@ -78,8 +88,10 @@ def measure(program: Program, params, corpora: dict[str, Corpus]) -> dict[str, f
             means = evaluate(program.eval_step, chosen, *rows)
             for k in (1, 5):
                 metrics[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
-    metrics |= measure_probe_accuracy(program, params, corpora)
+    if "probe_accuracy" not in metrics:
+        metrics |= measure_probe_accuracy(program, params, corpora)
     if "probe_accuracy" in metrics:
-        control = measure_probe_accuracy(program, fresh, corpora)
+        if "probe_accuracy" not in (control or {}):
+            control = measure_probe_accuracy(program, fresh, corpora)
         metrics["probe_accuracy_random"] = control["probe_accuracy"]
     return metrics

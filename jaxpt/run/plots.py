@@ -76,11 +76,14 @@ def format_flops(number: float) -> str:
 def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
     """Held-out loss, and probe accuracy where measured, against three costs.
 
+    A loss is drawn as a share of its own start: objectives' losses are in different
+    units, and ELECTRA's 50-fold one would flatten the rest.
+
     Args:
       runs: entries of a report's `runs`; None in a curve is a gap.
       path: the PNG to write.
     """
-    rows = {"valid_loss": "own held-out loss\nnot comparable across objectives"}
+    rows = {"valid_loss": "own held-out loss / its start\nnot comparable across objectives"}
     if any("probe_accuracy" in point for run in runs for point in run["curve"]):
         rows["probe_accuracy"] = "linear probe accuracy\ncomparable across objectives"
     costs = {
@@ -113,6 +116,8 @@ def _draw_seeds(axes, objective, group, cost, metric):
         {p["step"]: (p[cost], p[metric]) for p in run["curve"] if metric in p}
         for run in group
     ]
+    if metric == "valid_loss":
+        curves = [_relative(curve) for curve in curves]
     if len(curves) > 1:
         for curve in curves:
             points = np.array(list(curve.values()), float).reshape(-1, 2)
@@ -123,6 +128,16 @@ def _draw_seeds(axes, objective, group, cost, metric):
     mean = np.array(points, float).reshape(len(curves), -1, 2).mean(0)
     every = math.ceil(len(shared) / 10) or 1
     axes.plot(*mean.T, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
+
+
+def _relative(curve: dict) -> dict:
+    """Points whose second value is divided by the first that is known."""
+    known = (value for _, value in curve.values() if value is not None)
+    start = next(known, None)
+    return {
+        step: (cost, None if value is None else value / start)
+        for step, (cost, value) in curve.items()
+    }
 
 
 def attention_masks(masks: dict[str, dict], path: str | os.PathLike) -> None:

@@ -17,6 +17,10 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.vocab import Vocab
 
 SEQ_LEN = 20
+# Compiling is most of these tests' time; without LLVM's passes it takes half as long.
+compiled = functools.partial(
+    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
+)
 # Ids 7 to 31 are ordinary, 39 down to 32 sentinels.
 VOCAB = Vocab(
     size=40, pad=0, unk=1, cls=2, sep=3, mask=4, bos=5, eos=6, num_sentinels=8
@@ -40,6 +44,11 @@ class Case:
         """The batch of rows, compiled."""
         return corrupt(self.module, self.spec)(jax.random.key(seed), rows)
 
+    def loss(self, batch, params=None, **rngs):
+        """Terms and metrics of a batch, without dropout."""
+        params = self.params if params is None else params
+        return loss(self.module, self.model)(params, batch, rngs)
+
     def gradients(self, rows, num_microbatches=1, seed=0, spec=None):
         """What one train step hands to its optimizer, and its metrics."""
         step = train_step(self.module, self.model, spec or self.spec, num_microbatches)
@@ -53,12 +62,20 @@ KEEP = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 
 @functools.cache
 def train_step(module, model, spec, num_microbatches):
-    return jax.jit(module.make_train_step(model, VOCAB, spec, KEEP, num_microbatches))
+    return compiled(module.make_train_step(model, VOCAB, spec, KEEP, num_microbatches))
+
+
+@functools.cache
+def loss(module, model):
+    def run(params, batch, rngs):
+        return module.loss(params, model, batch, module.masks(batch), rngs)
+
+    return compiled(run)
 
 
 @functools.cache
 def corrupt(module, spec):
-    return jax.jit(lambda rng, rows: module.corrupt(rng, rows, VOCAB, spec))
+    return compiled(lambda rng, rows: module.corrupt(rng, rows, VOCAB, spec))
 
 
 @functools.cache
@@ -71,7 +88,7 @@ def make(name, model_values=(), **settings):
     spec = module.make_spec(SEQ_LEN, **settings)
     model_spec = dataclasses.replace(MODEL, **layers, **dict(model_values))
     model = module.make_model(model_spec, spec, VOCAB)
-    # Drawn by NumPy with the same spread: compiling `init_params` takes longer than a test.
+    # Drawn by NumPy, for compiling `init_params` takes longer than a test.
     draw = np.random.default_rng(0)
 
     def fill(path, leaf):
@@ -84,6 +101,12 @@ def make(name, model_values=(), **settings):
     )
     params = jax.tree_util.tree_map_with_path(fill, shapes)
     return Case(module, spec, model_spec, model, params)
+
+
+@pytest.fixture
+def jit():
+    """`jax.jit` that compiles fast and runs slowly."""
+    return compiled
 
 
 @pytest.fixture

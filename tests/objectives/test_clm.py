@@ -47,31 +47,32 @@ def test_a_token_is_scored_by_what_came_before_it_alone(make_case, make_rows):
     assert (nats[:, 11:] != changed[:, 11:]).any(0).all()
 
 
-def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
+def test_likelihood_loss_and_next_logits_agree(make_case, make_rows, jit):
     case = make_case("clm")
     rows = make_rows(case, 3)
     tokens = rows["tokens"]
-    logits = clm.next_logits(case.params, case.model, tokens[:, :-1])
+    next_logits = jit(lambda t: clm.next_logits(case.params, case.model, t))
+    logits = next_logits(tokens[:, :-1])
     log_p = np.asarray(jax.nn.log_softmax(logits))
     wanted = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
-    nats = clm.token_nats(case.params, case.model, tokens)
+    nats = jit(lambda t: clm.token_nats(case.params, case.model, t))(tokens)
     np.testing.assert_allclose(nats, wanted, rtol=1e-5)
     batch = case.corrupt(rows)
-    terms, _ = clm.loss(case.params, case.model, batch, clm.masks(batch), {})
+    terms, _ = case.loss(batch)
     np.testing.assert_allclose(terms["loss"][0], wanted.sum(), rtol=1e-5)
     assert terms["loss"][1] == 60
 
 
-def test_packed_documents_do_not_see_each_other(make_case, make_rows):
+def test_packed_documents_do_not_see_each_other(make_case, make_rows, jit):
     case = make_case("clm")
     rows = make_rows(case, 2, lengths=[20, 16])
     is_first = rows["segment_ids"] == 1
     others = rows | {"tokens": jnp.where(is_first, rows["tokens"], 8)}
 
-    @jax.jit
+    @jit
     @jax.grad
     def gradient(params, rows):
-        batch = case.corrupt(rows)
+        batch = clm.corrupt(None, rows, None, case.spec)
         first = batch["loss_weights"] * is_first[:, :-1]
         batch = batch | {"loss_weights": first}
         return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]

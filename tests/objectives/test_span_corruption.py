@@ -73,18 +73,19 @@ def test_rows_are_rebuilt_from_their_halves(spec, seed):
         assert rebuilt == row.tolist()
 
 
-def test_the_loss_is_read_at_every_target(make_case, make_rows):
+def test_the_loss_is_read_at_every_target(make_case, make_rows, jit):
     case = make_case("span_corruption")
     batch = case.corrupt(make_rows(case, 2))
-    masks = span_corruption.masks(batch)
-    terms, _ = span_corruption.loss(case.params, case.model, batch, masks, {})
-    logits = case.model.apply(
-        {"params": case.params},
-        batch["inputs"],
-        masks,
-        batch["dec_inputs"],
-        deterministic=True,
-    )
+    masks, ids = span_corruption.masks(batch), (batch["inputs"], batch["dec_inputs"])
+    terms, _ = case.loss(batch)
+    variables = {"params": case.params}
+
+    @jit
+    def logits_of(inputs, dec_inputs):
+        args = inputs, masks, dec_inputs
+        return case.model.apply(variables, *args, deterministic=True)
+
+    logits = logits_of(*ids)
     log_p = jax.nn.log_softmax(logits)
     picked = jnp.take_along_axis(log_p, batch["targets"][..., None], -1)
     np.testing.assert_allclose(terms["loss"][0], -picked.sum(), rtol=1e-5)
@@ -127,7 +128,7 @@ def test_too_few_sentinels_are_refused(make_case):
     enough = dataclasses.replace(VOCAB, num_sentinels=num_spans)
     span_corruption.make_model(case.model_spec, spec, enough)
     few = dataclasses.replace(VOCAB, num_sentinels=num_spans - 1)
-    with pytest.raises(UserError, match=f"tokenizer.num_sentinels is {num_spans - 1}"):
+    with pytest.raises(UserError, match=f"tokenizer.num_sentinels.*{num_spans - 1}"):
         span_corruption.make_model(case.model_spec, spec, few)
 
 
@@ -137,7 +138,7 @@ def test_too_few_sentinels_are_refused(make_case):
         ({"noise_density": 0.0}, "noise_density=0.0"),
         ({"noise_density": 1.0}, "noise_density=1.0"),
         ({"mean_span_length": 0.5}, "mean_span_length=0.5"),
-        ({"noise_density": 0.9, "mean_span_length": 1.0}, "noise_density=0.9: .* spans"),
+        ({"noise_density": 0.9, "mean_span_length": 1.0}, "noise_density=0.9: .*fit"),
         pytest.param(
             {"mean_span_length": float("nan")},
             "mean_span_length=nan",

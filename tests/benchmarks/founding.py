@@ -1,0 +1,89 @@
+"""The founding experiment's speed, in turn with the same work in PyTorch.
+
+    .venv/bin/python tests/benchmarks/founding.py --text FILE --peer SCRIPT --peer_python PY
+
+FILE is Tiny Shakespeare; SCRIPT does the same two runs in PyTorch and prints one JSON line
+with `clm_steps_per_s` and `mlm_steps_per_s` (arguments --text, --clm_steps, --mlm_steps,
+--attn manual|sdpa); PY is a Python that has torch. Without --text and --peer they are
+looked for beside the checkout. Both leave out compilation and their first steps. Rounds
+alternate, and the ratio is taken round by round, because machines drift.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARED = ROOT.parent / "shared"
+
+
+def run_jaxpt(text: Path, objective: str, steps: int) -> float:
+    """Steps a second of `jaxpt train`: its own figure, logging and feeding included."""
+    with tempfile.TemporaryDirectory() as workdir:
+        command = [sys.executable, "-m", "jaxpt", "train"]
+        command += ["--config", str(ROOT / "configs" / "shakespeare_char.py")]
+        command += [f"--config.data.path={text}", f"--config.objective={objective}"]
+        command += [f"--config.train.steps={steps}", "--config.train.eval_every=0"]
+        command += [f"--config.model.head_bias={objective == 'mlm'}"]
+        command += ["--workdir", workdir]
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        result = json.loads((Path(workdir) / "result.json").read_text())
+    return result["steps_per_second"]
+
+
+def run_peer(args, attention: str, steps: int) -> dict:
+    """The peer's own figures for one attention setting."""
+    command = [args.peer_python, str(args.peer), "--text", str(args.text)]
+    command += ["--clm_steps", str(steps), "--mlm_steps", str(steps)]
+    command += ["--attn", attention]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def main() -> None:
+    """Prints each round, then medians and the median ratio to the peer's better setting."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    text = SHARED / "data" / "corpora" / "tinyshakespeare" / "input.txt"
+    parser.add_argument("--text", type=Path, default=text)
+    parser.add_argument("--peer", type=Path, default=SHARED / "bench" / "seed_torch.py")
+    parser.add_argument("--peer_python", default=sys.executable)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=150)
+    args = parser.parse_args()
+    for path in (args.text, args.peer):
+        if not path.exists():
+            raise SystemExit(f"{path}: not found; see --help")
+    ratios = {"clm": [], "mlm": []}
+    speeds = {name: [] for name in ("jaxpt", "manual", "sdpa")}
+    for number in range(args.rounds):
+        peers = {a: run_peer(args, a, args.steps) for a in ("manual", "sdpa")}
+        for objective in ratios:
+            ours = run_jaxpt(args.text, objective, args.steps)
+            theirs = {a: out[f"{objective}_steps_per_s"] for a, out in peers.items()}
+            ratios[objective].append(ours / max(theirs.values()))
+            for name, speed in ({"jaxpt": ours} | theirs).items():
+                speeds[name].append((objective, speed))
+            shown = "  ".join(f"torch {a} {v:.1f}" for a, v in theirs.items())
+            print(
+                f"round {number + 1} {objective}: jaxpt {ours:.1f} steps/s  {shown}  "
+                f"ratio {ratios[objective][-1]:.2f}",
+                flush=True,
+            )
+    for objective, found in ratios.items():
+        medians = {
+            name: statistics.median(v for o, v in pairs if o == objective)
+            for name, pairs in speeds.items()
+        }
+        shown = "  ".join(f"{name} {value:.1f}" for name, value in medians.items())
+        print(
+            f"{objective}: median steps/s: {shown}; "
+            f"median ratio to the better peer {statistics.median(found):.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()
