@@ -203,7 +203,9 @@ def generate(argv: list[str]) -> int:
 
     def define(values):
         flags.DEFINE_string("prompt", "\n", "text to go on from", flag_values=values)
-        flags.DEFINE_integer("num_tokens", 100, "tokens to add", flag_values=values)
+        flags.DEFINE_integer(
+            "num_tokens", 0, "to add; 0: to the model's last place", flag_values=values
+        )
         flags.DEFINE_integer("num_samples", 1, "texts to draw", flag_values=values)
         flags.DEFINE_float("temperature", 1.0, "0: the likeliest", flag_values=values)
         flags.DEFINE_integer("top_k", 0, "0 keeps all", flag_values=values)

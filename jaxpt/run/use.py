@@ -24,6 +24,9 @@ def generate_texts(
 ) -> list[str]:
     """`num_samples` continuations of a prompt, each with the prompt, cut at an [EOS].
 
+    Args:
+      num_tokens: how many to add; 0 goes on to the model's last position.
+
     Raises:
       UserError: not a causal run, or a flag that is out of range.
     """
@@ -33,13 +36,14 @@ def generate_texts(
     program, tokenizer, params, _ = load_run(workdir)
     _require(program, "next_logits", workdir, "causal", "clm")
     ids = tokenizer.encode_prompt(prompt)
+    max_len = program.task.model_spec.max_len
     banned = set(tokenizer.vocab.special_ids.tolist()) - {tokenizer.vocab.eos}
     tokens = generate(
         program.next_logits,
         params,
         jnp.asarray(np.repeat(ids[None], num_samples, axis=0)),
-        num_tokens,
-        program.task.model_spec.max_len,
+        num_tokens or max(1, max_len - len(ids)),
+        max_len,
         stream(seed, 0, "sample"),
         spec,
         tuple(sorted(banned)),

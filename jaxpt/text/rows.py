@@ -13,7 +13,7 @@ from jaxpt.text.sources import Document, read_documents
 from jaxpt.text.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 from jaxpt.text.vocab import Vocab
 
-SPLITS = ("documents", "position")
+SPLITS = ("auto", "documents", "position")
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class TextSpec:
     text_field: str = "text"
     label_field: str = ""
     tfds_data_dir: str = ""
-    split: str = "documents"
+    split: str = "auto"
     valid_fraction: float = 0.1
     limit_chars: int = 0
     heldout_chars: int = 0
@@ -95,7 +95,10 @@ def load_text(
 
     # Exact: in floats (1 - 0.1) * 80000 and 3 * 0.1 may fall beside the whole number.
     fraction = Fraction(str(float(spec.valid_fraction)))
-    if spec.split == "documents":
+    by_documents = spec.split == "documents"
+    if spec.split == "auto":
+        by_documents = int(len(main) * fraction) >= 1 and len(main) > 1
+    if by_documents:
         train, valid = _split_documents(main, fraction)
         corpora = {"train": join(train), "valid": join(valid)}
     else:

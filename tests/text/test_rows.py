@@ -202,7 +202,7 @@ def test_splits_lose_nothing(tmp_path_factory, texts, split, fraction):
         ({"valid_fraction": 0.0}, ["data.valid_fraction=0.0"]),
         ({"valid_fraction": 1.0}, ["data.valid_fraction=1.0"]),
         ({"valid_fraction": float("nan")}, ["data.valid_fraction=nan"]),
-        ({"valid_fraction": 0.1}, ["data.split", "data.split=position"]),
+        ({"valid_fraction": 0.1, "split": "documents"}, ["data.split", "data.split=position"]),
         ({"valid_fraction": 0.9, "split": "position"}, ["data.valid_fraction=0.9"]),
         ({"heldout_chars": 2}, ["data.heldout_chars=2", "data.limit_chars"]),
         ({"limit_chars": -1}, ["data.limit_chars=-1"]),
@@ -222,7 +222,7 @@ def test_bad_settings(settings, parts, tmp_path, refuses):
 def test_one_document_needs_position(tmp_path, refuses):
     path = write_lines(tmp_path, ["abc"])
     with refuses("data.split", "1 document", "data.split=position"):
-        load_text(TextSpec(path=path, valid_fraction=0.9))
+        load_text(TextSpec(path=path, valid_fraction=0.9, split="documents"))
 
 
 def test_text_the_tokenizer_does_not_know(tmp_path, refuses):
@@ -328,3 +328,17 @@ def test_passages(documents, length, num):
     # Evenly: a document gives two fewer than another only if it has no more to give.
     for count, most in zip(counts, room):
         assert count >= max(counts) - 1 or count == most
+
+
+def test_auto_splits_by_documents_where_there_are_enough(tmp_path):
+    for num_docs in (1, 9, 10, 30):
+        folder = tmp_path / str(num_docs)
+        folder.mkdir()
+        for i in range(num_docs):
+            (folder / f"{i:02}.txt").write_text(f"{i:02} some text of its own. " * 9)
+        found = {}
+        for split in ("auto", "documents" if num_docs >= 10 else "position"):
+            spec = TextSpec(path=str(folder), split=split)
+            found[split] = {k: c.fingerprint for k, c in load_text(spec)[1].items()}
+        auto, expected = found.values()
+        assert auto == expected, num_docs
