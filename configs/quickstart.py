@@ -4,7 +4,8 @@
 
 One objective by itself, and on your own text:
 
-    jaxpt train --config configs/quickstart.py:mlm --config.data.path=my.txt --workdir DIR
+    jaxpt train --config configs/quickstart.py:mlm \
+        --config.data.path=my.txt --workdir DIR
 """
 
 from jaxpt.run.build import default_config

@@ -1,6 +1,7 @@
-"""The founding experiment: a small GPT and a small BERT on Tiny Shakespeare's characters.
+"""The founding experiment: a small GPT and a small BERT on Tiny Shakespeare.
 
-    jaxpt compare --config configs/shakespeare_char.py --config.data.path=FILE --workdir DIR
+    jaxpt compare --config configs/shakespeare_char.py \
+        --config.data.path=FILE --workdir DIR
 
 FILE is the 1,115,394 characters of Tiny Shakespeare; without it the TFDS name is used.
 """

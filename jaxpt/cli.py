@@ -60,7 +60,9 @@ def _parse(command: str, argv: list[str], define) -> flags.FlagValues:
     try:
         rest = values(sys.argv)[1:]
     except flags.UnrecognizedFlagError as error:
-        raise UserError(f"--{error.flagname}: unknown flag of jaxpt {command}") from None
+        raise UserError(
+            f"--{error.flagname}: unknown flag of jaxpt {command}"
+        ) from None
     except (flags.Error, ValueError) as error:
         raise UserError(str(error)) from None
     finally:
@@ -106,7 +108,7 @@ def _read_config(values):
 
 
 def _check_override(config, arg: str) -> None:
-    """Raises UserError unless `--config.section.field=value` names a setting's value."""
+    """Raises UserError unless `--config.section.field=value` fits a setting."""
     flag, has_value, text = arg.partition("=")
     path, here = flag.lstrip("-").split(".")[1:], config
     for depth, name in enumerate(path):

@@ -1,7 +1,7 @@
 """The glossary: what the letters in array names mean, and the closed set of batch keys.
 
-An array called `q_BTNH` has shape [B, T, N, H]; public signatures carry the same letters
-through jaxtyping (`Float[Array, "B T D"]`).
+An array called `q_BTNH` has shape [B, T, N, H]; public signatures carry the same
+letters through jaxtyping (`Float[Array, "B T D"]`).
 """
 
 LETTERS = {

@@ -1,7 +1,7 @@
 """Every random key is a function of (seed, step, purpose), so no key is ever stored.
 
-A run resumes exactly from parameters, optimizer state and step alone, and any step can be
-replayed by itself.
+A run resumes exactly from parameters, optimizer state and step alone, and any step can
+be replayed by itself.
 """
 
 import jax

@@ -3,7 +3,8 @@
 import os
 import tempfile
 
-# Set before jax is imported; workers of one session and the programs they start share it.
+# Set before jax is imported; workers of one session and the programs they start share
+# it.
 _run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _cache = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)

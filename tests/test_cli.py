@@ -51,7 +51,10 @@ def fails(argv, capsys):
 
 def test_module_and_main_agree(capsys):
     done = subprocess.run(
-        [sys.executable, "-m", "jaxpt", "bogus"], cwd=ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "jaxpt", "bogus"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 2
     assert done.stderr == fails(["bogus"], capsys)
@@ -195,7 +198,9 @@ def test_bad_use_of_a_run(argv, named, runs, capsys):
 
 def test_a_config_file_with_a_typo(tmp_path, capsys):
     source = "from jaxpt.run.build import default_config\n"
-    source += "def get_config():\n  c = default_config()\n  c.optim.lrr = 1\n  return c\n"
+    source += (
+        "def get_config():\n  c = default_config()\n  c.optim.lrr = 1\n  return c\n"
+    )
     (tmp_path / "typo.py").write_text(source)
     argv = ["train", "--config", str(tmp_path / "typo.py"), "--workdir", str(tmp_path)]
     assert "lrr" in fails(argv, capsys)

@@ -40,7 +40,7 @@ def measure_likelihood(
     """Bits per UTF-8 byte of the predicted text.
 
     Args:
-      token_nats: (params, tokens [B, R]) -> nats [B, R - 1] of all tokens but the first.
+      token_nats: (params, tokens [B, R]) -> nats [B, R - 1] of all but the first.
     """
     token_bytes = np.array(vocab.token_bytes)
     nats = num_bytes = 0.0

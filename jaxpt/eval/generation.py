@@ -17,8 +17,8 @@ class SampleSpec:
     Attributes:
       temperature: divides the logits; 0 takes the likeliest token.
       top_k: keep the k likeliest tokens; 0 keeps all.
-      top_p: then keep the fewest tokens that hold this much probability (Holtzman et al.
-        2020); 1 keeps all.
+      top_p: then keep the fewest tokens that hold this much probability (Holtzman et
+        al. 2020); 1 keeps all.
     """
 
     temperature: float = 1.0
@@ -98,7 +98,7 @@ def generate(
     tokens = jnp.pad(prompt, ((0, 0), (0, num_tokens)))
 
     def write(tokens, place):
-        # Places at or after `place` still hold padding, which a causal model cannot see.
+        # Places at or after `place` still hold padding, unseen by a causal model.
         logits = next_logits(params, tokens)[:, place - 1]
         if banned:
             logits = logits.at[:, jnp.array(banned)].set(-jnp.inf)

@@ -1,7 +1,7 @@
 """A linear probe: what can be read off frozen features with one linear layer.
 
-The yardstick common to every objective: it needs hidden states only, and the label comes
-from the text itself. Passages are held out by document.
+The yardstick common to every objective: it needs hidden states only, and the label
+comes from the text itself. Passages are held out by document.
 """
 
 import warnings

@@ -18,8 +18,8 @@ class OptimSpec:
       lr: the highest learning rate.
       warmup_steps: linear from 0 to `lr` (or, over 0 steps, none).
       final_lr: where cosine and linear end, as a share of `lr`.
-      weight_decay: decoupled, times the learning rate; 0 is plain Adam. Biases, norms and
-        T5's relative bias are not decayed.
+      weight_decay: decoupled, times the learning rate; 0 is plain Adam. Biases, norms
+        and T5's relative bias are not decayed.
       clip_norm: the gradient's greatest global norm; 0 does not clip.
     """
 
@@ -46,7 +46,9 @@ class OptimSpec:
             ("clip_norm", self.clip_norm >= 0, "at least 0 (0 does not clip)"),
         ):
             if not is_good:
-                raise UserError(f"optim.{name}={getattr(self, name)}: must be {allowed}")
+                raise UserError(
+                    f"optim.{name}={getattr(self, name)}: must be {allowed}"
+                )
 
 
 def make_schedule(spec: OptimSpec, num_steps: int) -> optax.Schedule:
@@ -68,8 +70,8 @@ def make_schedule(spec: OptimSpec, num_steps: int) -> optax.Schedule:
     elif spec.schedule == "constant":
         main = optax.constant_schedule(spec.lr)
     else:
-        # T5's 1/sqrt(max(step, warm-up)), scaled to start from `lr` (after 1 step if there
-        # is no warm-up).
+        # T5's 1/sqrt(max(step, warm-up)), scaled to start from `lr` (after 1 step if
+        # there is no warm-up).
         start = max(warmup, 1)
 
         def main(step):
@@ -93,7 +95,7 @@ def decay_mask(params):
 
 
 def make_optimizer(spec: OptimSpec, num_steps: int) -> optax.GradientTransformation:
-    """Clip, Adam moments, decay, learning rate: the order of Loshchilov & Hutter's AdamW."""
+    """Clip, Adam moments, decay, learning rate, as Loshchilov & Hutter order them."""
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     parts.append(
         optax.adamw(

@@ -12,7 +12,7 @@ from jaxtyping import Array, Int
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Parameters, optimizer state and the number of steps taken; keys are never stored."""
+    """Parameters, optimizer state and the steps taken; keys are never stored."""
 
     params: Any
     opt_state: Any

@@ -1,7 +1,7 @@
 """From loss terms to a new state: weighing, microbatches, the optimizer's step.
 
-A loss is a sum and a weight. Every microbatch and device divides its sum by the weight of
-the *whole* batch, so their gradients simply add up to the big batch's.
+A loss is a sum and a weight. Every microbatch and device divides its sum by the weight
+of the *whole* batch, so their gradients simply add up to the big batch's.
 """
 
 from collections.abc import Callable
@@ -16,12 +16,12 @@ from jaxpt.ops import metrics as sums
 
 
 def add_devices(tree, axis: str | None):
-    """Sums over the devices of a pmap axis; without one (jit) there is nothing to do."""
+    """Sums over the devices of a pmap axis; under jit there is nothing to do."""
     return tree if axis is None else jax.lax.psum(tree, axis)
 
 
 def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
-    """The scalar to differentiate: sum over terms of coefficient * sum / total weight."""
+    """What is differentiated: sum over terms of coefficient * sum / total weight."""
     return sum(
         coefficients[name] * total / jnp.maximum(totals[name], 1e-9)
         for name, (total, _) in terms.items()
@@ -41,8 +41,8 @@ def accumulate(
     Args:
       loss_fn: (params, microbatch, rngs) -> (scalar, {name: (sum, weight)}).
       batch: arrays [B, ...], already corrupted; B is a multiple of `num_microbatches`.
-      rngs: "dropout" is folded with the microbatch and pmap's device; "sample" is not, for
-        it is folded with each row's place and cannot depend on how the batch is cut.
+      rngs: "dropout" is folded with the microbatch and pmap's device; "sample" is not,
+        for it is folded with each row's place, however the batch is cut.
       axis: pmap's, if any.
 
     Returns:

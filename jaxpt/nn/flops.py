@@ -1,9 +1,9 @@
 """Floating-point operations, counted from the sizes.
 
-Counted: every matrix product (2 operations a multiply-add), attention in full (T x S even
-where a causal mask hides half), the vocabulary head on the positions it is given. Not
-counted: embedding look-ups, norms, softmax, activations, the optimizer. A training step is
-3 forward passes: one forward, two for the gradients of inputs and of weights.
+Counted: every matrix product (2 operations a multiply-add), attention in full (T x S
+even where a causal mask hides half), the vocabulary head on the positions it is given.
+Not counted: embedding look-ups, norms, softmax, activations, the optimizer. A training
+step is 3 forward passes: one forward, two for the gradients of inputs and of weights.
 """
 
 from jaxpt.nn.spec import ModelSpec

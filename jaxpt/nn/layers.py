@@ -14,7 +14,7 @@ from jaxpt.ops import kernels
 def kernel_init(spec: ModelSpec):
     """The initialiser of a dense kernel [in, out]."""
     if spec.init == "torch":
-        # PyTorch's nn.Linear: kaiming_uniform(a=sqrt(5)), which is U(-1, 1)/sqrt(fan in).
+        # PyTorch's nn.Linear: kaiming_uniform(a=sqrt(5)) is U(-1, 1) / sqrt(fan in).
         return nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
     return nn.initializers.normal(spec.init_std)
 
@@ -35,7 +35,7 @@ def table_init(spec: ModelSpec):
 class Dense(nn.Module):
     """x W + b over the last axis.
 
-    The product is taken on [rows, in]: XLA's CPU back end is slow at the weight gradient of
+    The product is taken on [rows, in]: XLA's CPU back end is slow at the gradient of
     the three-dimensional form.
     """
 

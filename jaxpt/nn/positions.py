@@ -31,9 +31,9 @@ def relative_bucket(
 ) -> Int[Array, "T S"]:
     """T5's bucket of a key's place minus the query's (mesh_tensorflow, T5X).
 
-    Half of the buckets are exact small distances, the other half grow logarithmically up to
-    `max_distance`; a bidirectional bias spends one half on each side, a causal one has
-    only the past.
+    Half of the buckets are exact small distances, the other half grow logarithmically
+    up to `max_distance`; a bidirectional bias spends one half on each side, a causal
+    one has only the past.
 
     >>> relative_bucket(jnp.array([[0, -1, 1, -200]]), True, 32, 128).tolist()
     [[0, 1, 17, 15]]

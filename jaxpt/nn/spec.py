@@ -1,7 +1,7 @@
 """ModelSpec: everything in which one Transformer differs from another.
 
-A family (GPT-2, BERT, T5 ...) is a set of these values, never a subclass. Only knobs that a
-named family needs exist.
+A family (GPT-2, BERT, T5 ...) is a set of these values, never a subclass. Only knobs
+that a named family needs exist.
 """
 
 import dataclasses
@@ -25,14 +25,14 @@ class ModelSpec:
       num_decoder_layers: 0 for one stack; more makes an encoder-decoder.
       max_len: positions of the learned table, and the longest generation.
       embed_width: E; 0 means E = D. Otherwise a projection leads from E to D (ELECTRA).
-      norm_position: "pre" (GPT-2, T5: a last norm closes the stack) or "post" (BERT: the
-        embeddings are normed too).
+      norm_position: "pre" (GPT-2, T5: a last norm closes the stack) or "post" (BERT:
+        the embeddings are normed too).
       positions: learned and sinusoidal are added to the embeddings; relative is T5's
         bucketed bias, one table per stack.
       tie_embeddings: the vocabulary head reuses the token table.
       head_transform: BERT's dense + activation + norm before the vocabulary.
-      dropout: on the output of every attention and MLP; embed_dropout: on the embeddings;
-        attention_dropout: on the attention weights.
+      dropout: on the output of every attention and MLP; embed_dropout: on the
+        embeddings; attention_dropout: on the attention weights.
       init: "normal" (std `init_std`; zero biases) or "torch" (PyTorch's defaults:
         uniform in 1/sqrt(fan in), standard normal embeddings).
       dtype: of the computation; parameters, softmax, norms and losses stay float32.

@@ -53,8 +53,8 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """`num_layers` layers; with a `source` it is a decoder that reads it.
 
-    `is_bidirectional` only says how T5's relative bias spends its buckets; who may see whom
-    is `attn_mask` alone.
+    `is_bidirectional` only says how T5's relative bias spends its buckets; who may see
+    whom is `attn_mask` alone.
     """
 
     spec: ModelSpec

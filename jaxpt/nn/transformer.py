@@ -1,4 +1,4 @@
-"""The one Transformer: embeddings, a stack (or an encoder and a decoder), a vocabulary head.
+"""The one Transformer: embeddings, one stack or two, a vocabulary head.
 
 Whether it is a causal, masked or sequence-to-sequence model is said by the masks it is
 given; it never looks at token ids.
@@ -15,10 +15,10 @@ from jaxpt.ops.masks import Mask
 
 
 class Transformer(nn.Module):
-    """`encode` gives hidden states, `decode` reads them, `logits` scores the vocabulary.
+    """`encode` gives hidden states, `decode` reads them, `logits` scores tokens.
 
-    With `num_decoder_layers` 0 there is one stack and `encode` is all of it: a decoder-only
-    model is `encode` under a causal mask.
+    With `num_decoder_layers` 0 there is one stack and `encode` is all of it: a
+    decoder-only model is `encode` under a causal mask.
     """
 
     spec: ModelSpec

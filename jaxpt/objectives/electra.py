@@ -1,7 +1,7 @@
-"""Replaced-token detection: a small generator fills masks, a discriminator spots the fakes.
+"""Replaced-token detection: a generator fills masks, a discriminator spots fakes.
 
-Clark et al. 2020; google-research/electra, `run_pretraining.py`. Departures: positions are
-drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
+Clark et al. 2020; google-research/electra, `run_pretraining.py`. Departures: positions
+are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
 """
 
 import dataclasses
@@ -63,7 +63,7 @@ class Spec:
 
 
 class Electra(nn.Module):
-    """Both networks, on one set of embeddings; each is a Transformer of its own width."""
+    """Both networks on one set of embeddings, each a Transformer of its own width."""
 
     generator_spec: ModelSpec
     discriminator_spec: ModelSpec
@@ -236,9 +236,7 @@ def replace(rng, batch: dict, logits, temperature: float = 1.0):
     return ids, (ids != batch["original"]).astype(jnp.float32)
 
 
-def loss(
-    params, model: Electra, batch: dict, masks: dict, rngs: dict, temperature=1.0
-):
+def loss(params, model: Electra, batch: dict, masks: dict, rngs: dict, temperature=1.0):
     """The generator's cross-entropy at P positions, the discriminator's at every token.
 
     `rngs` holds "sample" for the generator's draws, and "dropout" to switch dropout on.
@@ -250,7 +248,11 @@ def loss(
             batch["inputs"], batch["positions"], mask, deterministic=deterministic
         )
         ids, labels = replace(rngs["sample"], batch, logits, temperature)
-        return logits, model.discriminate(ids, mask, deterministic=deterministic), labels
+        return (
+            logits,
+            model.discriminate(ids, mask, deterministic=deterministic),
+            labels,
+        )
 
     logits, scores, labels = model.apply({"params": params}, rngs=rngs, method=predict)
     targets, hidden, real = batch["targets"], batch["loss_weights"], batch["real"]

@@ -1,9 +1,9 @@
 """Masked language modelling: hide some tokens, predict them from both sides.
 
 Devlin et al. 2019; constants and counting as in google-research/bert,
-`create_pretraining_data.py`. Departures: positions are drawn anew at every step (RoBERTa's
-dynamic masking), and random words come from the ordinary tokens, never the special ones
-(fairseq's choice; BERT draws from the whole vocabulary).
+`create_pretraining_data.py`. Departures: positions are drawn anew at every step
+(RoBERTa's dynamic masking), and random words come from the ordinary tokens, never the
+special ones (fairseq's choice; BERT draws from the whole vocabulary).
 """
 
 import dataclasses

@@ -37,11 +37,12 @@ class Spec:
                 f"data.row_length={self.row_length}: span_corruption needs at least 2"
             )
         num_noise, num_spans = noise.count_spans(*self.noise)
-        if num_spans > min(num_noise, self.row_length - num_noise):
+        num_clean = self.row_length - num_noise
+        if num_spans > min(num_noise, num_clean):
             raise UserError(
-                f"span_corruption.noise_density={self.noise_density}: {num_spans} spans "
-                f"do not fit {num_noise} hidden and {self.row_length - num_noise} clean "
-                f"tokens; raise span_corruption.mean_span_length"
+                f"span_corruption.noise_density={self.noise_density}: {num_spans} "
+                f"spans do not fit {num_noise} hidden and {num_clean} clean tokens; "
+                f"raise span_corruption.mean_span_length"
             )
 
     @property
@@ -144,7 +145,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
 
 
 def masks(batch: dict) -> dict:
-    """The encoder sees all of its input, the decoder its past and all of the encoder."""
+    """The encoder sees all its input, the decoder its past and all of the encoder."""
     return {
         "self": attention_masks.full(),
         "dec_self": attention_masks.causal(),

@@ -1,9 +1,9 @@
 """Hand-written forms for XLA's CPU back end (float32): the same numbers, sooner.
 
-What bites there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7 times
-slower than its transpose; batched products whose left operand does not contract its last
-axis take a slow path; softmax, norms and random bits are recomputed inside every fusion
-that reads them unless a barrier (or, for bits, a loop) stands between.
+What bites there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7
+times slower than its transpose; batched products whose left operand does not contract
+its last axis take a slow path; softmax, norms and random bits are recomputed inside
+every fusion that reads them unless a barrier (or, for bits, a loop) stands between.
 """
 
 import functools
@@ -130,15 +130,16 @@ attend.defvjp(_attend_forward, _attend_backward)
 
 
 def random_bits(key: Array, shape: tuple[int, ...]) -> UInt[Array, "..."]:
-    """The uint32 bits of `jax.random.bits(key, shape)` for a threefry key, 4 times faster.
+    """The uint32 bits of `jax.random.bits(key, shape)`, sooner for a threefry key.
 
-    JAX lowers threefry to a loop of passes through memory; here its 20 rounds (Salmon et
-    al. 2011) are one fused kernel. They stand in a loop of one trip that XLA cannot see
-    through, or they would be computed again inside every kernel that reads the bits.
-    Other keys, and more than 2**32 bits' worth, go to JAX.
+    JAX lowers threefry to a loop of passes through memory; here its 20 rounds (Salmon
+    et al. 2011) are one fused kernel. They stand in a loop of one trip that XLA cannot
+    see through, or they would be computed again inside every kernel that reads the
+    bits. Other keys, and more than 2**32 bits' worth, go to JAX.
     """
     is_threefry = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and (
-        jax.random.key_impl(key) == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
+        jax.random.key_impl(key)
+        == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
     )
     size = int(np.prod(shape))
     if not is_threefry or size >= 2**32 or not jax.config.jax_threefry_partitionable:

@@ -34,13 +34,13 @@ def spans_to_sentinels(
     `nonnoise_span_to_unique_sentinel`, which makes the target.
 
     >>> hidden = jnp.array([True, True, False, False, True, False])
-    >>> spans_to_sentinels(jnp.arange(10, 16), hidden, jnp.array([999, 998]), 5).tolist()
-    [999, 12, 13, 998, 15]
+    >>> spans_to_sentinels(jnp.arange(10, 16), hidden, jnp.array([999, 998]),
+    5).tolist() [999, 12, 13, 998, 15]
     """
     follows = jnp.concatenate([jnp.zeros(1, bool), hidden[:-1]])
     first = hidden & ~follows
-    # Reading past the sentinels must never give a real token, so the index is clipped; that
-    # there are enough of them is checked when the objective is built.
+    # Reading past the sentinels must never give a real token, so the index is clipped;
+    # that there are enough of them is checked when the objective is built.
     sentinel = sentinels[jnp.clip(jnp.cumsum(first) - 1, 0, len(sentinels) - 1)]
     marked = jnp.where(first, sentinel, tokens)
     return compact(marked, ~(hidden & follows), length, fill)
@@ -54,7 +54,7 @@ def replace_tokens(
     mask_share: float,
     random_share: float,
 ) -> Int[Array, "P"]:
-    """BERT's 80/10/10: each token becomes [MASK], a random one of `random_ids`, or stays.
+    """BERT's 80/10/10: a token becomes [MASK], one of `random_ids`, or stays.
 
     Shares are probabilities, drawn for each token by itself.
     """

@@ -38,7 +38,7 @@ def layer_norm(
     bias: Float[Array, "D"],
     epsilon: float,
 ) -> Float[Array, "*B D"]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba et al. 2016)."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba 2016)."""
     if _is_cpu(x):
         return cpu.layer_norm(x, scale, bias, epsilon)
     return layer_norm_plain(x, scale, bias, epsilon)
@@ -56,7 +56,7 @@ def layer_norm_plain(x, scale, bias, epsilon):
 def rms_norm(
     x: Float[Array, "*B D"], scale: Float[Array, "D"], epsilon: float
 ) -> Float[Array, "*B D"]:
-    """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019; T5)."""
+    """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019)."""
     wide = x.astype(jnp.float32)
     square = jnp.square(wide).mean(-1, keepdims=True)
     return (wide * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)

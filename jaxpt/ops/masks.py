@@ -1,8 +1,8 @@
 """Who may see whom: attention masks stated by structure, or as a plain bool array.
 
-True means "may attend". A structured mask says the same as its materialised array, and lets
-attention pick a kernel that never builds the array. A query that may see nothing attends
-evenly to everything (its output is the mean value) and must carry no loss.
+True means "may attend". A structured mask says the same as its materialised array, and
+lets attention pick a kernel that never builds the array. A query that may see nothing
+attends evenly to everything (its output is the mean value) and must carry no loss.
 """
 
 import dataclasses

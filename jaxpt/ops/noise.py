@@ -1,7 +1,7 @@
 """Which tokens to hide: exact-count random subsets, and T5's random spans.
 
-Every function works on one row and a static length; objectives `vmap` them over rows with a
-key each.
+Every function works on one row and a static length; objectives `vmap` them over rows
+with a key each.
 """
 
 import jax
@@ -56,9 +56,7 @@ def count_spans(length: int, density: float, mean_span: float) -> tuple[int, int
     return num_noise, max(1, round(num_noise / mean_span))
 
 
-def corrupted_lengths(
-    length: int, density: float, mean_span: float
-) -> tuple[int, int]:
+def corrupted_lengths(length: int, density: float, mean_span: float) -> tuple[int, int]:
     """Lengths of the input and the target that `length` raw tokens give, EOS included.
 
     >>> corrupted_lengths(568, 0.15, 3.0)
@@ -71,8 +69,8 @@ def corrupted_lengths(
 def raw_length(inputs_length: int, density: float, mean_span: float) -> int:
     """The most raw tokens whose corrupted input still fits `inputs_length`.
 
-    T5's `random_spans_helper` (t5/data/preprocessors.py), which at density 0.5 takes one
-    token less when the target would be the longer of the two.
+    T5's `random_spans_helper` (t5/data/preprocessors.py), which at density 0.5 takes
+    one token less when the target would be the longer of the two.
 
     >>> raw_length(512, 0.15, 3.0), raw_length(64, 0.20, 2.0)
     (568, 70)
@@ -87,7 +85,7 @@ def raw_length(inputs_length: int, density: float, mean_span: float) -> int:
 def random_segmentation(
     rng: Array, num_items: int, num_segments: int
 ) -> Int[Array, "K"]:
-    """`num_items` cut into `num_segments` nonempty lengths, each cutting equally likely."""
+    """`num_items` cut into `num_segments` nonempty lengths, all cuts equally likely."""
     is_cut = jnp.arange(num_items - 1) < num_segments - 1
     is_cut = jax.random.permutation(rng, is_cut)
     segment = jnp.concatenate([jnp.zeros(1, int), jnp.cumsum(is_cut)])
@@ -99,8 +97,8 @@ def random_spans(
 ) -> Bool[Array, "R"]:
     """T5's `random_spans_noise_mask`: clean and noise spans in turn, a clean one first.
 
-    The count of noise tokens and of spans is exact, so token 0 is never noise and the last
-    always is.
+    The count of noise tokens and of spans is exact, so token 0 is never noise and the
+    last always is.
 
     >>> mask = random_spans(jax.random.key(0), 32, 0.25, 2.0)
     >>> int(mask.sum()), bool(mask[0]), bool(mask[-1])

@@ -1,7 +1,7 @@
 """From a ConfigDict to frozen specs, and from specs to a model that can be trained.
 
-Every section of the config is a dataclass somewhere below; here they are put together, and
-whatever does not fit is refused with its name.
+Every section of the config is a dataclass somewhere below; here they are put together,
+and whatever does not fit is refused with its name.
 """
 
 import dataclasses
@@ -35,7 +35,8 @@ class RowSpec:
         follows from it.
       row_length: raw tokens in a row, the same for every objective; 0 leaves it to
         `seq_len`, which it otherwise overrules.
-      sampling: "chunks" (every row once an epoch, reshuffled) or "windows" (random starts).
+      sampling: "chunks" (every row once an epoch, reshuffled) or "windows" (random
+        starts).
     """
 
     seq_len: int = 128
@@ -52,8 +53,8 @@ class TrainSpec:
       num_microbatches: gradients are summed over so many parts of the batch.
       steps_per_call: steps in one dispatch (`lax.scan`).
       backend: "jit" over a mesh, or "pmap".
-      eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is at the end
-        only.
+      eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
+        the end.
     """
 
     steps: int = 1000
@@ -257,9 +258,8 @@ def _read_sections(config: dict) -> dict[str, dict]:
     parts = {}
     for name in config:
         if name not in SECTIONS and name != "objective":
-            raise UserError(
-                f"{name}: unknown section; there are {', '.join(['objective', *SECTIONS])}"
-            )
+            known = ", ".join(["objective", *SECTIONS])
+            raise UserError(f"{name}: unknown section; there are {known}")
     for name, specs in SECTIONS.items():
         known = {field.name for spec in specs for field in _fields(spec)}
         given = config.get(name, {})
@@ -269,7 +269,9 @@ def _read_sections(config: dict) -> dict[str, dict]:
                     f"{name}.{key}: unknown setting; {name} has "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
-        parts[name] = {k: tuple(v) if isinstance(v, list) else v for k, v in given.items()}
+        parts[name] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+        }
     return parts
 
 

@@ -37,7 +37,7 @@ FLOPS_NOTE = (
 )
 NOTES = {
     "flops": FLOPS_NOTE,
-    "model_tokens": "Positions that pass through a stack: ELECTRA reads each row twice.",
+    "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
     "seconds": "train_seconds is time in training steps; compilation, evaluation and "
     "checkpoints are apart. first_step_seconds is from the start of a run to its first "
     "finished call, compilation included (later seeds reuse the compiled step).",

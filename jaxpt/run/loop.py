@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import DivergedError
 from jaxpt.learn.optimizer import make_schedule
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
@@ -145,7 +145,9 @@ class _Run:
                 known=self.measured.get(total),
                 control=self.measured.get(0),
             )
-        result = self._describe(metrics, sum(x.size for x in jax.tree.leaves(state.params)))
+        result = self._describe(
+            metrics, sum(x.size for x in jax.tree.leaves(state.params))
+        )
         write_json(result_path, result)
         return result
 
@@ -190,11 +192,12 @@ class _Run:
         return step == self.spec.steps or any(n and step % n == 0 for n in every)
 
     def _settle(self, step: int, count: int, found: dict) -> None:
-        """Fetches a call's metrics: stops at a loss that is not finite, logs the rest."""
+        """Fetches a call's metrics: stops at a loss that is not finite, else logs."""
         found = jax.tree.map(np.asarray, found)
         losses = [
             total_loss(
-                self.program, sums.divide({k: (a[i], b[i]) for k, (a, b) in found.items()})
+                self.program,
+                sums.divide({k: (a[i], b[i]) for k, (a, b) in found.items()}),
             )
             for i in range(count)
         ]
@@ -280,7 +283,9 @@ class _Run:
             for name in ("valid_loss", "valid_accuracy", "probe_accuracy")
             if name in values
         }
-        self._say(f"step {step}  " + "  ".join(f"{k} {v:.4f}" for k, v in shown.items()))
+        self._say(
+            f"step {step}  " + "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
+        )
 
     def _say(self, text: str) -> None:
         self.progress.line(f"{self.label}  {text}" if self.label else text)
@@ -321,4 +326,3 @@ def _all_finite(params):
 
 def _is_finite(params) -> bool:
     return bool(_all_finite(params))
-

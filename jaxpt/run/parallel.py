@@ -41,8 +41,8 @@ def device_peak() -> float | None:
 def make_train_call(task: Task, axis: str | None = None):
     """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
 
-    `stack` is K batches of rows; the key of each step comes from the seed and the state's
-    step.
+    `stack` is K batches of rows; the key of each step comes from the seed and the
+    state's step.
     """
     train_step = task.module.make_train_step(
         task.model,

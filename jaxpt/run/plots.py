@@ -83,7 +83,9 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
       runs: entries of a report's `runs`; None in a curve is a gap.
       path: the PNG to write.
     """
-    rows = {"valid_loss": "own held-out loss / its start\nnot comparable across objectives"}
+    rows = {
+        "valid_loss": "own held-out loss / its start\nnot comparable across objectives"
+    }
     if any("probe_accuracy" in point for run in runs for point in run["curve"]):
         rows["probe_accuracy"] = "linear probe accuracy\ncomparable across objectives"
     costs = {

@@ -83,7 +83,7 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
 
 def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):
     if getattr(program, ability) is None:
+        held = program.task.plan.objective
         raise UserError(
-            f"--workdir={workdir}: holds a {program.task.plan.objective} run; must hold "
-            f"a {kind} one ({names})"
+            f"--workdir={workdir}: holds a {held} run; must hold a {kind} one ({names})"
         )

@@ -1,7 +1,8 @@
 """What a run's folder says of itself, so that nothing foreign is ever written into it.
 
 `config.json`, `tokenizer.json` and `data.json` are written once; a later start compares
-them and refuses a folder that holds another run. Stored configs are JSON, never executed.
+them and refuses a folder that holds another run. Stored configs are JSON, never
+executed.
 """
 
 import json

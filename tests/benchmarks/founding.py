@@ -1,12 +1,14 @@
 """The founding experiment's speed, in turn with the same work in PyTorch.
 
-    .venv/bin/python tests/benchmarks/founding.py --text FILE --peer SCRIPT --peer_python PY
+    .venv/bin/python tests/benchmarks/founding.py --text FILE --peer SCRIPT
+    --peer_python PY
 
-FILE is Tiny Shakespeare; SCRIPT does the same two runs in PyTorch and prints one JSON line
-with `clm_steps_per_s` and `mlm_steps_per_s` (arguments --text, --clm_steps, --mlm_steps,
---attn manual|sdpa); PY is a Python that has torch. Without --text and --peer they are
-looked for beside the checkout. Both leave out compilation and their first steps. Rounds
-alternate, and the ratio is taken round by round, because machines drift.
+FILE is Tiny Shakespeare; SCRIPT does the same two runs in PyTorch and prints one JSON
+line with `clm_steps_per_s` and `mlm_steps_per_s` (arguments --text, --clm_steps,
+--mlm_steps, --attn manual|sdpa); PY is a Python that has torch. Without --text and
+--peer they are looked for beside the checkout. Both leave out compilation and their
+first steps. Rounds alternate, and the ratio is taken round by round, because machines
+drift.
 """
 
 import argparse
@@ -45,7 +47,7 @@ def run_peer(args, attention: str, steps: int) -> dict:
 
 
 def main() -> None:
-    """Prints each round, then medians and the median ratio to the peer's better setting."""
+    """Prints each round, then medians and the ratio to the peer's better setting."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     text = SHARED / "data" / "corpora" / "tinyshakespeare" / "input.txt"
     parser.add_argument("--text", type=Path, default=text)

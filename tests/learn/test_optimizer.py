@@ -15,7 +15,6 @@ from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
-
 WARM_UP = {"warmup_steps": 20}
 
 

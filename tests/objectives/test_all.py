@@ -135,9 +135,7 @@ def test_padding_changes_nothing(name, make_case, make_rows):
 
 
 @every
-def test_training_drops_and_evaluating_does_not(
-    name, make_case, make_rows, vocab, jit
-):
+def test_training_drops_and_evaluating_does_not(name, make_case, make_rows, vocab, jit):
     case, plain = make_case(name, (("dropout", 0.5),)), make_case(name)
     rows, key = eight_rows(case, make_rows, name), jax.random.key(0)
     steps = [c.module.make_eval_step(c.model, vocab, c.spec) for c in (case, plain)]

@@ -67,4 +67,6 @@ if __name__ == "__main__":
     cases = {"one": ("jit", 1, 1), "jit": ("jit", 8, 1), "pmap": ("pmap", 8, 1)}
     if objective == "mlm":
         cases["microbatches"] = ("jit", 2, 4)
-    print(json.dumps({name: run(path, objective, *case) for name, case in cases.items()}))
+    print(
+        json.dumps({name: run(path, objective, *case) for name, case in cases.items()})
+    )

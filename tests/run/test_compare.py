@@ -64,7 +64,9 @@ def report(labelled, tmp_path_factory):
 def test_every_run_is_there_with_its_numbers(report):
     _, written, _ = report
     names = ["clm", "mlm", "span_corruption", "electra"]
-    assert [r["objective"] for r in written["runs"]] == [n for n in names for _ in (0, 1)]
+    assert [r["objective"] for r in written["runs"]] == [
+        n for n in names for _ in (0, 1)
+    ]
     assert [r["seed"] for r in written["runs"]] == [0, 1] * 4
     for run in written["runs"]:
         for key in ("params", "raw_tokens", "model_tokens", "flops", "train_seconds"):

@@ -1,4 +1,4 @@
-"""The loop: what it writes, how it stops, and that a stopped run ends as if it never had."""
+"""The loop: what it writes, how it stops, and that a resumed run ends the same."""
 
 import hashlib
 import json
@@ -67,7 +67,9 @@ class FakeWatch(loop.SignalWatch):
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_stopped_and_resumed_ends_bit_identical(objective, speech, tmp_path, monkeypatch):
+def test_stopped_and_resumed_ends_bit_identical(
+    objective, speech, tmp_path, monkeypatch
+):
     config = make_config(speech, objective, model__dropout=0.1)
     task, whole = run(config, tmp_path / "whole")
     with monkeypatch.context() as patch:
@@ -83,7 +85,10 @@ def test_stopped_and_resumed_ends_bit_identical(objective, speech, tmp_path, mon
     assert whole["metrics"] == parts["metrics"]
     timed = {"seconds", "first_step_seconds", "tokens_per_second"}
     logs = [
-        [{k: v for k, v in line.items() if k not in timed} for line in read_metrics(folder)]
+        [
+            {k: v for k, v in line.items() if k not in timed}
+            for line in read_metrics(folder)
+        ]
         for folder in (tmp_path / "whole", tmp_path / "parts")
     ]
     assert logs[0] == logs[1]
@@ -118,7 +123,11 @@ def read_or_empty(workdir):
 
 
 def test_killed_with_sigkill_and_started_again_ends_bit_identical(speech, tmp_path):
-    changes = {"train__steps": 600, "train__checkpoint_every": 20, "model__dropout": 0.1}
+    changes = {
+        "train__steps": 600,
+        "train__checkpoint_every": 20,
+        "model__dropout": 0.1,
+    }
     write_config(tmp_path / "config.py", speech, objective="mlm", **changes)
     for name in ("whole", "parts"):
         workdir = tmp_path / name
@@ -157,7 +166,9 @@ def test_result_and_log_say_what_was_done(speech, tmp_path):
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["objective"] == "mlm" and result["steps"] == 12
     assert result["raw_tokens"] == 12 * 8 * 24 == result["model_tokens"]
-    assert result["flops"] == 12 * 8 * task.module.count_flops(task.model_spec, task.spec)
+    assert result["flops"] == 12 * 8 * task.module.count_flops(
+        task.model_spec, task.spec
+    )
     leaves = jax.tree.leaves(Program(task).abstract_state().params)
     assert result["params"] == sum(leaf.size for leaf in leaves)
     assert [point["step"] for point in result["curve"]] == [0, 4, 8, 12]
@@ -179,7 +190,8 @@ def test_a_finished_run_is_not_trained_again(speech, tmp_path):
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(speech, tmp_path):
-    # Without clipping, Adam's step is lr itself: parameters of 1e25 overflow in a product.
+    # Without clipping, Adam's step is lr itself: parameters of 1e25 overflow in a
+    # product.
     config = make_config(speech, optim__lr=1e25, optim__schedule="constant")
     with pytest.raises(DivergedError) as error:
         run(config, tmp_path)
@@ -199,7 +211,9 @@ def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch
         settle(self, step, count, found)
 
     monkeypatch.setattr(loop._Run, "_settle", poisoned)
-    with pytest.raises(DivergedError, match="the loss is nan at step 9 .*step 8 is kept"):
+    with pytest.raises(
+        DivergedError, match="the loss is nan at step 9 .*step 8 is kept"
+    ):
         run(config, tmp_path)
     with Checkpointer(tmp_path / "checkpoints") as checkpointer:
         assert checkpointer.steps()[-1] == 8
@@ -240,7 +254,9 @@ def test_refuses_when_no_checkpoint_is_good(speech, tmp_path):
         ({"data__valid_fraction": 0.2}, "data.valid_fraction"),
     ],
 )
-def test_a_folder_of_another_config_is_refused_untouched(change, named, speech, tmp_path):
+def test_a_folder_of_another_config_is_refused_untouched(
+    change, named, speech, tmp_path
+):
     run(make_config(speech), tmp_path)
     before = {f: f.read_bytes() for f in tmp_path.rglob("*") if f.is_file()}
     with pytest.raises(UserError, match=named.replace(".", r"\.")):

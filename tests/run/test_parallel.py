@@ -54,7 +54,9 @@ def test_a_batch_that_devices_cannot_share_is_refused(speech):
 def test_steps_per_call_does_not_change_the_numbers(speech):
     states = []
     for size in (1, 4):
-        config = make_config(speech, "mlm", model__dropout=0.1, train__steps_per_call=size)
+        config = make_config(
+            speech, "mlm", model__dropout=0.1, train__steps_per_call=size
+        )
         plan = make_plan(config)
         tokenizer, corpora = load_text(plan.text)
         program = parallel.Program(make_task(plan, tokenizer.vocab))

@@ -94,7 +94,9 @@ def draw_temperature_effect(path):
 def draw_mask_fill(path):
     candidates = [(token, 0.5 / (i + 1)) for i, token in enumerate(HOSTILE)]
     example = {"text": "a _ of $x$ and $y$ " * 20, "candidates": candidates}
-    examples = [example | {"truth": truth} for truth in ("\n", "absent", "中", "w" * 60)]
+    examples = [
+        example | {"truth": truth} for truth in ("\n", "absent", "中", "w" * 60)
+    ]
     plots.mask_fill(examples, path)
 
 

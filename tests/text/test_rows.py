@@ -82,9 +82,7 @@ def test_split_is_exact(tmp_path):
 
 def test_split_position_by_hand(tmp_path):
     path = write_lines(tmp_path, ["aa", "bbbb", "cc"], ["x", "y", "z"])
-    spec = TextSpec(
-        path=path, label_field="kind", split="position", valid_fraction=0.5
-    )
+    spec = TextSpec(path=path, label_field="kind", split="position", valid_fraction=0.5)
     tokenizer, corpora = load_text(spec)
     assert decode_documents(tokenizer, corpora["train"]) == ["aa", "bb"]
     assert decode_documents(tokenizer, corpora["valid"]) == ["bb", "cc"]
@@ -161,9 +159,7 @@ def test_fingerprint(tmp_path):
 
     first = fingerprint(["ab", "c"])
     assert first == fingerprint(["ab", "c"])
-    assert first == (
-        "16a1fe2cf5016fc1663d178942b9ac460c4a8e3c3ef9067d4659d8551376495d"
-    )
+    assert first == ("16a1fe2cf5016fc1663d178942b9ac460c4a8e3c3ef9067d4659d8551376495d")
     assert first != fingerprint(["ba", "c"])
     # The same tokens, other documents.
     assert fingerprint(["ab", "bc"], split="position") != fingerprint(
@@ -202,7 +198,10 @@ def test_splits_lose_nothing(tmp_path_factory, texts, split, fraction):
         ({"valid_fraction": 0.0}, ["data.valid_fraction=0.0"]),
         ({"valid_fraction": 1.0}, ["data.valid_fraction=1.0"]),
         ({"valid_fraction": float("nan")}, ["data.valid_fraction=nan"]),
-        ({"valid_fraction": 0.1, "split": "documents"}, ["data.split", "data.split=position"]),
+        (
+            {"valid_fraction": 0.1, "split": "documents"},
+            ["data.split", "data.split=position"],
+        ),
         ({"valid_fraction": 0.9, "split": "position"}, ["data.valid_fraction=0.9"]),
         ({"heldout_chars": 2}, ["data.heldout_chars=2", "data.limit_chars"]),
         ({"limit_chars": -1}, ["data.limit_chars=-1"]),

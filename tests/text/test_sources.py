@@ -221,9 +221,7 @@ def test_tfds(tfds_data_dir):
     part = read("tfds:tiny_poems:train[:20%]", tfds_data_dir=tfds_data_dir)
     assert [d.text for d in part] == [d.text for d in documents[:2]]
     assert part[0].label == ""
-    authors = read(
-        "tfds:tiny_poems", label_field="author", tfds_data_dir=tfds_data_dir
-    )
+    authors = read("tfds:tiny_poems", label_field="author", tfds_data_dir=tfds_data_dir)
     assert {d.label for d in authors} == {"A"}
 
 
