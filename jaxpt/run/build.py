@@ -65,7 +65,7 @@ class TrainSpec:
     backend: str = "jit"
     log_every: int = 50
     eval_every: int = 0
-    checkpoint_every: int = 0
+    checkpoint_every: int = 500
     keep_checkpoints: int = 2
 
     def __post_init__(self):

@@ -135,6 +135,8 @@ class _Run:
             MetricWriter(self.workdir, resume_step=step) as self.writer,
             Progress(total, step, prefix=self.label) as self.progress,
         ):
+            for line in self._header():
+                self._say(line)
             if step:
                 self._say(f"resuming from step {step} in {self.workdir}")
             state = self._advance(state, step, watch)
@@ -150,6 +152,27 @@ class _Run:
         )
         write_json(result_path, result)
         return result
+
+    def _header(self) -> list[str]:
+        """What is trained, on what text."""
+        shapes = jax.tree.leaves(self.program.abstract_state().params)
+        spec, costs = self.spec, self._costs(self.spec.steps)
+        device = jax.devices()[0]
+        lines = [
+            f"{self.task.plan.objective}: {sum(x.size for x in shapes):,} parameters, "
+            f"{spec.steps} steps of {spec.batch_size} rows of "
+            f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
+            f"{len(self.program.devices)} x {device.device_kind}"
+        ]
+        for name, corpus in self.corpora.items():
+            if self.label:
+                break  # one of many runs on the same text
+            text = f"{name}: {len(corpus.labels)} documents, {len(corpus.tokens):,} tokens"
+            if corpus.num_unknown:
+                fate = "as [UNK]" if self.task.vocab.unk is not None else "left out"
+                text += f"; {corpus.num_unknown} characters not in the vocabulary {fate}"
+            lines.append(text)
+        return lines
 
     def _last_line(self, step: int) -> dict:
         """What was logged last up to the step that is resumed from."""

@@ -150,11 +150,23 @@ def test_the_decoder_does_not_see_what_comes_after(make_spec, make_params):
     later = run(IDS, dec_ids.at[:, 4:].set(other[:, 4:6]))
     np.testing.assert_array_equal(before[:, :4], later[:, :4])
     assert (before[:, 4:] != later[:, 4:]).any()
-    # Padding of the source is seen by nobody, its text by the decoder's first place.
-    padding = IDS.at[1, 6:].set(other[1, 6:])
-    np.testing.assert_array_equal(before[1], run(padding, dec_ids)[1])
-    text = IDS.at[1, 5].set(other[1, 5])
-    assert (before[1, 0] != run(text, dec_ids)[1, 0]).any()
+
+
+def test_the_decoder_reads_the_source_through_the_cross_mask(make_spec, make_params):
+    model, params = make_params(make_spec(num_decoder_layers=1, init_std=0.3))
+    source = jax.random.normal(jax.random.key(0), (2, 8, 16))
+    cross_mask = masks.key_padding(jnp.array([8, 6]))
+
+    @jax.jit
+    def decode(source):
+        variables, args = {"params": params}, (IDS, masks.causal(), source, cross_mask)
+        return model.apply(variables, *args, deterministic=True, method="decode")
+
+    before = decode(source)
+    np.testing.assert_array_equal(before[1], decode(source.at[1, 6:].add(1))[1])
+    # The first place already sees the last of the source, which is no past of its own.
+    assert (before[0, 0] != decode(source.at[0, 7].add(1))[0, 0]).any()
+    assert (before[1, 0] != decode(source.at[1, 5].add(1))[1, 0]).any()
 
 
 def test_packed_documents_are_isolated(make_spec, make_params):
@@ -228,8 +240,8 @@ def test_pre_norm_keeps_the_residual_and_post_norm_does_not(make_spec, make_para
     np.testing.assert_array_equal(encode("post")[1], 0)
 
 
-def naive_forward(params, ids, num_heads):
-    """A pre-norm decoder-only Transformer in plain NumPy, one row at a time."""
+def naive_forward(params, ids, num_heads, norm_position):
+    """A decoder-only Transformer in plain NumPy, one row at a time."""
 
     def norm(x, p):
         x = x - x.mean(-1, keepdims=True)
@@ -238,6 +250,9 @@ def naive_forward(params, ids, num_heads):
 
     def dense(x, p):
         return x @ p["kernel"] + p["bias"]
+
+    def mlp(x, p):
+        return dense(np.maximum(dense(x, p["up"]), 0), p["down"])
 
     def attention(x, p):
         length, width = x.shape
@@ -260,20 +275,34 @@ def naive_forward(params, ids, num_heads):
         x = params["embed"]["tokens"][row]
         x = x + params["embed"]["positions"]["table"][: len(row)]
         stack = params["encoder"]
+        if norm_position == "post":
+            x = norm(x, params["embed"]["norm"])
         for i in range(2):
             layer = stack[f"layer_{i}"]
-            x = x + attention(norm(x, layer["attention_norm"]), layer["attention"])
-            hidden = dense(norm(x, layer["mlp_norm"]), layer["mlp"]["up"])
-            x = x + dense(np.maximum(hidden, 0), layer["mlp"]["down"])
-        rows.append(norm(x, stack["norm"]) @ params["embed"]["tokens"].T)
+            if norm_position == "pre":
+                x = x + attention(norm(x, layer["attention_norm"]), layer["attention"])
+                x = x + mlp(norm(x, layer["mlp_norm"]), layer["mlp"])
+            else:
+                x = norm(x + attention(x, layer["attention"]), layer["attention_norm"])
+                x = norm(x + mlp(x, layer["mlp"]), layer["mlp_norm"])
+        if norm_position == "pre":
+            x = norm(x, stack["norm"])
+        rows.append(x @ params["embed"]["tokens"].T)
     return np.stack(rows)
 
 
-def test_a_decoder_only_model_is_the_one_written_in_numpy(make_spec, make_params):
-    spec = make_spec(activation="relu", init_std=0.3)
+@pytest.mark.parametrize("norm_position", ["pre", "post"])
+def test_a_decoder_only_model_is_the_one_written_in_numpy(
+    norm_position, make_spec, make_params
+):
+    spec = make_spec(activation="relu", init_std=0.3, norm_position=norm_position)
     model, params = make_params(spec, False)
+    # No vector is left at its 0 or 1, so that each has an effect.
+    params = jax.tree.map(
+        lambda x: x + jnp.linspace(-0.2, 0.2, x.size).reshape(x.shape), params
+    )
     found = apply(model, params, IDS, CAUSAL)
-    wanted = naive_forward(params, IDS, 2)
+    wanted = naive_forward(params, IDS, 2, norm_position)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 

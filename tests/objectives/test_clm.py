@@ -66,15 +66,15 @@ def test_likelihood_loss_and_next_logits_agree(make_case, make_rows, jit):
 def test_packed_documents_do_not_see_each_other(make_case, make_rows, jit):
     case = make_case("clm")
     rows = make_rows(case, 2, lengths=[20, 16])
-    is_first = rows["segment_ids"] == 1
-    others = rows | {"tokens": jnp.where(is_first, rows["tokens"], 8)}
+    is_second = rows["segment_ids"] == 2
+    others = rows | {"tokens": jnp.where(is_second, rows["tokens"], 8)}
 
     @jit
     @jax.grad
     def gradient(params, rows):
         batch = clm.corrupt(None, rows, None, case.spec)
-        first = batch["loss_weights"] * is_first[:, :-1]
-        batch = batch | {"loss_weights": first}
+        of_second = batch["loss_weights"] * is_second[:, :-1]
+        batch = batch | {"loss_weights": of_second}
         return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]
 
     found, wanted = gradient(case.params, others), gradient(case.params, rows)
