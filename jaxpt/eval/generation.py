@@ -1,6 +1,7 @@
 """Sampling text from a causal model: temperature, top-k, top-p."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 
 import jax
@@ -27,7 +28,7 @@ class SampleSpec:
 
     def __post_init__(self):
         for name, is_good, allowed in (
-            ("temperature", self.temperature >= 0, "at least 0"),
+            ("temperature", 0 <= self.temperature < math.inf, "at least 0, finite"),
             ("top_k", self.top_k >= 0, "at least 0 (0 keeps all)"),
             ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
         ):
@@ -61,9 +62,13 @@ def next_distribution(
     logits: Float[Array, "*B V"], spec: SampleSpec
 ) -> Float[Array, "*B V"]:
     """The probabilities the next token is drawn from."""
-    if spec.temperature == 0:
+    if (
+        spec.temperature < jnp.finfo(jnp.float32).tiny
+    ):  # 0, or what float32 takes for it
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
-    kept = filter_logits(logits / spec.temperature, spec.top_k, spec.top_p)
+    # At most 0 before dividing, so that no temperature overflows to infinity.
+    cooled = (logits - logits.max(axis=-1, keepdims=True)) / spec.temperature
+    kept = filter_logits(cooled, spec.top_k, spec.top_p)
     return jax.nn.softmax(kept, axis=-1)
 
 

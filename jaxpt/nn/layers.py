@@ -28,8 +28,13 @@ def bias_init(spec: ModelSpec, fan_in: int):
 
 
 def table_init(spec: ModelSpec):
-    """The initialiser of an embedding table."""
-    return nn.initializers.normal(1.0 if spec.init == "torch" else spec.init_std)
+    """The initialiser of an embedding table.
+
+    PyTorch's is standard normal, but a head that reuses such a table would start with
+    logits of std sqrt(E), so tied tables keep `init_std`.
+    """
+    is_wide = spec.init == "torch" and not spec.tie_embeddings
+    return nn.initializers.normal(1.0 if is_wide else spec.init_std)
 
 
 class Dense(nn.Module):

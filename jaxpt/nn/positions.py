@@ -14,7 +14,7 @@ def sinusoidal(length: int, width: int) -> np.ndarray:
 
     Vaswani et al. 2017, section 3.5.
 
-    >>> sinusoidal(2, 2).round(4).tolist()
+    >>> sinusoidal(2, 2).astype(float).round(4).tolist()
     [[0.0, 1.0], [0.8415, 0.5403]]
     """
     rate = np.exp(np.arange(0, width, 2) * (-np.log(1e4) / width))

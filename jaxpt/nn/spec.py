@@ -34,7 +34,7 @@ class ModelSpec:
       dropout: on the output of every attention and MLP; embed_dropout: on the
         embeddings; attention_dropout: on the attention weights.
       init: "normal" (std `init_std`; zero biases) or "torch" (PyTorch's defaults:
-        uniform in 1/sqrt(fan in), standard normal embeddings).
+        uniform in 1/sqrt(fan in); standard normal embeddings unless they are tied).
       dtype: of the computation; parameters, softmax, norms and losses stay float32.
     """
 
@@ -77,8 +77,8 @@ class ModelSpec:
         )
         _check(
             self.positions != "sinusoidal" or self.table_width % 2 == 0,
-            "width",
-            self.width,
+            "embed_width" if self.embed_width else "width",
+            self.table_width,
             "even with sinusoidal positions",
         )
         _check(
@@ -93,6 +93,8 @@ class ModelSpec:
             self.relative_max_distance,
             "more than half of model.relative_buckets",
         )
+        for name in ("norm_epsilon", "init_std"):
+            _check(getattr(self, name) > 0, name, getattr(self, name), "above 0")
         for name in ("dropout", "embed_dropout", "attention_dropout"):
             rate = getattr(self, name)
             _check(0 <= rate < 1, name, rate, "at least 0 and below 1")

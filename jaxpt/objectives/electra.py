@@ -157,7 +157,8 @@ def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Electra:
             f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be 0 for "
             f"electra, whose networks have one stack each (model.num_layers)"
         )
-    return Electra(shrink(model_spec, spec), model_spec)
+    shared = dataclasses.replace(model_spec, tie_embeddings=True)
+    return Electra(shrink(shared, spec), shared)
 
 
 def init_params(rng, model: Electra, spec: Spec):

@@ -40,7 +40,7 @@ class Spec:
     def __post_init__(self):
         check_rate("mlm.mask_rate", self.mask_rate)
         shares = (self.replace_mask, self.replace_random)
-        if min(shares) < 0 or sum(shares) > 1 + 1e-9:
+        if not (min(shares) >= 0 and sum(shares) <= 1 + 1e-9):
             raise UserError(
                 f"mlm.replace_mask={shares[0]}, mlm.replace_random={shares[1]}: both "
                 f"must be at least 0, and their sum at most 1"

@@ -54,7 +54,7 @@ class Spec:
 def check_noise(density: float, mean_span: float) -> None:
     """Raises UserError where T5's arithmetic would have no answer."""
     check_rate("span_corruption.noise_density", density)
-    if mean_span < 1:
+    if not mean_span >= 1:
         raise UserError(
             f"span_corruption.mean_span_length={mean_span}: must be at least 1"
         )
@@ -65,6 +65,8 @@ def make_spec(
 ) -> Spec:
     """The spec whose rows fill an encoder of `seq_len` places: T5's helper."""
     check_noise(noise_density, mean_span_length)
+    if seq_len < 3:
+        raise UserError(f"data.seq_len={seq_len}: span_corruption needs at least 3")
     length = noise.raw_length(seq_len, noise_density, mean_span_length)
     return Spec(length, noise_density, mean_span_length)
 

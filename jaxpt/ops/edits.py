@@ -34,8 +34,9 @@ def spans_to_sentinels(
     `nonnoise_span_to_unique_sentinel`, which makes the target.
 
     >>> hidden = jnp.array([True, True, False, False, True, False])
-    >>> spans_to_sentinels(jnp.arange(10, 16), hidden, jnp.array([999, 998]),
-    5).tolist() [999, 12, 13, 998, 15]
+    >>> sentinels = jnp.array([999, 998])
+    >>> spans_to_sentinels(jnp.arange(10, 16), hidden, sentinels, 5).tolist()
+    [999, 12, 13, 998, 15]
     """
     follows = jnp.concatenate([jnp.zeros(1, bool), hidden[:-1]])
     first = hidden & ~follows

@@ -62,4 +62,5 @@ def top_k_hits(
     """
     picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)
     rank = jnp.sum(logits >= picked, axis=-1)  # the target counts itself
-    return jnp.sum((rank <= k) * weights), jnp.sum(weights)
+    is_hit = (rank >= 1) & (rank <= k)  # a NaN is above nothing, not even itself
+    return jnp.sum(is_hit * weights), jnp.sum(weights)

@@ -87,8 +87,11 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
       ValueError: an array that is not bool or does not broadcast to [B, 1, T, S].
     """
     if not isinstance(mask, AttnMask):
-        if mask.dtype != jnp.bool_ or mask.ndim != 4:
-            raise ValueError(f"attn_mask must be bool [B or 1, 1, T, S]: {mask.shape}")
+        if mask.dtype != jnp.bool_ or mask.shape[1:] != (1, num_queries, num_keys):
+            raise ValueError(
+                f"attn_mask must be bool [B or 1, 1, {num_queries}, {num_keys}], "
+                f"is {mask.dtype} {mask.shape}"
+            )
         return mask
     query = jnp.arange(num_queries)[:, None]
     key = jnp.arange(num_keys)[None, :]

@@ -167,10 +167,14 @@ class _Run:
         for name, corpus in self.corpora.items():
             if self.label:
                 break  # one of many runs on the same text
-            text = f"{name}: {len(corpus.labels)} documents, {len(corpus.tokens):,} tokens"
+            text = (
+                f"{name}: {len(corpus.labels)} documents, {len(corpus.tokens):,} tokens"
+            )
             if corpus.num_unknown:
                 fate = "as [UNK]" if self.task.vocab.unk is not None else "left out"
-                text += f"; {corpus.num_unknown} characters not in the vocabulary {fate}"
+                text += (
+                    f"; {corpus.num_unknown} characters not in the vocabulary {fate}"
+                )
             lines.append(text)
         return lines
 

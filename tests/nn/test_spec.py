@@ -44,21 +44,9 @@ def test_bad_values_are_named(values, name):
 @pytest.mark.parametrize(
     "values, name",
     [
-        pytest.param(
-            {"embed_width": 33, "positions": "sinusoidal"},
-            "embed_width=33",
-            marks=pytest.mark.xfail(strict=True, reason="names model.width, not E"),
-        ),
-        pytest.param(
-            {"norm_epsilon": -1.0},
-            "norm_epsilon=-1.0",
-            marks=pytest.mark.xfail(strict=True, reason="not checked: gives NaN"),
-        ),
-        pytest.param(
-            {"init_std": -1.0},
-            "init_std=-1.0",
-            marks=pytest.mark.xfail(strict=True, reason="not checked"),
-        ),
+        pytest.param({"embed_width": 33, "positions": "sinusoidal"}, "embed_width=33"),
+        pytest.param({"norm_epsilon": -1.0}, "norm_epsilon=-1.0"),
+        pytest.param({"init_std": -1.0}, "init_std=-1.0"),
     ],
 )
 def test_bad_values_that_slip_through(values, name):

@@ -254,9 +254,6 @@ def test_bad_values_are_named(name, value):
         electra.make_spec(20, **{name: value})
 
 
-@pytest.mark.xfail(
-    strict=True, reason="init 'torch': a normed state times a table of variance 1"
-)
 def test_the_founding_experiments_init_starts_near_ln_v_too(make_case, jit):
     case = make_case("electra", (("init", "torch"), ("tie_embeddings", False)))
     rows = {"tokens": jnp.arange(80).reshape(4, 20) % 25 + 7, "index": jnp.arange(4)}

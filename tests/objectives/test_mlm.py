@@ -152,11 +152,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows, jit):
         ({"mask_rate": float("nan")}, "mlm.mask_rate=nan"),
         ({"replace_mask": -0.1}, "mlm.replace_mask=-0.1"),
         ({"replace_mask": 0.8, "replace_random": 0.3}, "mlm.replace_random=0.3"),
-        pytest.param(
-            {"replace_mask": float("nan")},
-            "mlm.replace_mask=nan",
-            marks=pytest.mark.xfail(strict=True, reason="NaN compares false: accepted"),
-        ),
+        pytest.param({"replace_mask": float("nan")}, "mlm.replace_mask=nan"),
     ],
 )
 def test_bad_values_are_named(values, name):
