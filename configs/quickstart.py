@@ -44,7 +44,7 @@ def get_config(objective="clm"):
     train.batch_size = 32
     train.steps = 600
     train.log_every = 100
-    train.eval_every = 250
+    train.eval_every = 300
     config.eval.num_rows = 1024
     config.eval.probe_length = 56
     config.eval.probe_windows = 8
@@ -54,6 +54,6 @@ def get_config(objective="clm"):
     compare = config.compare
     compare.seeds = (0, 1, 2)
     compare.budget = "flops"
-    compare.amount = 1.5e12
+    compare.amount = 1.45e12
     compare.overrides = {"span_corruption": {"model": {"num_decoder_layers": 2}}}
     return config
