@@ -22,8 +22,9 @@ from jaxpt.run.build import (
     to_dict,
 )
 from jaxpt.run.loop import count_costs, train
+from jaxpt.run.page import write_report
 from jaxpt.run.parallel import Program
-from jaxpt.run.report import summarise, write_report
+from jaxpt.run.report import summarise
 from jaxpt.run.workdir import flatten, write_json
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows import load_text

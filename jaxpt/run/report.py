@@ -4,20 +4,12 @@ Objectives share their data and their budget, not their losses. So a verdict is 
 only on a common yardstick, and only where the gap exceeds the spread over seeds.
 """
 
-import base64
-import html
-import json
 import math
-import os
-import pathlib
 import statistics
 import textwrap
 from typing import NamedTuple
 
-import numpy as np
-
-from jaxpt.errors import UserError
-from jaxpt.run.plots import CAPTIONS, format_count, format_flops
+from jaxpt.run.plots import format_count, format_flops
 
 WIDTH = 100
 MISSING = "\N{EM DASH}"
@@ -43,13 +35,6 @@ YARDSTICKS = {
     "heldout_top5": Yardstick("held-out mask filling, top 5", ".3f", True, False),
 }
 
-RULE = (
-    "Verdicts are given only on yardsticks common to the objectives. Spread is the "
-    "sample standard deviation over seeds; a gap no larger than the wider of the two "
-    "spreads is a tie. Each objective's own loss and accuracy answer a question of its "
-    "own and are not comparable across objectives."
-)
-
 COSTS = {
     "params": ("params", format_count),
     "steps": ("steps", "{:,.0f}".format),
@@ -68,29 +53,6 @@ RESULTS = {
     "valid_accuracy": "own accuracy",
 }
 
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #5c636b;
-  --line: #d8dce0; --tint: #f4f6f8; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e6e9; --paper: #16181b;
-  --soft: #a0a7af; --line: #3a3f45; --tint: #202428; } }
-body { margin: 2rem auto; padding: 0 1rem; max-width: 66rem; color: var(--ink);
-  background: var(--paper); font: 16px/1.55 system-ui, sans-serif; }
-h1 { line-height: 1.2; margin-bottom: 0; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-p, li, figcaption { max-width: 46rem; overflow-wrap: anywhere; }
-.soft, figcaption { color: var(--soft); font-size: .9rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; margin-bottom: 1.2rem; }
-th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-th { background: var(--tint); }
-.text { text-align: left; }
-.verdicts { padding: .8rem 1rem .8rem 2rem; background: var(--tint); }
-figure { margin: 1.5rem 0 2.5rem; }
-img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
-pre { overflow-x: auto; padding: 1rem; background: var(--tint); font-size: .8rem; }
-"""
-
 
 def summarise(runs: list[dict]) -> list[dict]:
     """Means and spreads over seeds of every yardstick that was measured, and verdicts.
@@ -108,7 +70,7 @@ def summarise(runs: list[dict]) -> list[dict]:
     summary = []
     for metric, yardstick in YARDSTICKS.items():
         by_objective = {}
-        for objective, group in _group(runs).items():
+        for objective, group in group_by_objective(runs).items():
             stats = _measure([run["metrics"].get(metric) for run in group])
             if stats["n"]:
                 by_objective[objective] = stats
@@ -128,7 +90,8 @@ def summarise(runs: list[dict]) -> list[dict]:
     return summary
 
 
-def _group(runs):
+def group_by_objective(runs):
+    """Runs by objective, in the order they first come."""
     groups = {}
     for run in runs:
         groups.setdefault(run["objective"], []).append(run)
@@ -185,14 +148,14 @@ def _format_gap(value):
 
 def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
-    groups = _group(report["runs"])
-    texts = [report["title"], f"budget: {_format_budget(report)}"]
+    groups = group_by_objective(report["runs"])
+    texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    for header, read in ((COST_HEADER, _read_costs), (RESULTS.values(), _read_results)):
+    for header, read in ((COST_HEADER, read_costs), (RESULTS.values(), read_results)):
         rows = [[name[:20], *read(group)] for name, group in groups.items()]
         lines += ["", *_align([["objective", *header], *rows])]
     lines.append("")
-    for text in _verdicts(report) + _omissions(report):
+    for text in list_verdicts(report) + list_omissions(report):
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
 
@@ -203,27 +166,31 @@ def _align(rows):
     return [line.format(*row) for row in rows]
 
 
-def _read_costs(group):
+def read_costs(group):
+    """A row of the table of costs: mean ± spread of each, as text."""
     cells = [
-        _format_stats(_measure([run[name] for run in group]), write)
+        format_stats(_measure([run[name] for run in group]), write)
         for name, (_, write) in COSTS.items()
     ]
     return [str(len(group)), *cells]
 
 
-def _read_results(group):
+def read_results(group):
+    """A row of the table of results: mean ± spread of each, as text."""
     values = ([run["metrics"].get(name) for run in group] for name in RESULTS)
-    return [_format_stats(_measure(column), "{:.3f}".format) for column in values]
+    return [format_stats(_measure(column), "{:.3f}".format) for column in values]
 
 
-def _format_stats(stats, write):
+def format_stats(stats, write):
+    """Mean ± spread as text; a dash where nothing was measured."""
     if not stats["n"]:
         return MISSING
     spread = f" ± {write(stats['spread'])}" if stats["spread"] else ""
     return write(stats["mean"]) + spread
 
 
-def _format_budget(report):
+def format_budget(report):
+    """The budget with its unit and note."""
     budget = report["budget"]
     write = {"flops": format_flops, "seconds": "{:,.6g}".format}
     amount = write.get(budget["kind"], "{:,.0f}".format)(budget["amount"])
@@ -231,17 +198,21 @@ def _format_budget(report):
     return f"{amount} {kind}" + (f" ({budget['note']})" if budget.get("note") else "")
 
 
-def _verdicts(report):
+def list_verdicts(report):
+    """A line for each common yardstick that has a verdict."""
     lines = [
         f"{yardstick['label']}: {yardstick['verdict']}"
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
-    return lines or ["no common yardstick was measured for two objectives: no verdict"]
+    return lines or ["no common yardstick for two objectives: no verdict"]
 
 
-def _omissions(report):
-    num_seeds = {name: len(group) for name, group in _group(report["runs"]).items()}
+def list_omissions(report):
+    """A line for each metric that some seeds lack."""
+    num_seeds = {
+        name: len(group) for name, group in group_by_objective(report["runs"]).items()
+    }
     return [
         f"note: {yardstick['metric']} of {objective} is from {stats['n']} of "
         f"{num_seeds[objective]} seeds; the others have no finite value"
@@ -249,174 +220,3 @@ def _omissions(report):
         for objective, stats in yardstick["by_objective"].items()
         if stats["n"] < num_seeds[objective]
     ]
-
-
-def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
-    """Write report.json and a self-contained report.html; returns the latter's path.
-
-    Args:
-      report: `yardsticks` comes from `summarise`; `figures` are PNG files relative to
-        workdir; a number that is not finite is written as null.
-      workdir: an existing folder.
-
-    Raises:
-      UserError: a figure cannot be read or the report cannot be written.
-    """
-    workdir = pathlib.Path(workdir)
-    report = _to_plain(report)
-    encoded = json.dumps(report, indent=2, allow_nan=False)
-    page = _build_page(report, workdir)
-    _replace(workdir / "report.json", encoded.encode() + b"\n")
-    # A path from the command line may hold bytes that are no UTF-8.
-    _replace(workdir / "report.html", page.encode(errors="xmlcharrefreplace"))
-    return workdir / "report.html"
-
-
-def _to_plain(value):
-    if isinstance(value, dict):
-        return {str(key): _to_plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_to_plain(item) for item in value]
-    if isinstance(value, (np.ndarray, np.generic)):
-        return _to_plain(value.tolist())
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
-def _replace(path, content):
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
-
-
-def _build_page(report, workdir):
-    title = html.escape(report["title"])
-    byline = f"{report['created']}, jaxpt {report['version']}, {_format_budget(report)}"
-    verdicts = "".join(f"<li>{html.escape(line)}</li>" for line in _verdicts(report))
-    notes = "\n".join(
-        f'<p class="soft">{html.escape(line)}</p>'
-        for line in (RULE, *_omissions(report))
-    )
-    config = html.escape(json.dumps(report["config"], indent=2))
-    return "\n".join(
-        [
-            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
-            '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            f'<h1>{title}</h1>\n<p class="soft">{html.escape(byline)}</p>',
-            f'<h2>Summary</h2>\n<ul class="verdicts">{verdicts}</ul>',
-            _build_overview(report),
-            notes,
-            f"<h2>Yardsticks</h2>\n{_build_yardsticks(report)}",
-            f"<h2>Pictures</h2>\n{_build_figures(report, workdir)}",
-            f"<h2>Runs</h2>\n{_build_runs(report['runs'])}",
-            f"<h2>Budget and data</h2>\n{_build_facts(report)}",
-            f"<h2>Config</h2>\n<details><summary>as JSON</summary><pre>{config}</pre>",
-            "</details>\n</body>\n</html>\n",
-        ]
-    )
-
-
-def _build_table(header, rows, num_text=1):
-    """A table whose first `num_text` columns are words; every cell is escaped here."""
-
-    def line(cells, tag):
-        kinds = [' class="text"'] * num_text + [""] * (len(cells) - num_text)
-        return "".join(
-            f"<{tag}{kind}>{html.escape(str(cell))}</{tag}>"
-            for kind, cell in zip(kinds, cells, strict=True)
-        )
-
-    body = "\n".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
-    return (
-        f'<div class="wide"><table>\n<thead><tr>{line(header, "th")}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
-    )
-
-
-def _build_overview(report):
-    groups = _group(report["runs"])
-    results = [[name, *_read_results(group)] for name, group in groups.items()]
-    costs = [[name, *_read_costs(group)] for name, group in groups.items()]
-    return (
-        _build_table(["objective", *RESULTS.values()], results)
-        + "\n"
-        + _build_table(["objective", *COST_HEADER], costs)
-    )
-
-
-def _build_yardsticks(report):
-    objectives = list(_group(report["runs"]))
-    rows = []
-    for yardstick in report["yardsticks"]:
-        row = [
-            yardstick["label"],
-            "higher" if yardstick["higher_is_better"] else "lower",
-            "yes" if yardstick["is_common"] else "no",
-        ]
-        write = f"{{:{YARDSTICKS[yardstick['metric']].format}}}".format
-        for objective in objectives:
-            stats = yardstick["by_objective"].get(objective, {"n": 0})
-            seeds = f" (n={stats['n']})" if stats["n"] else ""
-            row.append(_format_stats(stats, write) + seeds)
-        rows.append(row)
-    header = ["yardstick", "better", "comparable", *objectives]
-    return _build_table(header, rows, num_text=3)
-
-
-def _build_figures(report, workdir):
-    figures = []
-    for name, filename in report["figures"].items():
-        try:
-            content = (workdir / filename).read_bytes()
-        except OSError as error:
-            raise UserError(
-                f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"
-            ) from error
-        # By the beginning of its name, so that `mask_fill_electra` finds one too.
-        caption = next((CAPTIONS[k] for k in CAPTIONS if name.startswith(k)), name)
-        figures.append(
-            f'<figure><img alt="{html.escape(name)}" src="data:image/png;base64,'
-            f'{base64.b64encode(content).decode()}">\n'
-            f"<figcaption>{html.escape(caption)}</figcaption></figure>"
-        )
-    return "\n".join(figures) or '<p class="soft">none</p>'
-
-
-def _build_runs(runs):
-    columns = [key for key in runs[0] if key not in ("metrics", "curve", "workdir")]
-    metrics = sorted({name for run in runs for name in run["metrics"]})
-    rows = [
-        [_format_cell(run.get(key)) for key in columns]
-        + [_format_cell(run["metrics"].get(name)) for name in metrics]
-        + [run["workdir"]]
-        for run in runs
-    ]
-    header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
-    return _build_table(header, rows)
-
-
-def _format_cell(value):
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:,.4f}" if abs(value) < 1e6 else format_flops(value)
-    return f"{value:,}" if isinstance(value, int) else value
-
-
-def _build_facts(report):
-    facts = {"budget": _format_budget(report)}
-    for name, value in report["data"].items():
-        facts[f"data: {name.replace('_', ' ')}"] = _format_cell(value)
-    facts |= {f"note: {name}": note for name, note in report["notes"].items()}
-    items = (
-        f"<li><strong>{html.escape(name)}</strong>: {html.escape(str(fact))}</li>"
-        for name, fact in facts.items()
-    )
-    return f"<ul>{''.join(items)}</ul>"

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
+from jaxpt.run import page
 from jaxpt.run import report as reporting
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
@@ -105,7 +106,7 @@ class Page(html.parser.HTMLParser):
 
 
 def write_page(report, folder):
-    return Page(reporting.write_report(report, folder).read_bytes().decode())
+    return Page(page.write_report(report, folder).read_bytes().decode())
 
 
 def test_summary_of_three_seeds_by_hand():
@@ -251,7 +252,7 @@ def test_table_fits_the_terminal_and_tells_what_is_missing():
 
 def test_table_says_where_there_is_no_verdict():
     table = reporting.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
-    assert "no common yardstick was measured for two objectives: no verdict" in table
+    assert "no common yardstick for two objectives: no verdict" in table
 
 
 def test_report_json_is_strict_and_whole(tmp_path):
@@ -259,7 +260,7 @@ def test_report_json_is_strict_and_whole(tmp_path):
     rates = (1, np.float32(0.5))
     report["config"] = {"rates": rates, "path": tmp_path, "x": np.arange(2)}
     report["runs"][0]["curve"][0]["valid_loss"] = math.inf
-    reporting.write_report(report, tmp_path)
+    page.write_report(report, tmp_path)
 
     def refuse(constant):
         raise AssertionError(constant)
@@ -274,7 +275,7 @@ def test_report_json_is_strict_and_whole(tmp_path):
     assert reporting.format_table(loaded) == reporting.format_table(report)
     again = tmp_path / "again"
     again.mkdir()
-    reporting.write_report(loaded, again)
+    page.write_report(loaded, again)
     for name in ("report.json", "report.html"):
         assert (again / name).read_bytes() == (tmp_path / name).read_bytes()
 
@@ -284,16 +285,16 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
     report["figures"] = {"learning_curves": "a.png", "mask_fill_mlm": "b.png"}
     for name in report["figures"].values():
         (tmp_path / name).write_bytes(PNG)
-    path = reporting.write_report(report, tmp_path)
+    path = page.write_report(report, tmp_path)
     assert path == tmp_path / "report.html"
-    page = Page(path.read_text())
-    links = [value for name, value in page.attributes if name in ("src", "href")]
+    written = Page(path.read_text())
+    links = [value for name, value in written.attributes if name in ("src", "href")]
     assert len(links) == 2
     assert all(link.startswith("data:image/png;base64,") for link in links)
-    assert not {"script", "link", "iframe"} & set(page.tags)
+    assert not {"script", "link", "iframe"} & set(written.tags)
     assert not re.search(r"https?:|url\(|@import", path.read_text())
     assert "prefers-color-scheme: dark" in path.read_text()
-    assert page.texts.count(reporting.CAPTIONS["mask_fill"]) == 1
+    assert written.texts.count(page.CAPTIONS["mask_fill"]) == 1
     assert sorted(child.name for child in tmp_path.iterdir()) == [
         "a.png",
         "b.png",
@@ -350,26 +351,26 @@ def test_no_text_changes_the_page_s_structure(tmp_path_factory, title, objective
 
 def test_bytes_that_are_no_utf8_do_not_stop_the_report(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}), title="a\udcffb")
-    assert reporting.write_report(report, tmp_path).exists()
+    assert page.write_report(report, tmp_path).exists()
 
 
 def test_a_figure_that_is_missing_is_named_and_nothing_is_written(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}), figures={"mask_fill": "gone.png"})
     with pytest.raises(UserError, match=r"^figures\.mask_fill: .*gone\.png: No such"):
-        reporting.write_report(report, tmp_path)
+        page.write_report(report, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_missing_is_named(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}))
     with pytest.raises(UserError, match=r"cannot write .*absent.report\.json: No such"):
-        reporting.write_report(report, tmp_path / "absent")
+        page.write_report(report, tmp_path / "absent")
 
 
 def test_a_failed_write_keeps_the_last_report(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}))
-    reporting.write_report(report, tmp_path)
+    page.write_report(report, tmp_path)
     before = (tmp_path / "report.json").read_bytes()
     with pytest.raises(TypeError):
-        reporting.write_report(report | {"config": {"x": object()}}, tmp_path)
+        page.write_report(report | {"config": {"x": object()}}, tmp_path)
     assert (tmp_path / "report.json").read_bytes() == before
