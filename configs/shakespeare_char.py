@@ -4,6 +4,8 @@
         --config.data.path=FILE --workdir DIR
 
 FILE is the 1,115,394 characters of Tiny Shakespeare; without it the TFDS name is used.
+About 1 minute on 2 cores. Expected: CLM val_perplexity 5.6; MLM heldout_top1 0.57,
+heldout_top5 0.86.
 """
 
 from jaxpt.run.build import default_config

@@ -109,6 +109,10 @@ def _reseed(plan: Plan, seed: int) -> Plan:
 
 def _claim(workdir: Path, config: dict) -> None:
     path = workdir / "compare.json"
+    if (workdir / "config.json").exists():
+        raise UserError(
+            f"--workdir={workdir}: holds a training run; use another folder"
+        )
     if not path.exists():
         write_json(path, config)
         return

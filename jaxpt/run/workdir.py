@@ -68,6 +68,8 @@ def claim(
                 f"data.path={plan.text.path} is now; use another folder"
             )
         return
+    if (workdir / "compare.json").exists():
+        raise UserError(f"--workdir={workdir}: holds a comparison; use another folder")
     if (workdir / "checkpoints").exists():
         raise UserError(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another "

@@ -9,8 +9,10 @@ from tiny import make_config
 from jaxpt.errors import UserError
 from jaxpt.run import compare as comparison
 from jaxpt.run import loop
-from jaxpt.run.build import make_plan
+from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.workdir import claim
 from jaxpt.text.feed import Feed
+from jaxpt.text.rows import load_text
 
 SPAN = {"span_corruption": {"model": {"num_decoder_layers": 1}}}
 
@@ -118,6 +120,16 @@ def test_finished_runs_are_not_repeated(report, labelled, monkeypatch):
     assert json.loads(json.dumps(again["runs"])) == written["runs"]
 
 
+def test_runs_and_comparisons_do_not_share_a_folder(report, labelled, tmp_path):
+    workdir, _, _ = report
+    with pytest.raises(UserError, match="holds a training run"):
+        comparison.compare(make_comparison(labelled), workdir / "runs" / "clm-seed0")
+    plan = make_plan(make_comparison(labelled))
+    tokenizer, corpora = load_text(plan.text)
+    with pytest.raises(UserError, match="holds a comparison"):
+        claim(workdir, plan, tokenizer, corpora)
+
+
 def test_another_comparison_is_refused(report, labelled):
     workdir, _, _ = report
     with pytest.raises(UserError, match="compare.amount"):
@@ -182,9 +194,7 @@ def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path):
 def test_the_span_decoder_needs_its_own_setting(labelled):
     config = make_comparison(labelled)
     config.objective = "span_corruption"
+    plan = make_plan(config)
+    tokenizer, _ = load_text(plan.text)
     with pytest.raises(UserError, match="num_decoder_layers"):
-        from jaxpt.run.build import make_task
-        from jaxpt.text.rows import load_text
-
-        plan = make_plan(config)
-        make_task(plan, load_text(plan.text)[0].vocab)
+        make_task(plan, tokenizer.vocab)

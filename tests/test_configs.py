@@ -1,0 +1,53 @@
+"""Every config loads, says how it is run, and names only settings that exist."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run.build import make_compare_spec, make_plan, override
+
+CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.py"))
+
+
+def load(path):
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
+def test_config(path):
+    module = load(path)
+    assert f"--config configs/{path.name}" in module.__doc__
+    assert "minute" in module.__doc__  # how long it takes
+    config = module.get_config()
+    plan, spec = make_plan(config), make_compare_spec(config)
+    for name in spec.objectives:
+        changed = override(plan.config, spec.overrides.get(name, {}))
+        assert make_plan(changed | {"objective": name}).objective == name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_quickstart_trains_each_objective_by_itself(objective):
+    path = next(path for path in CONFIGS if path.stem == "quickstart")
+    plan = make_plan(load(path).get_config(objective))
+    assert plan.objective == objective
+    assert bool(plan.model.num_decoder_layers) == (objective == "span_corruption")
+
+
+def test_the_founding_experiment_is_as_published():
+    path = next(path for path in CONFIGS if path.stem == "shakespeare_char")
+    config = load(path).get_config()
+    plan = make_plan(config)
+    model = plan.model
+    sizes = (model.num_layers, model.width, model.num_heads, model.mlp_width)
+    assert sizes == (2, 96, 4, 256) and model.dropout == 0.1
+    assert (model.positions, model.activation) == ("sinusoidal", "relu")
+    assert (plan.optim.lr, plan.optim.schedule) == (3e-3, "cosine")
+    assert (plan.optim.clip_norm, plan.optim.weight_decay) == (1.0, 0.0)
+    assert plan.train.batch_size == 64 and plan.objective_spec.row_length == 49
+    overrides = config.compare.overrides
+    assert overrides.clm.train.steps == 600 and overrides.mlm.train.steps == 1500
