@@ -2,7 +2,8 @@
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-About 5 minutes on 2 cores; the README has the table it ends with. One objective by itself, and on your own text:
+About 5 minutes on 2 cores; the README has the table it ends with. One objective by
+itself, and on your own text:
 
     jaxpt train --config configs/quickstart.py:mlm \
         --config.data.path=my.txt --workdir DIR
