@@ -188,7 +188,7 @@ def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dic
     if spec.budget == "steps":
         note = f"steps as each objective's settings say, not matched; {rows}"
     else:
-        note = f"{spec.amount:.4g} {spec.budget} for every run, in whole calls; {rows}"
+        note = f"for every run, in whole calls; {rows}"
     text = next(iter(plans.values())).text
     return {
         "title": "Which objective taught the model most?",

@@ -192,6 +192,8 @@ def format_stats(stats, write):
 def format_budget(report):
     """The budget with its unit and note."""
     budget = report["budget"]
+    if not budget["amount"]:  # "steps": each run's own, nothing is matched
+        return budget["note"]
     write = {"flops": format_flops, "seconds": "{:,.6g}".format}
     amount = write.get(budget["kind"], "{:,.0f}".format)(budget["amount"])
     kind = {"flops": "FLOPs"}.get(budget["kind"], budget["kind"].replace("_", " "))
