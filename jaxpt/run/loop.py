@@ -97,7 +97,10 @@ def train(
     """
     run = _Run(task, tokenizer, corpora, Path(workdir), program, label)
     with run.checkpointer, SignalWatch() as watch:
-        return run.go(watch)
+        result = run.go(watch)
+    if watch.signum:  # it came too late to stop this run; whoever called must stop
+        signal.raise_signal(watch.signum)
+    return result
 
 
 class _Run:
@@ -113,8 +116,8 @@ class _Run:
             sampling=task.plan.rows.sampling,
         )
         self.feed = Feed(corpora["train"], feed_spec)
-        claim(workdir, task.plan, tokenizer, corpora)
         self.program = program or Program(task)
+        claim(workdir, task.plan, tokenizer, corpora)  # the first thing written
         self.checkpointer = Checkpointer(
             workdir / "checkpoints", keep=self.spec.keep_checkpoints
         )
@@ -196,9 +199,11 @@ class _Run:
         with contextlib.closing(prefetch(self.feed, step, counts)) as rows:
             for count, stack in zip(counts, rows, strict=True):
                 stack = self.program.place(stack)
-                self.program.compile(state, stack)
+                compile_seconds = self.program.compile(state, stack)
                 if self._marked is None:
                     self._marked = time.perf_counter()
+                else:
+                    self._marked += compile_seconds  # no part of training
                 state, found = self.program.train_call(state, stack, self.spec.seed)
                 if pending is not None:
                     self._settle(*pending)  # fetched while the next call runs

@@ -160,6 +160,33 @@ def test_sigterm_saves_and_says_so(speech, tmp_path):
     assert Checkpointer(tmp_path / "run" / "checkpoints").steps()[-1] == step
 
 
+def test_a_signal_during_the_last_measurement_is_not_lost(
+    speech, tmp_path, monkeypatch
+):
+    measure = loop.measure
+
+    def interrupted(*args, **keywords):
+        signal.raise_signal(signal.SIGINT)
+        return measure(*args, **keywords)
+
+    monkeypatch.setattr(loop, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(make_config(speech), tmp_path)
+    assert (tmp_path / "result.json").exists()
+
+
+def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
+    speech, tmp_path, monkeypatch
+):
+    plan = make_plan(make_config(speech))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    monkeypatch.setattr(jax, "local_devices", lambda: jax.devices() * 3)
+    with pytest.raises(UserError, match="train.batch_size=8"):
+        loop.train(task, tokenizer, corpora, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_result_and_log_say_what_was_done(speech, tmp_path):
     config = make_config(speech, "mlm", train__eval_every=4)
     task, result = run(config, tmp_path)
