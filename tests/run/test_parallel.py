@@ -67,3 +67,21 @@ def test_steps_per_call_does_not_change_the_numbers(speech):
         states.append(jax.device_get(state.params))
     pairs = zip(*map(jax.tree.leaves, states), strict=True)
     assert max(np.abs(a - b).max() for a, b in pairs) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "kind, peak",
+    [
+        ("NVIDIA H100 80GB HBM3", 989e12),
+        ("NVIDIA A100-SXM4-40GB", 312e12),
+        ("TPU v5p", 459e12),
+        ("TPU v5 lite", 197e12),
+        ("cpu", None),
+        ("NVIDIA GeForce RTX 9090", None),
+    ],
+)
+def test_the_peak_that_mfu_is_a_share_of(kind, peak, monkeypatch):
+    device = type("Device", (), {"device_kind": kind})()
+    monkeypatch.setattr(jax, "devices", lambda: [device])
+    monkeypatch.setattr(jax, "device_count", lambda: 2)
+    assert parallel.device_peak() == (peak and 2 * peak)
