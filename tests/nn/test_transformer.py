@@ -421,11 +421,14 @@ def test_bfloat16_computes_near_float32_on_float32_parameters(make_spec, make_pa
 def test_initial_parameters_have_their_spread():
     spec = ModelSpec(vocab_size=500, width=128, num_layers=1, positions="none")
     ids = jnp.zeros((1, 2), jnp.int32)
-    for init, table, kernel, bias in (
-        ("normal", 0.02, 0.02, 0.0),
-        ("torch", 1.0, (1 / 3 / 128) ** 0.5, (1 / 3 / 128) ** 0.5),
+    torch = (1 / 3 / 128) ** 0.5
+    for init, is_tied, table, kernel, bias in (
+        ("normal", True, 0.02, 0.02, 0.0),
+        ("torch", False, 1.0, torch, torch),
+        ("torch", True, 0.02, torch, torch),
     ):
-        model = Transformer(ModelSpec(**(vars(spec) | {"init": init})))
+        changes = {"init": init, "tie_embeddings": is_tied}
+        model = Transformer(ModelSpec(**(vars(spec) | changes)))
         params = model.init(jax.random.key(0), ids, FULL, deterministic=True)["params"]
         up = params["encoder"]["layer_0"]["mlp"]["up"]
         assert params["embed"]["tokens"].std() == pytest.approx(table, rel=0.02)
