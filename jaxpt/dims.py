@@ -27,6 +27,7 @@ ROW_KEYS = {
 
 # After corruption. A decoder's carry the prefix `dec_`.
 BATCH_KEYS = {
+    "index": "int32 [B]: the row's own, which keys the generator's samples",
     "inputs": "int32 [B, T]",
     "targets": "int32 [B, T] or [B, P]",
     "loss_weights": "float32, shaped as targets",

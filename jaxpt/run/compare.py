@@ -20,6 +20,7 @@ from jaxpt.run.build import (
     make_task,
     override,
     to_dict,
+    with_vocab,
 )
 from jaxpt.run.loop import count_costs, train
 from jaxpt.run.page import write_report
@@ -73,13 +74,20 @@ def compare(config, workdir: Path) -> dict:
                 f"are, so that all read the same rows"
             )
     tokenizer, corpora = load_text(text)
-    for plan in plans.values():
-        make_task(plan, tokenizer.vocab)  # what is wrong is found before anything runs
-    _claim(workdir, config)
+    for plan in plans.values():  # the optimizer waits for the steps the budget buys
+        model_spec = with_vocab(plan.model, tokenizer.vocab)
+        plan.module.make_model(model_spec, plan.objective_spec, tokenizer.vocab)
+    _check_folder(workdir, config)
     plans = {
         name: _spend(plan, spec, tokenizer, corpora, workdir)
         for name, plan in plans.items()
     }
+    for plan in plans.values():
+        make_task(plan, tokenizer.vocab)
+    # What is wrong has been found by now; only then is anything written.
+    write_json(workdir / "compare.json", config)
+    for name, plan in plans.items():
+        write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
     runs = []
     for name, plan in plans.items():
         program = None
@@ -107,14 +115,12 @@ def _reseed(plan: Plan, seed: int) -> Plan:
     return dataclasses.replace(plan, train=train_spec, config=config)
 
 
-def _claim(workdir: Path, config: dict) -> None:
+def _check_folder(workdir: Path, config: dict) -> None:
+    """Raises UserError where the folder holds something else than this comparison."""
     path = workdir / "compare.json"
     if (workdir / "config.json").exists():
-        raise UserError(
-            f"--workdir={workdir}: holds a training run; use another folder"
-        )
+        raise UserError(f"--workdir={workdir}: holds a training run; use another")
     if not path.exists():
-        write_json(path, config)
         return
     stored = flatten(load_json(path, "use another --workdir"))
     wanted = flatten(config)
@@ -126,6 +132,10 @@ def _claim(workdir: Path, config: dict) -> None:
             )
 
 
+def _steps_path(workdir: Path, objective: str) -> Path:
+    return workdir / "runs" / f"{objective}-steps.json"
+
+
 def _spend(plan: Plan, spec: CompareSpec, tokenizer, corpora, workdir: Path) -> Plan:
     """The plan with the steps that its budget buys, in whole calls.
 
@@ -135,12 +145,14 @@ def _spend(plan: Plan, spec: CompareSpec, tokenizer, corpora, workdir: Path) -> 
     if spec.budget == "steps":
         return plan
     per_call = plan.train.steps_per_call
-    path = workdir / "runs" / f"{plan.objective}-steps.json"
+    path = _steps_path(workdir, plan.objective)
     if path.exists():  # a measured speed must not be measured twice
         steps = load_json(path, "delete it to measure again")["steps"]
     else:
         if spec.budget == "seconds":
-            price = _seconds_per_step(make_task(plan, tokenizer.vocab), corpora)
+            longer = max(plan.train.steps, plan.optim.warmup_steps + 1)
+            task = make_task(_resteps(plan, longer), tokenizer.vocab)
+            price = _seconds_per_step(task, corpora)
         else:
             price = count_costs(plan, tokenizer.vocab, 1)[spec.budget]
         steps = int(spec.amount / price) // per_call * per_call
@@ -149,7 +161,6 @@ def _spend(plan: Plan, spec: CompareSpec, tokenizer, corpora, workdir: Path) -> 
             f"compare.amount={spec.amount}: buys {plan.objective} fewer than the "
             f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
         )
-    write_json(path, {"steps": steps})
     return _resteps(plan, steps)
 
 

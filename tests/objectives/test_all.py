@@ -60,6 +60,7 @@ def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
     assert batch["inputs"].shape[1] == lengths[0] <= 20
     if "dec_inputs" in batch:
         assert batch["dec_inputs"].shape[1] == lengths[1]
+    assert set(batch) <= set(BATCH_KEYS)  # a closed set, with its glossary
     assert batch["inputs"].dtype == batch["targets"].dtype == jnp.int32
     assert batch["loss_weights"].dtype == jnp.float32
     assert batch["loss_weights"].shape == batch["targets"].shape

@@ -146,6 +146,7 @@ def test_another_comparison_is_refused(report, labelled):
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "bert")}, "compare.objectives"),
         ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
+        ({"optim__warmup_steps": 999}, "optim.warmup_steps=999"),
         ({"compare__budget": "dollars"}, "compare.budget"),
         (
             {"compare__overrides": SPAN | {"mlm": {"data": {"valid_fraction": 0.5}}}},
@@ -156,7 +157,22 @@ def test_another_comparison_is_refused(report, labelled):
 def test_bad_comparisons(changes, named, labelled, tmp_path):
     with pytest.raises(UserError, match=named):
         comparison.compare(make_comparison(labelled, **changes), tmp_path / "out")
-    assert not list((tmp_path / "out").glob("report.*"))
+    assert not (tmp_path / "out").exists()  # so a corrected setting may use the folder
+
+
+def test_the_warm_up_is_held_against_the_steps_that_are_bought(labelled, tmp_path):
+    config = make_comparison(
+        labelled,
+        train__steps=4,
+        optim__warmup_steps=5,
+        compare__budget="raw_tokens",
+        compare__amount=8 * 24 * 6.5,
+        compare__objectives=("clm",),
+        compare__overrides={},
+        compare__seeds=(0,),
+    )
+    report = comparison.compare(config, tmp_path / "out")
+    assert [run["steps"] for run in report["runs"]] == [6]
 
 
 @pytest.mark.parametrize(
