@@ -142,7 +142,7 @@ class Transformer(nn.Module):
         """-log p and rank of each target, through which gradients pass."""
         return self.head.token_scores(self._scale(hidden), self.embed.tokens, targets)
 
-    def __call__(
+    def states(
         self,
         ids: Int[Array, "B S"],
         masks: dict[str, Mask],
@@ -151,8 +151,8 @@ class Transformer(nn.Module):
         dec_places: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
-    ) -> Float[Array, "B T V"]:
-        """Logits at every position, of the decoder where there is one.
+    ) -> Float[Array, "B T D"]:
+        """Last hidden states: the decoder's where it is given ids, else the encoder's.
 
         Args:
           masks: "self", and for an encoder-decoder "dec_self" and "cross".
@@ -167,7 +167,11 @@ class Transformer(nn.Module):
                 dec_places,
                 deterministic=deterministic,
             )
-        return self.logits(hidden)
+        return hidden
+
+    def __call__(self, *args, **kwargs) -> Float[Array, "B T V"]:
+        """Logits at every position of what `states` gives for these arguments."""
+        return self.logits(self.states(*args, **kwargs))
 
     def _scale(self, hidden: Array) -> Array:
         return hidden * self.spec.width**-0.5 if self.spec.scale_logits else hidden

@@ -24,7 +24,7 @@ from jaxpt.learn import update
 from jaxpt.nn import decoding, flops, scan
 from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
-from jaxpt.ops import denoise, edits, losses
+from jaxpt.ops import denoise, edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
@@ -97,7 +97,7 @@ def model_lengths(spec: Spec) -> dict[str, int]:
     adds to it. A row that gets more (by lengths of 0, and by rounding up in many short
     texts) is not given the last of it: at the paper's rates, no text of 64 tokens is.
     """
-    inserted = denoise.budget_table(spec.row_length, spec.insert_rate)[-1]
+    inserted = noise.ceil_table(spec.row_length, spec.insert_rate)[-1]
     return {"encoder": spec.row_length + int(inserted), "decoder": spec.row_length}
 
 
@@ -187,7 +187,7 @@ def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec)
     rng_permute, rng_infill, rng_mask, rng_delete, rng_write = jax.random.split(rng, 5)
 
     def budget(rate):
-        return jnp.asarray(denoise.budget_table(length, rate))
+        return jnp.asarray(noise.ceil_table(length, rate))
 
     if spec.permute_sentences:
         share = spec.permute_sentences
@@ -249,22 +249,12 @@ def weights(batch: dict) -> dict:
 def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy of every token of the clean text."""
     deterministic = "dropout" not in rngs
-    places = segment_positions(batch.get("segment_ids"))
-    dec_places = segment_positions(batch.get("dec_segment_ids"))
     targets, loss_weights = batch["targets"], batch["loss_weights"]
+    texts = batch["inputs"], masks, batch.get("dec_inputs")
+    places = [segment_positions(batch.get(f"{x}segment_ids")) for x in ("", "dec_")]
 
     def predict(model):
-        source = model.encode(
-            batch["inputs"], masks["self"], places, deterministic=deterministic
-        )
-        hidden = model.decode(
-            batch["dec_inputs"],
-            masks["dec_self"],
-            source,
-            masks["cross"],
-            dec_places,
-            deterministic=deterministic,
-        )
+        hidden = model.states(*texts, *places, deterministic=deterministic)
         return model.score(hidden, targets, loss_weights)
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)

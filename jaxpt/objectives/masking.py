@@ -92,7 +92,7 @@ class Masking:
         spans it is SpanBERT's, which masks before it adds special tokens.
         """
         is_spans = self.masking == "spans"
-        make = choices.ceil_table if is_spans else noise.count_table
+        make = noise.ceil_table if is_spans else noise.count_table
         return make(self.row_length, rate)
 
     def check_vocab(self, vocab: Vocab) -> None:

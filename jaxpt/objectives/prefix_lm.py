@@ -209,22 +209,12 @@ def weights(batch: dict) -> dict:
 def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy at what follows the prefix, [EOS] included."""
     deterministic = "dropout" not in rngs
-    places = segment_positions(batch.get("segment_ids"))
     targets, loss_weights = batch["targets"], batch["loss_weights"]
+    texts = batch["inputs"], masks, batch.get("dec_inputs")
+    places = [segment_positions(batch.get(f"{x}segment_ids")) for x in ("", "dec_")]
 
     def predict(model):
-        hidden = model.encode(
-            batch["inputs"], masks["self"], places, deterministic=deterministic
-        )
-        if "dec_inputs" in batch:
-            hidden = model.decode(
-                batch["dec_inputs"],
-                masks["dec_self"],
-                hidden,
-                masks["cross"],
-                segment_positions(batch.get("dec_segment_ids")),
-                deterministic=deterministic,
-            )
+        hidden = model.states(*texts, *places, deterministic=deterministic)
         return model.score(hidden, targets, loss_weights)
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)

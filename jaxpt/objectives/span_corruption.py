@@ -245,22 +245,12 @@ def weights(batch: dict) -> dict:
 def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy at every target position, sentinels and [EOS] included (T5)."""
     deterministic = "dropout" not in rngs
-    places = segment_positions(batch.get("segment_ids"))
-    dec_places = segment_positions(batch.get("dec_segment_ids"))
     targets, loss_weights = batch["targets"], batch["loss_weights"]
+    texts = batch["inputs"], masks, batch.get("dec_inputs")
+    places = [segment_positions(batch.get(f"{x}segment_ids")) for x in ("", "dec_")]
 
     def predict(model):
-        source = model.encode(
-            batch["inputs"], masks["self"], places, deterministic=deterministic
-        )
-        hidden = model.decode(
-            batch["dec_inputs"],
-            masks["dec_self"],
-            source,
-            masks["cross"],
-            dec_places,
-            deterministic=deterministic,
-        )
+        hidden = model.states(*texts, *places, deterministic=deterministic)
         return model.score(hidden, targets, loss_weights)
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)

@@ -5,27 +5,12 @@ the other, as their sources draw them: a loop of as many turns as a row has slot
 of which looks at the whole row at once.
 """
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, UInt
 
 from jaxpt.ops.segments import segment_lengths, segment_positions
-
-
-def ceil_table(length: int, rate: float) -> np.ndarray:
-    """How many of n tokens SpanBERT hides, for n = 0..length: ceil(n * rate).
-
-    Of the decimal product: in floating point 100 * 0.3 may be 30.000001, which is how
-    fairseq's BART comes to hide 31.
-
-    >>> ceil_table(8, 0.15).tolist(), int(ceil_table(100, 0.07)[-1])
-    ([0, 1, 1, 1, 1, 1, 1, 2, 2], 7)
-    """
-    counts = [math.ceil(round(n * rate, 9)) for n in range(length + 1)]
-    return np.array(counts, np.int32)
 
 
 def find_words(

@@ -6,7 +6,6 @@ equal ids for each text, and 0 for what stays where it is (see `find_texts`).
 """
 
 import math
-from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -14,22 +13,10 @@ import numpy as np
 from jaxtyping import Array, Bool, Int
 
 from jaxpt.ops.edits import compact
+from jaxpt.ops.noise import ceil_table
 from jaxpt.ops.segments import segment_lengths, segment_positions
 
 LEAST_CHANCE = 1e-7  # where fairseq ends its table of span lengths
-
-
-def budget_table(length: int, rate: float) -> np.ndarray:
-    """How many of n tokens to corrupt, for n = 0..length: n * rate, rounded up.
-
-    Exact, of the rate as it is written: in float32, as in fairseq, 100 * 0.3 is a
-    little more than 30 and makes 31.
-
-    >>> budget_table(100, 0.3)[[0, 1, 10, 11, 100]].tolist()
-    [0, 1, 3, 4, 30]
-    """
-    share = Fraction(str(float(rate)))
-    return np.array([math.ceil(n * share) for n in range(length + 1)], np.int32)
 
 
 def poisson_table(mean: float) -> np.ndarray:
@@ -124,7 +111,7 @@ def permute_sentences(
     text_of = text_of.set(texts, mode="drop")
     rng_choose, rng_order = jax.random.split(rng)
     everywhere = jnp.ones(length, bool)
-    budgets = jnp.asarray(budget_table(length, share))
+    budgets = jnp.asarray(ceil_table(length, share))
     chosen = choose_tokens(rng_choose, text_of, everywhere, budgets)
     runs, draw = _runs(text_of), jax.random.bits(rng_order, (length,))
     places = jax.lax.sort((runs, ~chosen, index), num_keys=3)[-1]

@@ -5,6 +5,8 @@ with a key each.
 """
 
 import functools
+import math
+from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,19 @@ def count_table(length: int, rate: float) -> np.ndarray:
     """
     counts = [max(1, round(n * rate)) for n in range(length + 1)]
     return np.array([0] + counts[1:], np.int32)
+
+
+def ceil_table(length: int, rate: float) -> np.ndarray:
+    """How many of n tokens to hide, for n = 0..length: n * rate, rounded up.
+
+    Exact, of the rate as it is written (SpanBERT's and BART's budgets): in float32, as
+    in fairseq, 100 * 0.3 is a little more than 30 and makes 31.
+
+    >>> ceil_table(100, 0.3)[[0, 1, 10, 11, 100]].tolist()
+    [0, 1, 3, 4, 30]
+    """
+    share = Fraction(str(float(rate)))
+    return np.array([math.ceil(n * share) for n in range(length + 1)], np.int32)
 
 
 def choose_positions(

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from jaxpt.ops import choices
+from jaxpt.ops import choices, noise
 
 LENGTH, SLOTS = 24, 12
 LENGTHS = choices.span_lengths(0.2, 10)
@@ -112,16 +112,16 @@ def test_lengths_of_spans_are_of_that_law_in_words():
 
 def test_counts_round_up_whatever_floating_point_says():
     """BART's reference hides 31 of 100 words at 0.3, for float32 has 30.000001."""
-    assert choices.ceil_table(100, 0.3)[-1] == 30
-    assert choices.ceil_table(100, 0.07)[-1] == 7  # float64: 7.000000000000001
-    assert choices.ceil_table(512, 0.15)[-1] == 77
-    assert choices.ceil_table(128, 0.15)[[0, 1, 7, 20, 21]].tolist() == [0, 1, 2, 3, 4]
+    assert noise.ceil_table(100, 0.3)[-1] == 30
+    assert noise.ceil_table(100, 0.07)[-1] == 7  # float64: 7.000000000000001
+    assert noise.ceil_table(512, 0.15)[-1] == 77
+    assert noise.ceil_table(128, 0.15)[[0, 1, 7, 20, 21]].tolist() == [0, 1, 2, 3, 4]
 
 
 @given(st.integers(0, 300), st.integers(1, 99))
 @settings(max_examples=50, deadline=None)
 def test_ceil_table_is_exact(length, percent):
-    table = choices.ceil_table(length, percent / 100)
+    table = noise.ceil_table(length, percent / 100)
     assert table.tolist() == [-(-n * percent // 100) for n in range(length + 1)]
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.ops import denoise
+from jaxpt.ops import denoise, noise
 
 R, T = 24, 30
 RATES = (0.05, 0.3, 0.75)
@@ -27,11 +27,11 @@ def lay_out(sizes):
 def test_budgets_are_exact_where_float32_rounds_up():
     """fairseq: ceil of a float32 product makes 31 of 100 words at .3 (30.000001)."""
     theirs = math.ceil(np.float32(100) * np.float32(0.3).astype(np.float64))
-    assert theirs == 31 and denoise.budget_table(100, 0.3)[100] == 30
+    assert theirs == 31 and noise.ceil_table(100, 0.3)[100] == 30
     # In float64 too some products are a little more than whole.
-    assert math.ceil(100 * 0.07) == 8 and denoise.budget_table(100, 0.07)[100] == 7
-    assert denoise.budget_table(10, 0.0).tolist() == [0] * 11
-    assert denoise.budget_table(3, 0.01).tolist() == [0, 1, 1, 1]
+    assert math.ceil(100 * 0.07) == 8 and noise.ceil_table(100, 0.07)[100] == 7
+    assert noise.ceil_table(10, 0.0).tolist() == [0] * 11
+    assert noise.ceil_table(3, 0.01).tolist() == [0, 1, 1, 1]
 
 
 def test_lengths_are_poissons():
@@ -54,7 +54,7 @@ def test_a_large_mean_is_no_table_of_zero():
 @jax.jit
 def infill_all(rng, texts):
     """At three rates, in one program."""
-    budgets = [jnp.asarray(denoise.budget_table(R, rate)) for rate in RATES]
+    budgets = [jnp.asarray(noise.ceil_table(R, rate)) for rate in RATES]
     return [denoise.infill_spans(rng, texts, b, CHANCES) for b in budgets]
 
 
@@ -88,7 +88,7 @@ def test_spans_are_as_many_as_the_sources_and_zeros_are_kept():
     keys = jax.random.split(jax.random.key(0), 4000)
     texts, budgets = (
         jnp.ones(100, jnp.int32),
-        jnp.asarray(denoise.budget_table(100, 0.3)),
+        jnp.asarray(noise.ceil_table(100, 0.3)),
     )
     run = jax.jit(
         jax.vmap(lambda key: denoise.infill_spans(key, texts, budgets, CHANCES))
@@ -207,7 +207,7 @@ def test_every_order_of_the_sentences_is_as_likely():
 def test_tokens_are_chosen_by_the_text(sizes, seed):
     texts = lay_out(sizes)
     eligible = np.random.default_rng(seed).random(R) < 0.7
-    budgets = denoise.budget_table(R, 0.3)
+    budgets = noise.ceil_table(R, 0.3)
     chosen = np.asarray(choose(jax.random.key(seed), texts, eligible, budgets))
     assert (eligible | ~chosen).all() and not chosen[texts == 0].any()
     for text in set(texts.tolist()) - {0}:
