@@ -38,15 +38,16 @@ def get_config(folders="."):
     config.data.sentences = "punctuation"
     config.tokenizer.specials += ("cls", "sep", "nlu", "nlg", "s2s")
     config.tokenizer.num_sentinels = 22
-    config.train.eval_every = 0
+    config.train.checkpoint_every = 0
 
     compare = config.compare
     compare.objectives = OBJECTIVES + tuple(TAUGHT) * bool(teachers)
     compare.overrides = {
         name: NEEDS[name] for name in compare.objectives if name in NEEDS
     }
+    compare.overrides["bilm"] = {"optim": {"warmup_steps": 10}}  # of some 40 steps
     for name, teacher in TAUGHT.items() if teachers else ():
         compare.overrides[name][name].teacher = f"{teachers}/{teacher}"
-    compare.seeds = (0, 1)
+    compare.seeds, compare.num_evals = (0, 1), 4
     compare.budget, compare.amount = "seconds", 20.0
     return config

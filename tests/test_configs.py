@@ -7,7 +7,7 @@ import pytest
 from tiny import SEQ2SEQ
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import make_compare_spec, make_plan, override
+from jaxpt.run.build import make_compare_spec, make_plan, plan_as
 
 CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.py"))
 
@@ -28,8 +28,8 @@ def test_config(path, monkeypatch):
     config = module.get_config()
     plan, spec = make_plan(config), make_compare_spec(config)
     for name in spec.objectives:
-        changed = override(plan.config, spec.overrides.get(name, {}))
-        assert make_plan(changed | {"objective": name}).objective == name
+        objective = spec.overrides.get(name, {}).get("objective", name)
+        assert plan_as(plan.config, name).objective == objective
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

@@ -231,14 +231,24 @@ def to_dict(config) -> dict:
 
 
 def override(config: dict, changes: dict) -> dict:
-    """A copy of a plain config with nested `{"section": {"field": value}}` put in.
+    """A copy of a plain config with `changes` put in.
+
+    Args:
+      changes: {"objective": name, "section": {"field": value}}.
 
     Raises:
       UserError: a name that is no setting, or a value of another type.
     """
     config = json.loads(json.dumps(config))
     for section, fields in changes.items():
-        for field, value in dict(fields).items():
+        if section == "objective":
+            config[section] = fields
+            continue
+        if not isinstance(fields, dict):
+            raise UserError(
+                f"compare.overrides: {section}={fields!r}: must be a section's settings"
+            )
+        for field, value in fields.items():
             name = f"compare.overrides: {section}.{field}"
             if field not in config.get(section, {}):
                 raise UserError(f"{name}: unknown setting")
@@ -248,6 +258,16 @@ def override(config: dict, changes: dict) -> dict:
                 raise UserError(f"{name}={value!r}: must be a {type(old).__name__}")
             config[section][field] = value
     return config
+
+
+def plan_as(config: dict, name: str) -> Plan:
+    """The plan of an objective, or of what `compare.overrides` has under the name.
+
+    Raises:
+      UserError: a config that does not serve it.
+    """
+    overrides = config.get("compare", {}).get("overrides", {})
+    return make_plan(override(config, {"objective": name} | overrides.get(name, {})))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,7 +1,9 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
+import contextlib
 import dataclasses
 import datetime
+import math
 import time
 from pathlib import Path
 
@@ -15,9 +17,9 @@ from jaxpt.run.build import (
     Task,
     load_json,
     make_compare_spec,
-    make_plan,
     make_task,
     override,
+    plan_as,
     to_dict,
     with_vocab,
 )
@@ -71,7 +73,7 @@ def compare(config, workdir: Path) -> dict:
     processes.together(lambda: _check_models(plans, vocabs))
     processes.on_first(lambda: _check_folder(workdir, config))
     plans = {
-        name: _spend(plan, spec, vocabs[name], corpora, workdir)
+        name: _spend(name, plan, spec, vocabs[name], corpora, workdir)
         for name, plan in plans.items()
     }
     processes.together(lambda: _check_tasks(plans, vocabs, tokenizer))
@@ -88,8 +90,9 @@ def compare(config, workdir: Path) -> dict:
             program = program or processes.together(lambda: Program(task))
             folder = workdir / "runs" / f"{name}-seed{seed}"
             label = f"{name} seed {seed}"
-            runs.append(train(task, tokenizer, corpora, folder, program, label))
-            runs[-1]["workdir"] = str(folder.relative_to(workdir))
+            run = train(task, tokenizer, corpora, folder, program, label)
+            place = str(folder.relative_to(workdir))
+            runs.append({"name": name} | run | {"workdir": place})
     report = _assemble(config, spec, plans, tokenizer, corpora, runs)
     report["figures"] = figures.draw(report, corpora, workdir)
     processes.on_first(lambda: str(write_report(report, workdir)))
@@ -109,7 +112,10 @@ def _make_plans(config: dict) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
                 f"compare.overrides.{name}: must be one of compare.objectives="
                 f"{', '.join(spec.objectives)}"
             )
-    plans = {name: _plan(config, spec, name) for name in spec.objectives}
+    plans = {}
+    for name in spec.objectives:
+        with _naming(name):
+            plans[name] = plan_as(config, name)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
         if plan.text != text:
@@ -120,11 +126,21 @@ def _make_plans(config: dict) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
     return spec, plans, text
 
 
+@contextlib.contextmanager
+def _naming(name: str):
+    """Says of an error whose it is: each may have settings of its own."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error} (for {name})") from error
+
+
 def _check_models(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
     """Raises UserError for what no number of steps mends: they are not known yet."""
     for name, plan in plans.items():
-        model_spec = with_vocab(plan.model, vocabs[name])
-        plan.module.make_model(model_spec, plan.objective_spec, vocabs[name])
+        with _naming(name):
+            model_spec = with_vocab(plan.model, vocabs[name])
+            plan.module.make_model(model_spec, plan.objective_spec, vocabs[name])
 
 
 def _check_tasks(
@@ -132,12 +148,8 @@ def _check_tasks(
 ) -> None:
     """Raises UserError for what the steps, or the start that is asked for, forbid."""
     for name, plan in plans.items():
-        check_start(make_task(plan, vocabs[name]), tokenizer)
-
-
-def _plan(config: dict, spec: CompareSpec, name: str) -> Plan:
-    changed = override(config, spec.overrides.get(name, {}))
-    return make_plan(changed | {"objective": name})
+        with _naming(name):
+            check_start(make_task(plan, vocabs[name]), tokenizer)
 
 
 def _reseed(plan: Plan, seed: int) -> Plan:
@@ -163,28 +175,30 @@ def _check_folder(workdir: Path, config: dict) -> None:
             )
 
 
-def _steps_path(workdir: Path, objective: str) -> Path:
-    return workdir / "runs" / f"{objective}-steps.json"
+def _steps_path(workdir: Path, name: str) -> Path:
+    return workdir / "runs" / f"{name}-steps.json"
 
 
-def _known_steps(workdir: Path, objective: str) -> int | None:
-    path = _steps_path(workdir, objective)
+def _known_steps(workdir: Path, name: str) -> int | None:
+    path = _steps_path(workdir, name)
     if not path.exists():
         return None
     return load_json(path, "delete it to measure again")["steps"]
 
 
-def _spend(plan: Plan, spec: CompareSpec, vocab, corpora, workdir: Path) -> Plan:
+def _spend(
+    name: str, plan: Plan, spec: CompareSpec, vocab, corpora, workdir: Path
+) -> Plan:
     """The plan with the steps that its budget buys, in whole calls.
 
     Raises:
       UserError: the budget does not buy one call.
     """
     if spec.budget == "steps":
-        return plan
+        return _resteps(plan, plan.train.steps, spec.num_evals)
     per_call = plan.train.steps_per_call
     # A measured speed must not be measured twice.
-    steps = processes.on_first(lambda: _known_steps(workdir, plan.objective))
+    steps = processes.on_first(lambda: _known_steps(workdir, name))
     if steps is None:
         if spec.budget == "seconds":
             longer = max(plan.train.steps, plan.optim.warmup_steps + 1)
@@ -196,15 +210,18 @@ def _spend(plan: Plan, spec: CompareSpec, vocab, corpora, workdir: Path) -> Plan
         steps = processes.on_first(lambda: steps)
     if steps < 1:
         raise UserError(
-            f"compare.amount={spec.amount}: buys {plan.objective} fewer than the "
+            f"compare.amount={spec.amount}: buys {name} fewer than the "
             f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
         )
-    return _resteps(plan, steps)
+    return _resteps(plan, steps, spec.num_evals)
 
 
-def _resteps(plan: Plan, steps: int) -> Plan:
-    config = override(plan.config, {"train": {"steps": steps}})
-    train_spec = dataclasses.replace(plan.train, steps=steps)
+def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
+    changes, per_call = {"steps": steps}, plan.train.steps_per_call
+    if num_evals:
+        changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
+    config = override(plan.config, {"train": changes})
+    train_spec = dataclasses.replace(plan.train, **changes)
     return dataclasses.replace(plan, train=train_spec, config=config)
 
 

@@ -25,7 +25,7 @@ MASK_LENGTHS = (12, 24, 48)
 def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, str]:
     """Writes the PNGs that the runs allow; returns {name: file name}.
 
-    Everything that needs a model uses the first run of its objective.
+    Everything that needs a model uses the first run of its name.
     """
     drawn = {}
 
@@ -35,12 +35,12 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
             plot(*data, workdir / drawn[name])
 
     save("learning_curves", plots.learning_curves, report["runs"])
-    if any(y["is_common"] and y["by_objective"] for y in report["yardsticks"]):
+    if any(y["is_common"] and y["by_name"] for y in report["yardsticks"]):
         save("yardsticks", plots.yardsticks, report["yardsticks"])
     masks = {}
     for entry in _first_runs(report):
         program, tokenizer, params, _ = load_run(workdir / entry["workdir"])
-        name = entry["objective"]
+        name = entry["name"]
         masks[name] = show_mask(program, corpora["train"])
         text = corpora.get("heldout", corpora["valid"]).parts[0]
         if program.next_logits:
@@ -64,7 +64,7 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
 def _first_runs(report: dict) -> list[dict]:
     first = {}
     for entry in report["runs"]:
-        first.setdefault(entry["objective"], entry)
+        first.setdefault(entry["name"], entry)
     return list(first.values())
 
 

@@ -31,7 +31,7 @@ def inspect_passage(
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
-      names: objectives; none are those of `compare.objectives`.
+      names: objectives or names of a comparison; none are the comparison's all.
 
     Raises:
       UserError: an objective cannot read such a passage, or nothing can be written.
@@ -43,11 +43,11 @@ def inspect_passage(
     text = next(iter(plans.values())).text
     tokenizer, corpora = load_text(text, reporter=make_reporter())
     views = [
-        passage.view(plan, tokenizer, corpora["train"], length, step)
-        for plan in plans.values()
+        passage.view(name, plan, tokenizer, corpora["train"], length, step)
+        for name, plan in plans.items()
     ]
     heading = f"One passage, {len(views)} objectives" if len(views) > 1 else names[0]
-    lines = [f"{found.objective}: {describe_costs(found)}" for found in views]
+    lines = [f"{found.name}: {describe_costs(found)}" for found in views]
     return [*lines, *map(str, write_views(views, heading, folder))]
 
 

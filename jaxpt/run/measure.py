@@ -3,6 +3,7 @@
 import math
 
 from jaxpt.errors import UserError
+from jaxpt.eval.cloze import measure_cloze
 from jaxpt.eval.evaluation import add_up, evaluate, measure_likelihood
 from jaxpt.eval.probe import has_labels, measure_probe
 from jaxpt.ops import metrics as sums
@@ -83,7 +84,9 @@ def measure(
 
     Returns:
       valid_* of the objective; val_perplexity and bits_per_byte (a likelihood);
-      heldout_top1, heldout_top5 (mask filling, on the held-out split or else on valid);
+      heldout_top1, heldout_top5 (filling the objective's own masks, on the held-out
+      split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
+      every objective);
       probe_accuracy, probe_majority (labelled text). Names that end in _random are the
       same measurement on freshly initialised parameters.
     """
@@ -111,6 +114,16 @@ def measure(
             means = evaluate(program.eval_step, chosen, *rows)
             for k in (1, 5):
                 metrics[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
+        spec, model_spec = task.plan.eval, task.model_spec
+        metrics |= measure_cloze(
+            program.fill_scores,
+            params,
+            likelihood_rows(task, corpora["valid"], spec.num_rows),
+            task.vocab.mask,
+            task.nonwords,
+            model_spec.vocab_size,
+            spec.batch_size,
+        )
     if "probe_accuracy" not in metrics:
         metrics |= measure_probe_accuracy(program, params, corpora)
     if "probe_accuracy" in metrics:

@@ -21,12 +21,13 @@ from jaxpt.run.report import (
     YARDSTICKS,
     format_budget,
     format_stats,
-    group_by_objective,
+    group_by_name,
     list_omissions,
     list_verdicts,
     read_costs,
     read_results,
 )
+from jaxpt.run.workdir import flatten
 
 RULE = (
     "Verdicts are given only on yardsticks common to the objectives. Spread is the "
@@ -152,7 +153,7 @@ def _build_table(header, rows, num_text=1):
 
 
 def _build_overview(report):
-    groups = group_by_objective(report["runs"])
+    groups = group_by_name(report["runs"])
     results = [[name, *read_results(group)] for name, group in groups.items()]
     costs = [[name, *read_costs(group)] for name, group in groups.items()]
     return (
@@ -163,7 +164,7 @@ def _build_overview(report):
 
 
 def _build_yardsticks(report):
-    objectives = list(group_by_objective(report["runs"]))
+    objectives = list(group_by_name(report["runs"]))
     rows = []
     for yardstick in report["yardsticks"]:
         row = [
@@ -173,7 +174,7 @@ def _build_yardsticks(report):
         ]
         write = f"{{:{YARDSTICKS[yardstick['metric']].format}}}".format
         for objective in objectives:
-            stats = yardstick["by_objective"].get(objective, {"n": 0})
+            stats = yardstick["by_name"].get(objective, {"n": 0})
             seeds = f" (n={stats['n']})" if stats["n"] else ""
             row.append(format_stats(stats, write) + seeds)
         rows.append(row)
@@ -225,6 +226,10 @@ def _build_facts(report):
     facts = {"budget": format_budget(report)}
     for name, value in report["data"].items():
         facts[f"data: {name.replace('_', ' ')}"] = _format_cell(value)
+    overrides = report["config"].get("compare", {}).get("overrides", {})
+    for name, sections in overrides.items():
+        settings = ", ".join(f"{k}={v}" for k, v in flatten(sections).items())
+        facts[f"settings of {name} alone"] = settings
     facts |= {f"note: {name}": note for name, note in report["notes"].items()}
     items = (
         f"<li><strong>{html.escape(name)}</strong>: {html.escape(str(fact))}</li>"

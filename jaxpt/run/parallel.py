@@ -14,6 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
+from jaxpt.eval.cloze import score_hidden
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
 from jaxpt.ops.layout import ROW_AXES
@@ -126,6 +127,7 @@ class Program:
             # What an objective cannot do it does not have.
             function = getattr(task.module, name, None)
             setattr(self, name, function and self._bind(function))
+        self.fill_scores = self.fill_logits and self._measure(self._score_fills)
         make_decoder = getattr(task.module, "make_decoder", None)
         self.decoder = make_decoder and make_decoder(task.model, task.vocab)
 
@@ -135,6 +137,11 @@ class Program:
     def _bind(self, function: Callable) -> Callable:
         model = self.task.model
         return self._measure(lambda params, tokens: function(params, model, tokens))
+
+    def _score_fills(self, params, rows: dict, allowed):
+        fill_logits = self.task.module.fill_logits
+        logits = fill_logits(params, self.task.model, rows["tokens"])
+        return score_hidden(logits, rows["places"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled."""

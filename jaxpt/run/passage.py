@@ -14,7 +14,7 @@ from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
 from jaxpt.rng import stream
-from jaxpt.run.build import Plan, Task, make_plan, make_task, override
+from jaxpt.run.build import Plan, Task, make_plan, make_task, override, plan_as
 from jaxpt.run.data import know_text, make_feed
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -52,7 +52,7 @@ class View:
       flops: of training, a raw token (the same).
     """
 
-    objective: str
+    name: str
     title: str
     strips: tuple[Strip, ...]
     mask: dict
@@ -61,25 +61,26 @@ class View:
 
 
 def make_plans(config: dict, names: list[str]) -> dict[str, Plan]:
-    """A plan for each objective, with what `compare.overrides` says of it.
+    """A plan for each objective, or other name in a comparison.
 
     Raises:
-      UserError: a name that is no objective, or a config that does not serve it.
+      UserError: a name that is neither, or a config that does not serve it.
     """
+    compared = config.get("compare", {}).get("objectives", ())
+    known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
-        if name not in OBJECTIVES:
-            raise UserError(
-                f"--objectives={name}: must be among {', '.join(OBJECTIVES)}"
-            )
-    overrides = config.get("compare", {}).get("overrides", {})
-    return {
-        name: make_plan(override(config, overrides.get(name, {})) | {"objective": name})
-        for name in names
-    }
+        if name not in known:
+            raise UserError(f"--objectives={name}: must be among {', '.join(known)}")
+    return {name: plan_as(config, name) for name in names}
 
 
 def view(
-    plan: Plan, tokenizer: Tokenizer, train: Split, length: int, step: int = 0
+    name: str,
+    plan: Plan,
+    tokenizer: Tokenizer,
+    train: Split,
+    length: int,
+    step: int = 0,
 ) -> View:
     """The first row of a step as rows of `length` tokens would have it.
 
@@ -91,7 +92,7 @@ def view(
     row, batch = draw_row(task, train, step)
     module = task.module
     return View(
-        objective=plan.objective,
+        name=name,
         title=module.__doc__.partition("\n")[0],
         strips=tuple(make_strips(row, batch, tokenizer)),
         mask=compose_mask(task, batch, tokenizer),

@@ -78,7 +78,7 @@ def _build_block(view: View) -> str:
     mask = base64.b64encode(draw_mask(view)).decode()
     alt = f"who may see whom: {np.asarray(view.mask['mask']).mean():.0%} of all pairs"
     return (
-        f"<h2>{html.escape(view.objective)}</h2>\n<p>{html.escape(view.title)}</p>\n"
+        f"<h2>{html.escape(view.name)}</h2>\n<p>{html.escape(view.title)}</p>\n"
         f'<div class="one"><div class="wide"><table class="strips">\n{strips}\n'
         f'</table><p class="soft">{html.escape(describe_costs(view))}</p></div>\n'
         f'<figure><img class="mask" alt="{alt}" src="data:image/png;base64,{mask}">\n'

@@ -57,7 +57,7 @@ def _draw_legend(figure: Figure, total) -> None:
 
 
 def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> None:
-    text = f"{view.objective}:  {view.title.partition(': ')[2] or view.title}"
+    text = f"{view.name}:  {view.title.partition(': ')[2] or view.title}"
     figure.text(
         0.15 / total[0], (top - 0.2) / total[1], text, fontsize=11, weight="bold"
     )

@@ -1,13 +1,14 @@
 """The pictures of a run, one PNG each, drawn without pyplot's global state.
 
 An objective has one colour (Okabe and Ito's colour-blind-safe palette) and one marker
-in every picture.
+in every picture; another name has those of an objective that is not in it.
 """
 
 import functools
 import math
 import os
 import textwrap
+from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -108,7 +109,8 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
     }
     groups = {}
     for run in runs:
-        groups.setdefault(run["objective"], []).append(run)
+        groups.setdefault(run["name"], []).append(run)
+    styles = choose_styles(groups)
     figure = Figure(figsize=(12, 0.8 + 3.2 * len(rows)), layout="constrained")
     panels = figure.subplots(len(rows), 3, squeeze=False, sharey="row")
     for line, (metric, title) in zip(panels, rows.items(), strict=True):
@@ -119,14 +121,14 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
             axes.xaxis.set_major_formatter(formatter)
             axes.xaxis.set_major_locator(MaxNLocator(5))
             _tidy(axes)
-            for objective, group in groups.items():
-                _draw_seeds(axes, objective, group, cost, metric)
-    _add_legend(figure, groups)
+            for name, group in groups.items():
+                _draw_seeds(axes, styles[name], group, cost, metric)
+    _add_legend(figure, styles)
     save_figure(figure, path)
 
 
-def _draw_seeds(axes, objective, group, cost, metric):
-    color, marker = _style(objective)
+def _draw_seeds(axes, style, group, cost, metric):
+    color, marker = style
     curves = [
         {p["step"]: (p[cost], p[metric]) for p in run["curve"] if metric in p}
         for run in group
@@ -298,15 +300,16 @@ def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
       path: the PNG to write.
     """
     common = [entry for entry in summary if entry["is_common"]]
-    names = list(dict.fromkeys(name for e in common for name in e["by_objective"]))
+    names = list(dict.fromkeys(name for e in common for name in e["by_name"]))
+    styles = choose_styles(names)
     num_panels = max(1, len(common))
     figure = Figure(
         figsize=(1.6 + 4 * num_panels, 1.7 + 0.4 * len(names)), layout="constrained"
     )
     panels = figure.subplots(1, num_panels, squeeze=False, sharey=True)[0]
     for axes, entry in zip(panels, common, strict=False):
-        for name, stats in entry["by_objective"].items():
-            color, marker = _style(name)
+        for name, stats in entry["by_name"].items():
+            color, marker = styles[name]
             place, bar = (stats["mean"], names.index(name)), stats["spread"]
             axes.errorbar(*place, xerr=bar, color=color, fmt=marker, ms=8, capsize=4)
         better = "higher" if entry["higher_is_better"] else "lower"
@@ -358,8 +361,15 @@ def _wrap(text, width, num_lines):
     return "\n".join(textwrap.wrap(text, width, max_lines=num_lines, placeholder=" …"))
 
 
-def _style(objective):
-    return STYLES.get(objective, (GREY, "o"))
+def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
+    """(colour, marker) by name: its own, or one that no other of these has.
+
+    >>> choose_styles(["mlm", "words", "clm"])["words"] == STYLES["span_corruption"]
+    True
+    """
+    names = list(names)
+    free = (style for name, style in STYLES.items() if name not in names)
+    return {name: STYLES.get(name) or next(free, (GREY, "o")) for name in names}
 
 
 def _tidy(axes):
@@ -379,12 +389,12 @@ def _draw_bars(axes, tokens, values, colors):
     axes.grid(visible=False, axis="y")
 
 
-def _add_legend(figure, objectives):
+def _add_legend(figure, styles):
     lines = [
         Line2D([], [], color=color, marker=marker, lw=2.2)
-        for color, marker in map(_style, objectives)
+        for color, marker in styles.values()
     ]
-    labels = [_show_prose(objective) for objective in objectives]
+    labels = [_show_prose(name) for name in styles]
     num_columns = min(len(labels), 7)
     figure.legend(
         lines, labels, loc="outside upper center", ncols=num_columns, frameon=False

@@ -28,11 +28,13 @@ class Yardstick(NamedTuple):
 YARDSTICKS = {
     "probe_accuracy": Yardstick("linear probe on frozen features", ".3f", True, True),
     "bits_per_byte": Yardstick("bits per byte", ".3f", False, True),
+    "cloze_accuracy": Yardstick("cloze, hidden tokens filled in", ".3f", True, True),
+    "cloze_bits": Yardstick("cloze, bits a hidden token", ".3f", False, True),
     "valid_loss": Yardstick("own held-out loss", ".3f", False, False),
     "valid_accuracy": Yardstick("own held-out accuracy", ".3f", True, False),
     "val_perplexity": Yardstick("own held-out perplexity", ".1f", False, False),
-    "heldout_top1": Yardstick("held-out mask filling, top 1", ".3f", True, False),
-    "heldout_top5": Yardstick("held-out mask filling, top 5", ".3f", True, False),
+    "heldout_top1": Yardstick("own held-out masks filled, top 1", ".3f", True, False),
+    "heldout_top5": Yardstick("own held-out masks filled, top 5", ".3f", True, False),
 }
 
 COSTS = {
@@ -49,8 +51,8 @@ RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
+    "cloze_accuracy": "cloze",
     "valid_loss": "own loss",
-    "valid_accuracy": "own accuracy",
 }
 
 
@@ -63,38 +65,38 @@ def summarise(runs: list[dict]) -> list[dict]:
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `by_objective` {objective: {mean, spread, n}} and `verdict`. A spread is the
+      `by_name` {name: {mean, spread, n}} and `verdict`. A spread is the
       sample standard deviation, None for one seed. The verdict is empty where the
       yardstick is not common or was measured for one objective only.
     """
     summary = []
     for metric, yardstick in YARDSTICKS.items():
-        by_objective = {}
-        for objective, group in group_by_objective(runs).items():
+        by_name = {}
+        for name, group in group_by_name(runs).items():
             stats = _measure([run["metrics"].get(metric) for run in group])
             if stats["n"]:
-                by_objective[objective] = stats
-        if not by_objective:
+                by_name[name] = stats
+        if not by_name:
             continue
-        is_judged = yardstick.is_common and len(by_objective) > 1
+        is_judged = yardstick.is_common and len(by_name) > 1
         summary.append(
             {
                 "metric": metric,
                 "label": yardstick.label,
                 "higher_is_better": yardstick.higher_is_better,
                 "is_common": yardstick.is_common,
-                "by_objective": by_objective,
-                "verdict": _judge(by_objective, yardstick) if is_judged else "",
+                "by_name": by_name,
+                "verdict": _judge(by_name, yardstick) if is_judged else "",
             }
         )
     return summary
 
 
-def group_by_objective(runs):
-    """Runs by objective, in the order they first come."""
+def group_by_name(runs):
+    """Runs by what a comparison calls them, in the order they first come."""
     groups = {}
     for run in runs:
-        groups.setdefault(run["objective"], []).append(run)
+        groups.setdefault(run["name"], []).append(run)
     return groups
 
 
@@ -107,26 +109,26 @@ def _measure(values):
     }
 
 
-def _judge(by_objective, yardstick):
+def _judge(by_name, yardstick):
     def rank(name):
-        mean = by_objective[name]["mean"]
+        mean = by_name[name]["mean"]
         return (-mean if yardstick.higher_is_better else mean, name)
 
-    ranked = sorted(by_objective, key=rank)
+    ranked = sorted(by_name, key=rank)
     best, second = ranked[:2]
-    if None in (by_objective[best]["spread"], by_objective[second]["spread"]):
+    if None in (by_name[best]["spread"], by_name[second]["spread"]):
         return "one seed: no verdict"
 
     def gap(name):
-        return abs(by_objective[name]["mean"] - by_objective[best]["mean"])
+        return abs(by_name[name]["mean"] - by_name[best]["mean"])
 
     def spread(*names):
-        return max(by_objective[name]["spread"] or 0.0 for name in names)
+        return max(by_name[name]["spread"] or 0.0 for name in names)
 
     tied = [name for name in ranked[1:] if gap(name) <= spread(best, name)]
     if second in tied:
         means = ", ".join(
-            f"{name} {by_objective[name]['mean']:{yardstick.format}}"
+            f"{name} {by_name[name]['mean']:{yardstick.format}}"
             for name in (best, *tied)
         )
         difference = _format_gap(gap(tied[-1]))
@@ -157,7 +159,7 @@ def _format_gap(value):
 
 def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
-    groups = group_by_objective(report["runs"])
+    groups = group_by_name(report["runs"])
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
     for header, read in ((COST_HEADER, read_costs), (RESULTS.values(), read_results)):
@@ -222,12 +224,12 @@ def list_verdicts(report):
 def list_omissions(report):
     """A line for each metric that some seeds lack."""
     num_seeds = {
-        name: len(group) for name, group in group_by_objective(report["runs"]).items()
+        name: len(group) for name, group in group_by_name(report["runs"]).items()
     }
     return [
-        f"note: {yardstick['metric']} of {objective} is from {stats['n']} of "
-        f"{num_seeds[objective]} seeds; the others have no finite value"
+        f"note: {yardstick['metric']} of {name} is from {stats['n']} of "
+        f"{num_seeds[name]} seeds; the others have no finite value"
         for yardstick in report["yardsticks"]
-        for objective, stats in yardstick["by_objective"].items()
-        if stats["n"] < num_seeds[objective]
+        for name, stats in yardstick["by_name"].items()
+        if stats["n"] < num_seeds[name]
     ]

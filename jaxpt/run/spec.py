@@ -1,6 +1,7 @@
 """The settings that belong to a run and not to its model: rows, steps, measurements."""
 
 import dataclasses
+import re
 
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
@@ -8,6 +9,7 @@ from jaxpt.text.rows.forms import FORMS
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
+NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a folder too
 # What is compared unless the config says otherwise: one of each kind, on any rows.
 COMPARED = ("clm", "mlm", "span_corruption", "electra")
 
@@ -130,30 +132,49 @@ class CompareSpec:
     """Which objectives are compared, and at what equal cost.
 
     Attributes:
+      objectives: names of objectives, or other names (letters, digits, "_", ".", "-")
+        whose `overrides` say the `objective`, so that one is compared with itself in
+        other settings.
       budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
         them; or "steps", which takes each objective's train.steps and matches nothing.
-      overrides: objective -> sections -> settings that differ for it
-        ({"span_corruption": {"model": {"num_decoder_layers": 2}}}).
+      num_evals: measurements along each run, at the same shares of what it costs (in
+        whole calls); 0 leaves them to train.eval_every.
+      overrides: name -> sections -> settings that differ for it
+        ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
     """
 
     objectives: tuple[str, ...] = COMPARED
     seeds: tuple[int, ...] = (0, 1, 2)
     budget: str = "flops"
     amount: float = 0.0
+    num_evals: int = 0
     overrides: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
+        for name, sections in self.overrides.items():
+            if not isinstance(sections, dict):
+                raise UserError(
+                    f"compare.overrides.{name}={sections!r}: must be sections of "
+                    f"settings"
+                )
+        known = list(OBJECTIVES)
         for name in self.objectives:
-            is_good = name in OBJECTIVES
-            _check(
-                "compare", self, "objectives", is_good, f"among {', '.join(OBJECTIVES)}"
+            objective = self.overrides.get(name, {}).get("objective", name)
+            is_own = name in known and objective == name
+            is_new = name not in known and objective in known
+            is_good = is_own or (is_new and NAME.fullmatch(name))
+            allowed = (
+                f"among {', '.join(known)}; or other names (letters, digits, _, . "
+                f"and -) whose compare.overrides.{name}.objective is among these"
             )
+            _check("compare", self, "objectives", is_good, allowed)
         for name in ("objectives", "seeds"):
             values = getattr(self, name)
             is_good = len(values) > 0 and len(set(values)) == len(values)
             _check("compare", self, name, is_good, "a list without repeats, not empty")
         is_good = all(type(n) is int and 0 <= n < 2**31 for n in self.seeds)
         _check("compare", self, "seeds", is_good, "whole numbers from 0 to 2147483647")
+        _check("compare", self, "num_evals", self.num_evals >= 0, "at least 0")
         is_good = self.budget in BUDGETS
         _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
         is_good = (self.amount > 0) != (self.budget == "steps")

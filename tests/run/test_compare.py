@@ -83,6 +83,41 @@ def test_every_run_is_there_with_its_numbers(report):
     assert {"heldout_top1", "heldout_top5_random"} <= set(by_name["mlm"])
 
 
+def test_those_that_fill_masks_answer_one_question(report):
+    _, written, _ = report
+    judged = {y["metric"]: y for y in written["yardsticks"]}
+    for name in ("cloze_accuracy", "cloze_bits"):
+        assert set(judged[name]["by_name"]) == {"mlm", "electra"}
+        assert judged[name]["is_common"] and "mlm" in judged[name]["verdict"]
+
+
+def test_one_objective_is_compared_with_itself(labelled, tmp_path):
+    settings = {
+        "compare__objectives": ("mlm", "words", "electra_15"),
+        "compare__seeds": (0,),
+        "compare__overrides": {
+            "words": {"objective": "mlm", "mlm": {"masking": "words"}},
+            "electra_15": {
+                "objective": "electra",
+                "electra": {"variant": "electra_15"},
+            },
+        },
+    }
+    report = comparison.compare(make_comparison(labelled, **settings), tmp_path / "c")
+    assert [(run["name"], run["objective"]) for run in report["runs"]] == [
+        ("mlm", "mlm"),
+        ("words", "mlm"),
+        ("electra_15", "electra"),
+    ]
+    losses = {run["name"]: run["metrics"]["valid_loss"] for run in report["runs"]}
+    assert losses["mlm"] != losses["words"]
+    stored = json.loads((tmp_path / "c/runs/words-seed0/config.json").read_text())
+    assert stored["objective"] == "mlm" and stored["mlm"]["masking"] == "words"
+    assert {"mask_fill_words", "mask_fill_electra_15"} <= set(report["figures"])
+    page = (tmp_path / "c/report.html").read_text()
+    assert "settings of words alone</strong>: mlm.masking=words, objective=mlm" in page
+
+
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
     workdir, written, _ = report
     run = next(r for r in written["runs"] if r["objective"] == "mlm" and r["seed"] == 1)
@@ -209,8 +244,33 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "gpt")}, "compare.objectives"),
         ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
-        ({"optim__warmup_steps": 999}, "optim.warmup_steps=999"),
+        ({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
+        (
+            {"compare__objectives": ("clm", "words")},
+            "compare.objectives=.*compare.overrides.words.objective",
+        ),
+        (
+            {"compare__overrides": SPAN | {"mlm": {"objective": "electra"}}},
+            "compare.objectives=",
+        ),
+        (
+            {
+                "compare__objectives": ("a/b",),
+                "compare__overrides": {"a/b": {"objective": "mlm"}},
+            },
+            "letters, digits",
+        ),
+        (
+            {
+                "compare__objectives": ("words",),
+                "compare__overrides": {"words": {"objective": ["mlm"]}},
+            },
+            "compare.overrides.words.objective",
+        ),
+        ({"compare__overrides": SPAN | {"mlm": {"optim": 3}}}, "optim=3: must be"),
+        ({"compare__overrides": SPAN | {"mlm": 3}}, "compare.overrides.mlm=3"),
         ({"compare__budget": "dollars"}, "compare.budget"),
+        ({"compare__num_evals": -1}, "compare.num_evals=-1"),
         (
             {"compare__overrides": SPAN | {"mlm": {"data": {"valid_fraction": 0.5}}}},
             "compare.overrides.mlm",
@@ -250,9 +310,12 @@ def test_budgets(budget, amount, steps, labelled, tmp_path):
         compare__objectives=("clm",),
         compare__overrides={"clm": {"train": {"steps": 4}}},
         compare__seeds=(3,),
+        compare__num_evals=3,
     )
     report = comparison.compare(config, tmp_path)
     assert [run["steps"] for run in report["runs"]] == [steps]
+    (run,) = report["runs"]
+    assert [point["step"] for point in run["curve"]] == [*range(0, steps + 1, 2)]
 
 
 def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path):

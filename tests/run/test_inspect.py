@@ -87,8 +87,8 @@ def views(speech, names, length=12, **changes):
     plans = passage.make_plans(config, names)
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     return tokenizer, [
-        passage.view(plan, tokenizer, corpora["train"], length)
-        for plan in plans.values()
+        passage.view(name, plan, tokenizer, corpora["train"], length)
+        for name, plan in plans.items()
     ]
 
 
@@ -153,7 +153,7 @@ def test_the_page_counts_at_the_configs_own_length(speech):
 def test_every_objective_has_a_view(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}
     _, (found,) = views(speech, [objective], 16, objective=objective, **changes)
-    assert found.objective == objective and len(found.strips) >= 3
+    assert found.name == objective and len(found.strips) >= 3
     for strip in found.strips:
         assert len(strip.tokens) == len(strip.kinds) and set(strip.kinds) <= set(
             passage.KINDS

@@ -45,7 +45,7 @@ def make_run(objective, num_points=6, seed=0, probe=True, loss=2.0):
         if probe:
             point["probe_accuracy"] = 0.5 + 0.02 * step
         curve.append(point)
-    return {"objective": objective, "seed": seed, "curve": curve}
+    return {"name": objective, "seed": seed, "curve": curve}
 
 
 def make_mask(size, **extra):
@@ -70,7 +70,7 @@ def make_summary(names, spread=0.01):
             "label": label,
             "higher_is_better": True,
             "is_common": metric != "valid_loss",
-            "by_objective": stats,
+            "by_name": stats,
         }
         for metric, label in labels.items()
     ]

@@ -19,7 +19,7 @@ OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
 
 def make_run(objective, seed=0, **metrics):
     return {
-        "objective": objective,
+        "name": objective,
         "seed": seed,
         "params": 3_412_345,
         "steps": 1000,
@@ -114,7 +114,7 @@ def test_summary_of_three_seeds_by_hand():
     (entry,) = reporting.summarise(runs)
     assert entry["metric"] == "probe_accuracy"
     assert entry["is_common"] and entry["higher_is_better"]
-    clm, mlm = entry["by_objective"]["clm"], entry["by_objective"]["mlm"]
+    clm, mlm = entry["by_name"]["clm"], entry["by_name"]["mlm"]
     assert clm == {"mean": pytest.approx(0.2), "spread": pytest.approx(0.1), "n": 3}
     assert mlm == {"mean": 0.5, "spread": None, "n": 1}
 
@@ -234,9 +234,9 @@ def test_table_by_hand():
             "clm            3   3.41M  1,000       8.19M  1.67e14  121.0 ± 1.0",
             "mlm            3   3.41M  1,000       8.19M  1.67e14  121.0 ± 1.0",
             "",
-            "objective  probe accuracy  random init  bits/byte  own loss  own accuracy",
-            "clm         0.200 ± 0.100            —          —         —             —",
-            "mlm                 0.900            —          —         —             —",
+            "objective  probe accuracy  random init  bits/byte  cloze  own loss",
+            "clm         0.200 ± 0.100            —          —      —         —",
+            "mlm                 0.900            —          —      —         —",
             "",
             "linear probe on frozen features: mlm ahead of clm by 0.700 (spread 0.100)",
         ]
