@@ -17,7 +17,7 @@ VARIANTS = ("electra_15", "replace_mlm", "all_tokens_mlm")
 
 
 def get_config():
-    """The quickstart's text, model and budget; text has labels, so that a probe asks."""
+    """The quickstart's text with its labels, its model and its budget."""
     config = get_base("electra")
     compare = config.compare
     compare.objectives = ("mlm", *VARIANTS, "electra")

@@ -1,16 +1,13 @@
-"""Every command and flag; no other file reads flags.
-
-A config file is Python and is executed: run only your own. What a run stores is JSON.
-"""
+"""Every command and its flags; `settings.py` makes a config of a file and flags."""
 
 import os
 import sys
 from pathlib import Path
 
 from absl import flags
-from ml_collections import config_flags
 
 from jaxpt.errors import UserError
+from jaxpt.settings import parse, parse_config
 
 USAGE = """usage: jaxpt COMMAND [flags]
 
@@ -85,141 +82,6 @@ def _run(values: flags.FlagValues, function) -> int:
         return 128 + stop.signum
 
 
-def _parse(command: str, argv: list[str], define) -> flags.FlagValues:
-    """Flags of one command, in a set of their own: nothing is registered globally."""
-    values = flags.FlagValues()
-    if command not in TEXT_COMMANDS:
-        flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
-    define(values)
-    if {"--help", "-h", "-help"} & set(argv):
-        for name in sorted(set(values) - {"flagfile", "undefok"}):
-            print(f"  --{name} ({values[name].default!r}): {values[name].help}")
-        raise SystemExit(0)
-    before = sys.argv
-    sys.argv = [f"jaxpt {command}", *argv]  # where config_flags looks for overrides
-    try:
-        rest = values(sys.argv)[1:]
-    except flags.UnrecognizedFlagError as error:
-        raise UserError(
-            f"--{error.flagname}: unknown flag of jaxpt {command}"
-        ) from None
-    except (flags.Error, ValueError) as error:
-        raise UserError(str(error)) from None
-    finally:
-        sys.argv = before
-    if rest:
-        raise UserError(f"{rest[0]}: unexpected; settings start with --")
-    return values
-
-
-def _parse_config(command: str, argv: list[str], define_more=lambda values: None):
-    """The config with its overrides, and the other flags.
-
-    Commands that only read text do without a --config file: all settings are at their
-    defaults then.
-    """
-    path = _config_path(argv)
-    defaults = str(Path(__file__).parent / "run" / "defaults.py")
-    if path.endswith(".json"):  # of a run: data, not executed
-        argv = _replace_config(argv, f"--config={defaults}:{path}")
-        path = defaults
-    elif not path and command in TEXT_COMMANDS:
-        path = defaults
-        argv = [f"--config={path}", *argv]
-    # A config may import one that lies beside it.
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
-    try:
-        return _parse_config_at(path, command, argv, define_more)
-    finally:
-        del sys.path[0]
-
-
-def _config_path(argv: list[str]) -> str:
-    """The config file's path among the flags, without `:ARGUMENT`; "" for none."""
-    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
-        name, has_value, value = arg.partition("=")
-        if name in ("--config", "-config"):
-            return (value if has_value else following).partition(":")[0]
-    return ""
-
-
-def _replace_config(argv: list[str], flag: str) -> list[str]:
-    """The flags with this one for the config's file."""
-    rest, is_value = [], False
-    for arg in argv:
-        if is_value:
-            is_value = False
-        elif arg.partition("=")[0] in ("--config", "-config"):
-            is_value = "=" not in arg
-        else:
-            rest.append(arg)
-    return [flag, *rest]
-
-
-def _parse_config_at(path: str, command: str, argv: list[str], define_more):
-    def define(values):
-        define_more(values)
-        config_flags.DEFINE_config_file(
-            "config", None, "settings; a Python file, executed", flag_values=values
-        )
-
-    plain = [arg for arg in argv if not arg.startswith(("--config.", "-config."))]
-    try:
-        values = _parse(command, plain, define)
-    except (UserError, SystemExit):
-        raise
-    except Exception as error:  # whatever the file's code raises becomes one line
-        kind = type(error).__name__
-        raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
-    if values["config"].value is None:
-        raise UserError("--config: must name a config file, such as configs/clm.py")
-    config = _read_config(values)
-    for arg in argv:
-        if arg not in plain:
-            _check_override(config, arg)
-    try:
-        values = _parse(command, argv, define)
-    except (AttributeError, KeyError, TypeError) as error:
-        raise UserError(f"--config: {error}") from None
-    return values.config, values
-
-
-def _read_config(values):
-    """The file's config; whatever its code raises becomes one line."""
-    path = getattr(values["config"], "config_filename", "")
-    try:
-        config = values.config
-        config.items()  # a file that could not be loaded raises only when it is used
-        return config
-    except UserError:
-        raise
-    except Exception as error:
-        kind = type(error).__name__
-        raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
-
-
-def _check_override(config, arg: str) -> None:
-    """Raises UserError unless `--config.section.field=value` fits a setting."""
-    flag, has_value, text = arg.partition("=")
-    path, here = flag.lstrip("-").split(".")[1:], config
-    for depth, name in enumerate(path):
-        if not hasattr(here, "keys") or name not in here:
-            where = ".".join(path[:depth]) or "config"
-            known = ", ".join(here.keys()) if hasattr(here, "keys") else "no settings"
-            raise UserError(f"{flag}: unknown setting; {where} has {known}")
-        here = here[name]
-    if hasattr(here, "keys"):
-        raise UserError(f"{flag}: is a section; it has {', '.join(here.keys())}")
-    if not has_value and not isinstance(here, bool):
-        raise UserError(f"{flag}: must have a value, {flag}=...")
-    if type(here) in (int, float):
-        try:
-            type(here)(text)
-        except ValueError:
-            kind = "a whole number" if isinstance(here, int) else "a number"
-            raise UserError(f"{flag}={text}: must be {kind}") from None
-
-
 def _workdir(values) -> Path:
     from jaxpt.run.workdir import check_workdir
 
@@ -269,8 +131,8 @@ def _config_or_stored(argv: list[str]):
     """The config of the flags; without --config, that of the run in the workdir."""
     names = {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
     if "config" in names or "workdir" not in names:
-        return _parse_config("train", argv, _define_processes)
-    values = _parse("train", argv, _define_processes)
+        return parse_config("train", argv, _define_processes)
+    values = parse("train", argv, _define_processes)
     from jaxpt.run.build import load_json
 
     what = "without --config, --workdir must be a run's"
@@ -279,7 +141,7 @@ def _config_or_stored(argv: list[str]):
 
 def compare(argv: list[str]) -> int:
     """jaxpt compare: several objectives at one budget, and the report."""
-    config, values = _parse_config("compare", argv, _define_processes)
+    config, values = parse_config("compare", argv, _define_processes)
     workdir = _workdir(values)
     return _run(values, lambda: _compare(config, workdir))
 
@@ -305,7 +167,7 @@ def tokenizer(argv: list[str]) -> int:
     def define(values):
         flags.DEFINE_string("to", "", "file to write, .json", flag_values=values)
 
-    config, values = _parse_config("tokenizer train", argv[1:], define)
+    config, values = parse_config("tokenizer train", argv[1:], define)
     if not values.to:
         raise UserError("--to: must name the file to write, such as tokenizer.json")
     from jaxpt.run.prepare import write_tokenizer
@@ -325,7 +187,7 @@ def prepare(argv: list[str]) -> int:
             "workers", 0, "processes; 0: one a core", flag_values=values
         )
 
-    config, values = _parse_config("prepare", argv, define)
+    config, values = parse_config("prepare", argv, define)
     from jaxpt.run.prepare import prepare_text
 
     prepare_text(config, Path(values.to) if values.to else None, values.workers)
@@ -347,7 +209,7 @@ def inspect(argv: list[str]) -> int:
         )
         flags.DEFINE_integer("length", 16, "tokens on the page", flag_values=values)
 
-    config, values = _parse_config("inspect", argv, define)
+    config, values = parse_config("inspect", argv, define)
     _start_jax()
     from jaxpt.run.build import make_plan, make_task
     from jaxpt.run.data import know_text
@@ -384,7 +246,7 @@ def export(argv: list[str]) -> int:
             "family", "", "of transformers; by default, the first", flag_values=values
         )
 
-    values = _parse("export", argv, define)
+    values = parse("export", argv, define)
     workdir = _workdir(values)
     if not values.to:
         raise UserError("--to: must name the folder to write")
@@ -403,7 +265,7 @@ def import_(argv: list[str]) -> int:
         flags.DEFINE_string("from", "", "folder of transformers", flag_values=values)
         flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
 
-    config, values = _parse_config("import", argv, define)
+    config, values = parse_config("import", argv, define)
     workdir = _workdir(values)
     if not values["from"].value:
         raise UserError("--from: must name a folder of transformers")
@@ -417,7 +279,7 @@ def import_(argv: list[str]) -> int:
 
 def evaluate(argv: list[str]) -> int:
     """jaxpt evaluate: a run's metrics on held-out text, from its last checkpoint."""
-    values = _parse("evaluate", argv, _define_processes)
+    values = parse("evaluate", argv, _define_processes)
     workdir = _workdir(values)
     return _run(values, lambda: _evaluate(workdir))
 
@@ -468,7 +330,7 @@ def generate(argv: list[str]) -> int:
         flags.DEFINE_string("stop", "", "text that ends a text", flag_values=values)
         flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
 
-    values = _parse("generate", argv, define)
+    values = parse("generate", argv, define)
     workdir = _workdir(values)
     _start_jax()
     from jaxpt.run.use import generate_texts, read_prompts
@@ -498,7 +360,7 @@ def fill(argv: list[str]) -> int:
         flags.DEFINE_string("text", "", "text with [MASK] in it", flag_values=values)
         flags.DEFINE_integer("top_k", 5, "candidates for each", flag_values=values)
 
-    values = _parse("fill", argv, define)
+    values = parse("fill", argv, define)
     workdir = _workdir(values)
     _start_jax()
     from jaxpt.run.use import fill_text
@@ -517,7 +379,7 @@ def neighbours(argv: list[str]) -> int:
         flags.DEFINE_integer("sentences", 4, "places to show", flag_values=values)
         flags.DEFINE_integer("top_k", 6, "neighbours of each", flag_values=values)
 
-    values = _parse("neighbours", argv, define)
+    values = parse("neighbours", argv, define)
     workdir = _workdir(values)
     _start_jax()
     from jaxpt.run.use import neighbour_words
@@ -537,8 +399,6 @@ def _print_metrics(metrics: dict[str, float]) -> None:
         print(f"{name:28s} {value:.4f}")
 
 
-# Work without a --config file, and have no run's folder or name it by themselves.
-TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
 COMMANDS = {
     "train": train,
     "compare": compare,

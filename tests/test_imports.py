@@ -24,7 +24,10 @@ BELOW = {
     "eval": BASE | {"text", "ops", "objectives"},
     "run": BASE | {"text", "ops", "nn", "learn", "objectives", "eval"},
     "hub": BASE | {"text", "ops", "nn", "learn", "objectives", "eval", "run"},
-    "cli": BASE | {"text", "ops", "nn", "learn", "objectives", "eval", "run", "hub"},
+    "settings": {"errors"},
+    "cli": BASE
+    | {"settings"}
+    | {"text", "ops", "nn", "learn", "objectives", "eval", "run", "hub"},
     "__main__": {"cli"},
 }
 
@@ -39,8 +42,8 @@ OWNERS = {
     "sentencepiece": ("text",),
     "pyarrow": ("text/sources/files.py",),
     "orbax": ("run/checkpoint.py", "run/manifest.py"),
-    "ml_collections": ("run/build.py", "hub/imports.py", "cli.py"),
-    "absl": ("cli.py",),
+    "ml_collections": ("run/build.py", "hub/imports.py", "settings.py"),
+    "absl": ("cli.py", "settings.py"),
     "matplotlib": ("run/plots.py", "run/passage_plot.py"),
     "safetensors": ("hub/files.py",),
     "flax": ("nn", "objectives", "run", "hub"),

@@ -19,6 +19,31 @@ INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
 
+# What each field may be by itself.
+AT_LEAST_1 = ("num_layers", "width", "num_heads", "mlp_width", "max_len")
+AT_LEAST_0 = (
+    "vocab_size",
+    "num_decoder_layers",
+    "embed_width",
+    "num_kv_heads",
+    "head_dim",
+    "num_types",
+    "position_offset",
+    "loss_chunk",
+)
+ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
+RATES = ("dropout", "embed_dropout", "attention_dropout")
+CHOICES = {
+    "norm": NORMS,
+    "norm_position": NORM_POSITIONS,
+    "activation": ACTIVATIONS,
+    "positions": POSITIONS,
+    "init": INITS,
+    "dtype": DTYPES,
+    "remat": REMATS,
+    "attention": KERNELS,
+}
+
 # Fields that say how a model is computed, not which one it is; no checkpoint says them.
 COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
 
@@ -117,84 +142,74 @@ class ModelSpec:
     remat: str = "none"
 
     def __post_init__(self):
-        for name in ("num_layers", "width", "num_heads", "mlp_width", "max_len"):
-            _check(getattr(self, name) >= 1, name, getattr(self, name), "at least 1")
-        for name in (
-            "vocab_size",
-            "num_decoder_layers",
-            "embed_width",
-            "num_kv_heads",
-            "head_dim",
-            "num_types",
-            "position_offset",
-            "loss_chunk",
+        for names, is_good, allowed in (
+            (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
+            (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
+            (ABOVE_0, lambda x: x > 0, "above 0"),
+            (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
         ):
-            _check(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        _check(
-            self.head_dim > 0 or self.width % self.num_heads == 0,
-            "num_heads",
-            self.num_heads,
-            f"a divisor of model.width={self.width}",
-        )
-        _check(
-            self.num_heads % self.kv_heads == 0,
-            "num_kv_heads",
-            self.num_kv_heads,
-            f"a divisor of model.num_heads={self.num_heads}",
-        )
-        _check(
-            self.positions != "rotary" or self.head_width % 2 == 0,
-            "head_dim",
-            self.head_width,
-            "even with rotary positions",
-        )
-        _check(
-            not self.embed_norm or self.norm_position == "pre",
-            "embed_norm",
-            self.embed_norm,
-            "False with model.norm_position=post, which norms the embeddings",
-        )
-        _check(
-            not self.scale_logits or self.tie_embeddings,
-            "scale_logits",
-            self.scale_logits,
-            "False with model.tie_embeddings=False",
-        )
-        _check(
-            self.positions != "sinusoidal" or self.table_width % 2 == 0,
-            "embed_width" if self.embed_width else "width",
-            self.table_width,
-            "even with sinusoidal positions",
-        )
-        _check(
-            self.relative_buckets >= 4 and self.relative_buckets % 4 == 0,
-            "relative_buckets",
-            self.relative_buckets,
-            "a multiple of 4",
-        )
-        _check(
-            self.relative_max_distance > self.relative_buckets // 2,
-            "relative_max_distance",
-            self.relative_max_distance,
-            "more than half of model.relative_buckets",
-        )
-        for name in ("norm_epsilon", "init_std", "rotary_base"):
-            _check(getattr(self, name) > 0, name, getattr(self, name), "above 0")
-        for name in ("dropout", "embed_dropout", "attention_dropout"):
-            rate = getattr(self, name)
-            _check(0 <= rate < 1, name, rate, "at least 0 and below 1")
-        for name, allowed in (
-            ("norm", NORMS),
-            ("norm_position", NORM_POSITIONS),
-            ("activation", ACTIVATIONS),
-            ("positions", POSITIONS),
-            ("init", INITS),
-            ("dtype", DTYPES),
-            ("remat", REMATS),
-            ("attention", KERNELS),
-        ):
+            for name in names:
+                value = getattr(self, name)
+                _check(is_good(value), name, value, allowed)
+        for name, allowed in CHOICES.items():
             value = getattr(self, name)
             _check(value in allowed, name, value, f"one of {', '.join(allowed)}")
+        self._check_together()
+
+    def _check_together(self):
+        """Raises UserError for settings that others forbid."""
+        table = "embed_width" if self.embed_width else "width"
+        for name, value, is_good, allowed in (
+            (
+                "num_heads",
+                self.num_heads,
+                self.head_dim > 0 or self.width % self.num_heads == 0,
+                f"a divisor of model.width={self.width}",
+            ),
+            (
+                "num_kv_heads",
+                self.num_kv_heads,
+                self.num_heads % self.kv_heads == 0,
+                f"a divisor of model.num_heads={self.num_heads}",
+            ),
+            (
+                "head_dim",
+                self.head_width,
+                self.positions != "rotary" or self.head_width % 2 == 0,
+                "even with rotary positions",
+            ),
+            (
+                "embed_norm",
+                self.embed_norm,
+                not self.embed_norm or self.norm_position == "pre",
+                "False with model.norm_position=post, which norms the embeddings",
+            ),
+            (
+                "scale_logits",
+                self.scale_logits,
+                not self.scale_logits or self.tie_embeddings,
+                "False with model.tie_embeddings=False",
+            ),
+            (
+                table,
+                self.table_width,
+                self.positions != "sinusoidal" or self.table_width % 2 == 0,
+                "even with sinusoidal positions",
+            ),
+            (
+                "relative_buckets",
+                self.relative_buckets,
+                self.relative_buckets >= 4 and self.relative_buckets % 4 == 0,
+                "a multiple of 4",
+            ),
+            (
+                "relative_max_distance",
+                self.relative_max_distance,
+                self.relative_max_distance > self.relative_buckets // 2,
+                "more than half of model.relative_buckets",
+            ),
+        ):
+            _check(is_good, name, value, allowed)
 
     @property
     def table_width(self) -> int:
