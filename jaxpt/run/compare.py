@@ -40,7 +40,8 @@ FLOPS_NOTE = (
     "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
     "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
     "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
-    "training step is three forward passes. Embedding look-ups, norms, softmax and the "
+    "training step is three forward passes. A student's teacher reads along; what it "
+    "cost to train is in no column. Embedding look-ups, norms, softmax and the "
     "optimizer are not counted."
 )
 NOTES = {

@@ -15,17 +15,14 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.run.plots import CAPTIONS, format_flops
 from jaxpt.run.report import (
-    COST_HEADER,
     MISSING,
-    RESULTS,
     YARDSTICKS,
     format_budget,
     format_stats,
     group_by_name,
     list_omissions,
     list_verdicts,
-    read_costs,
-    read_results,
+    tabulate,
 )
 from jaxpt.run.workdir import flatten
 
@@ -153,14 +150,8 @@ def _build_table(header, rows, num_text=1):
 
 
 def _build_overview(report):
-    groups = group_by_name(report["runs"])
-    results = [[name, *read_results(group)] for name, group in groups.items()]
-    costs = [[name, *read_costs(group)] for name, group in groups.items()]
-    return (
-        _build_table(["objective", *RESULTS.values()], results)
-        + "\n"
-        + _build_table(["objective", *COST_HEADER], costs)
-    )
+    costs, results = tabulate(report["runs"])
+    return _build_table(*results) + "\n" + _build_table(*costs)
 
 
 def _build_yardsticks(report):

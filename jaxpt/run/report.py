@@ -45,8 +45,6 @@ COSTS = {
     "train_seconds": ("seconds", "{:,.1f}".format),
 }
 
-COST_HEADER = ["seeds", *(label for label, _ in COSTS.values())]
-
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
@@ -54,6 +52,7 @@ RESULTS = {
     "cloze_accuracy": "cloze",
     "valid_loss": "own loss",
 }
+WRITE = "{:.3f}".format
 
 
 def summarise(runs: list[dict]) -> list[dict]:
@@ -159,12 +158,10 @@ def _format_gap(value):
 
 def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
-    groups = group_by_name(report["runs"])
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    for header, read in ((COST_HEADER, read_costs), (RESULTS.values(), read_results)):
-        rows = [[name[:20], *read(group)] for name, group in groups.items()]
-        lines += ["", *_align([["objective", *header], *rows])]
+    for header, rows in tabulate(report["runs"]):
+        lines += ["", *_align([header, *([row[0][:20], *row[1:]] for row in rows)])]
     lines.append("")
     for text in list_verdicts(report) + list_omissions(report):
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
@@ -177,19 +174,34 @@ def _align(rows):
     return [line.format(*row) for row in rows]
 
 
-def read_costs(group):
-    """A row of the table of costs: mean ± spread of each, as text."""
-    cells = [
-        format_stats(_measure([run[name] for run in group]), write)
-        for name, (_, write) in COSTS.items()
+def tabulate(runs):
+    """The table of costs and that of results, each a header and rows of text.
+
+    Mean ± spread of each group of runs; what none of them has measured is no column.
+    """
+    groups = group_by_name(runs)
+    costs = [
+        [name, str(len(group))]
+        + [
+            format_stats(_measure([run[key] for run in group]), write)
+            for key, (_, write) in COSTS.items()
+        ]
+        for name, group in groups.items()
     ]
-    return [str(len(group)), *cells]
-
-
-def read_results(group):
-    """A row of the table of results: mean ± spread of each, as text."""
-    values = ([run["metrics"].get(name) for run in group] for name in RESULTS)
-    return [format_stats(_measure(column), "{:.3f}".format) for column in values]
+    measured = [key for key in RESULTS if any(key in run["metrics"] for run in runs)]
+    results = [
+        [name]
+        + [
+            format_stats(_measure([run["metrics"].get(key) for run in group]), WRITE)
+            for key in measured
+        ]
+        for name, group in groups.items()
+    ]
+    labels = [label for label, _ in COSTS.values()]
+    return (
+        (["objective", "seeds", *labels], costs),
+        (["objective", *(RESULTS[key] for key in measured)], results),
+    )
 
 
 def format_stats(stats, write):
