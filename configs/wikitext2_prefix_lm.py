@@ -4,7 +4,8 @@
 
 DIR, text, tokenizer and model are those of wikitext2.py.
 
-About 2 minutes on 2 cores.
+About 2 minutes on 2 cores. Expected: valid_loss 6.03, accuracy 0.131, of what follows
+the prefix.
 """
 
 from wikitext2 import get_config as get_base

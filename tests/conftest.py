@@ -14,6 +14,8 @@ import pytest
 _run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _cache = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)
+# Most of them compile in less than the second that jax asks for by default.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ["JAXPT_CACHE"] = _cache + "-text"  # prepared text and tokenizers
 
 
