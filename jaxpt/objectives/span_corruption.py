@@ -55,6 +55,11 @@ class Spec:
             raise UserError(
                 f"data.row_length={self.row_length}: span_corruption needs at least 2"
             )
+        if self.mean_span_length > self.row_length:
+            raise UserError(
+                f"span_corruption.mean_span_length={self.mean_span_length}: must be at "
+                f"most {self.row_length}, the tokens of a row"
+            )
         num_noise, num_spans = noise.count_spans(*self.noise)
         num_clean = self.row_length - num_noise
         if num_spans > min(num_noise, num_clean):

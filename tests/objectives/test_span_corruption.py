@@ -267,7 +267,11 @@ def test_the_static_lengths_are_the_most_that_any_row_needs(noise_density, mean_
 def test_packed_rows_fill_the_encoder_asked_for(seq_len, density, mean, num_documents):
     settings = {"noise_density": density, "mean_span_length": mean}
     packed = {"max_documents": num_documents}
-    spec = span_corruption.make_spec(seq_len, **settings, **packed)
+    try:
+        spec = span_corruption.make_spec(seq_len, **settings, **packed)
+    except UserError as error:  # many documents in few places leave short rows
+        assert "mean_span_length" in str(error) and (num_documents > 1 or seq_len < 9)
+        return
     assert spec.max_documents == num_documents
     assert span_corruption.model_lengths(spec)["encoder"] <= seq_len
     more = dataclasses.replace(spec, row_length=spec.row_length + 1)
@@ -340,6 +344,7 @@ def test_too_few_sentinels_are_refused(make_case):
         ({"noise_density": 0.0}, "noise_density=0.0"),
         ({"noise_density": 1.0}, "noise_density=1.0"),
         ({"mean_span_length": 0.5}, "mean_span_length=0.5"),
+        ({"mean_span_length": 500.0}, "mean_span_length=500.0: must be at most"),
         ({"noise_density": 0.9, "mean_span_length": 1.0}, "noise_density=0.9: .*fit"),
         pytest.param({"mean_span_length": float("nan")}, "mean_span_length=nan"),
     ],
