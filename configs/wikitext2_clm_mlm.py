@@ -4,7 +4,8 @@
 
 DIR, text, tokenizer and model are those of wikitext2.py.
 
-About 2 minutes on 2 cores.
+About 2 minutes on 2 cores. Expected: valid_clm_loss 6.24, valid_mlm_loss 6.35; 11.7% of
+the cloze filled in.
 """
 
 from wikitext2 import get_config as get_base

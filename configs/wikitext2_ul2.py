@@ -4,7 +4,7 @@
 
 DIR, text, tokenizer and model are those of wikitext2.py.
 
-About 2 minutes on 2 cores.
+About 3 minutes on 2 cores. Expected: valid_loss 6.02, accuracy 0.149.
 """
 
 from wikitext2 import get_config as get_base
