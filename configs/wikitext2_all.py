@@ -9,9 +9,10 @@ Students are compared where they have teachers, as `:DIR,TEACHERS` says:
         --config.objective=$objective --workdir TEACHERS/$objective; done
 
 27 minutes on 2 cores, after 8 for the teachers (400 steps each; a student begins as its
-teacher's first layer). Expected, for 30 seconds: bits per byte 2.41 by clm, 2.48 by
-clm_mlm, 2.58 by bilm, 2.08 by causal_distillation; of the cloze, 7.8% filled in by
-clm_mlm, 5.2% by distillation, 4.2% by mlm and electra, 4.1% by spanbert, 3.6% by bert.
+teacher's first layer; those of the figures had a warm-up of 50 steps). Expected, for 30
+seconds: bits per byte 2.41 by clm, 2.48 by clm_mlm, 2.58 by bilm, 2.08 by
+causal_distillation; of the cloze, 7.8% filled in by clm_mlm, 5.2% by distillation, 4.2%
+by mlm and electra, 4.1% by spanbert, 3.6% by bert.
 """
 
 from wikitext2 import NEEDS

@@ -6,7 +6,8 @@
 
 DIR, text, tokenizer and model are those of wikitext2.py.
 
-About 1 minute on 2 cores, after as long for the teacher.
+About 1 minute on 2 cores, after as long for the teacher. Expected: 1.99 bits per byte,
+where its teacher has 2.10: it has seen twice the text.
 """
 
 from wikitext2 import get_config as get_base

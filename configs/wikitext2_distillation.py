@@ -7,7 +7,8 @@
 DIR, text, tokenizer and model are those of wikitext2.py. DistilBERT's losses and
 weights; the student begins as the teacher's first layer.
 
-About 1 minute on 2 cores, after as long for the teacher.
+About 1 minute on 2 cores, after as long for the teacher. Expected: valid_loss 13.29;
+7.0% of the cloze filled in, where its teacher fills in 5.5%.
 """
 
 from wikitext2 import get_config as get_base
