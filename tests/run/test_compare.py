@@ -7,9 +7,11 @@ import pytest
 from tiny import make_config
 
 from jaxpt.errors import UserError
+from jaxpt.eval import cloze
 from jaxpt.run import compare as comparison
 from jaxpt.run import loop
 from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure
 from jaxpt.run.workdir import claim, load_corpora, load_run
 from jaxpt.text.dataset import load_text
@@ -89,6 +91,28 @@ def test_those_that_fill_masks_answer_one_question(report):
     for name in ("cloze_accuracy", "cloze_bits"):
         assert set(judged[name]["by_name"]) == {"mlm", "electra"}
         assert judged[name]["is_common"] and "mlm" in judged[name]["verdict"]
+
+
+def test_the_cloze_is_what_the_model_fills_in(report):
+    workdir, written, _ = report
+    run = next(r for r in written["runs"] if r["objective"] == "mlm")
+    program, tokenizer, params, _ = load_run(workdir / run["workdir"])
+    task = program.task
+    valid = load_corpora(workdir / run["workdir"], task, tokenizer)["valid"]
+    rows = likelihood_rows(task, valid, task.plan.eval.num_rows)
+    size = task.plan.eval.batch_size
+    rows = rows[: max(len(rows) // size, 1) * size]  # what is left over is not asked
+    places, counts = cloze.hide(rows, np.array(task.nonwords))
+    places = [p[is_asked] for p, is_asked in zip(places, counts, strict=True)]
+    hits = []
+    for row, hidden in zip(rows, places, strict=True):
+        read = row.copy()
+        read[hidden] = task.vocab.mask
+        logits = np.array(program.fill_logits(params, read[None])[0, hidden])
+        logits[:, task.nonwords] = -np.inf
+        hits.extend(logits.argmax(-1) == row[hidden])
+    assert run["metrics"]["cloze_accuracy"] == pytest.approx(np.mean(hits))
+    assert 0 < np.mean(hits) < 1
 
 
 def test_one_objective_is_compared_with_itself(labelled, tmp_path):
