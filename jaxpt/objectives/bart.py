@@ -250,7 +250,7 @@ def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy of every token of the clean text."""
     deterministic = "dropout" not in rngs
     targets, loss_weights = batch["targets"], batch["loss_weights"]
-    texts = batch["inputs"], masks, batch.get("dec_inputs")
+    texts = batch["inputs"], masks, batch["dec_inputs"]
     places = [segment_positions(batch.get(f"{x}segment_ids")) for x in ("", "dec_")]
 
     def predict(model):
