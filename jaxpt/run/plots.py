@@ -301,7 +301,7 @@ def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
     """
     common = [entry for entry in summary if entry["is_common"]]
     names = list(dict.fromkeys(name for e in common for name in e["by_name"]))
-    styles = choose_styles(names)
+    styles = choose_styles(list_names(summary))
     num_panels = max(1, len(common))
     figure = Figure(
         figsize=(1.6 + 4 * num_panels, 1.7 + 0.4 * len(names)), layout="constrained"
@@ -359,6 +359,17 @@ def _crop(text, around, reach):
 def _wrap(text, width, num_lines):
     text = _show_prose(text)
     return "\n".join(textwrap.wrap(text, width, max_lines=num_lines, placeholder=" …"))
+
+
+def list_names(summary: list[dict]) -> list[str]:
+    """What a summary's runs are called, in their order, so that styles are the same.
+
+    >>> list_names([{"by_name": {"b": 0}}, {"by_name": {"a": 0, "b": 0}}])
+    ['a', 'b']
+    """
+    # The yardstick that most have, which is their own loss; then those without one.
+    groups = sorted((entry["by_name"] for entry in summary), key=len, reverse=True)
+    return list(dict.fromkeys(name for group in groups for name in group))
 
 
 def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
