@@ -14,7 +14,7 @@ quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers

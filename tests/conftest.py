@@ -1,6 +1,7 @@
 """What every test shares, also its subprocesses: caches of the session's own."""
 
 import contextlib
+import importlib.metadata
 import os
 import pathlib
 import sys
@@ -14,6 +15,13 @@ import pytest
 _run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
 _cache = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}")
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)
+# Compiling small programs is most of the time. Without LLVM's passes, and with XLA's
+# older emitters of fusions (newer versions have no others), it takes half as long. To
+# have the tests compiled as a user's run is, set XLA_FLAGS to nothing.
+_flags = "--xla_backend_optimization_level=0"
+if importlib.metadata.version("jaxlib").startswith("0.10."):
+    _flags += " --xla_cpu_use_fusion_emitters=false"
+os.environ.setdefault("XLA_FLAGS", _flags)
 # Most of them compile in less than the second that jax asks for by default.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
 os.environ["JAXPT_CACHE"] = _cache + "-text"  # prepared text and tokenizers

@@ -154,9 +154,8 @@ def tiny_run(tmp_path_factory):
     environment = {
         "JAXPT": str(write_program(folder / "jaxpt", program)),
         "PYTHONPATH": str(ROOT),
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
     }
-    for name in ("JAXPT_CACHE", "JAX_COMPILATION_CACHE_DIR"):
+    for name in ("JAXPT_CACHE", "JAX_COMPILATION_CACHE_DIR", "XLA_FLAGS"):
         environment[name] = os.environ[name]
     return environment, ["train", "--config", folder / "config.py", "--workdir"]
 

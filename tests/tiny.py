@@ -1,5 +1,6 @@
 """Settings of a run that trains in a second."""
 
+import os
 from pathlib import Path
 
 from jaxpt.run.build import default_config
@@ -86,11 +87,10 @@ def many_devices(num):
 
     The threads that run them are as many as the devices unless NPROC asks for more; any
     other work then takes the last one's, and an all-reduce waits for ever: one run in
-    twelve on two busy cores. XLA ends such a process after 40 seconds. LLVM's
-    optimizations are off, as half of the time is compiling.
+    twelve on two busy cores. XLA ends such a process after 40 seconds.
     """
     return {
-        "XLA_FLAGS": f"--xla_force_host_platform_device_count={num} "
-        "--xla_backend_optimization_level=0",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} "
+        f"--xla_force_host_platform_device_count={num}",
         "NPROC": "32",
     }

@@ -244,7 +244,7 @@ def test_the_published_fixture():
         for direction in (0, 1):
             read = [text[::-1] if direction else text for text in texts]
             chars = np.array([spell(word) for text in read for word in text])
-            x = cnn.apply({"params": words}, jnp.asarray(chars[None]))
+            x = jax.jit(cnn.apply)({"params": words}, jnp.asarray(chars[None]))
             layers = {f"lstm_{i}": read_layer(weights, direction, i) for i in (0, 1)}
             stack = LstmStack(spec, sizes["cell_clip"], sizes["proj_clip"], False)
             fresh = jnp.zeros(x.shape[:2], bool)

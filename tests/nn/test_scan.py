@@ -39,9 +39,6 @@ SHAPES = {
     "one layer": {"embed_norm": True, "num_layers": 1},
 }
 every = pytest.mark.parametrize("shape", SHAPES)
-compiled = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
 
 
 def scanned(spec, **changes):
@@ -83,7 +80,7 @@ def run(spec):
         logits = Transformer(spec).apply({"params": params}, *inputs(spec), **rest)
         return jnp.mean(jnp.sin(3 * logits) * jnp.arange(spec.vocab_size))
 
-    return compiled(jax.value_and_grad(loss))
+    return jax.jit(jax.value_and_grad(loss))
 
 
 def check_same(found, wanted, rtol=1e-6):
@@ -196,7 +193,7 @@ def test_each_scanned_layer_drops_apart(make_shape):
 
     params = stack_layers(jax.tree_util.tree_map_with_path(fill, params))
 
-    @compiled
+    @jax.jit
     def encode(params):
         args, rest = (IDS, SEEN["self"]), {"rngs": {"dropout": KEY}}
         model = Transformer(scanned(spec))
@@ -215,7 +212,7 @@ def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
         values = {"init": "torch", "scan_layers": is_scanned}
         spec, _ = make_shape("modernbert", **values, remat="full")
         init = functools.partial(init_params, Transformer(spec), deterministic=True)
-        found[is_scanned] = compiled(lambda key, init=init: init(key, *inputs(spec)))(
+        found[is_scanned] = jax.jit(lambda key, init=init: init(key, *inputs(spec)))(
             KEY
         )
     assert jax.tree.structure(found[True]) != jax.tree.structure(found[False])

@@ -18,10 +18,6 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.tokens.vocab import Vocab
 
 SEQ_LEN = 20
-# Compiling is most of these tests' time; without LLVM's passes it takes half as long.
-compiled = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
 # Ids 7 to 31 are ordinary, 32 to 34 modes, 39 down to 35 sentinels; each is a word.
 VOCAB = Vocab(
     size=40,
@@ -113,7 +109,7 @@ KEEP = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 
 @functools.cache
 def train_step(module, model, spec, num_microbatches):
-    return compiled(module.make_train_step(model, VOCAB, spec, KEEP, num_microbatches))
+    return jax.jit(module.make_train_step(model, VOCAB, spec, KEEP, num_microbatches))
 
 
 @functools.cache
@@ -121,12 +117,12 @@ def loss(module, model):
     def run(params, batch, rngs):
         return module.loss(params, model, batch, module.masks(batch), rngs)
 
-    return compiled(run)
+    return jax.jit(run)
 
 
 @functools.cache
 def corrupt(module, spec):
-    return compiled(lambda rng, rows: module.corrupt(rng, rows, VOCAB, spec))
+    return jax.jit(lambda rng, rows: module.corrupt(rng, rows, VOCAB, spec))
 
 
 def make(name, model_values=(), **settings):
@@ -171,7 +167,7 @@ def teach(name, case, rows, seed=3, num_steps=300):
     optimizer = optax.adam(1e-2)
     step = case.module.make_train_step(case.model, VOCAB, spec, optimizer)
 
-    @compiled
+    @jax.jit
     def learn(state, rows):
         def body(state, _):
             return step(state, rows, jax.random.key(seed))[0], None
@@ -186,12 +182,6 @@ def teach(name, case, rows, seed=3, num_steps=300):
 def make_taught():
     """`make_taught("distillation", case, rows)`: its teacher knows them by heart."""
     return teach
-
-
-@pytest.fixture
-def jit():
-    """`jax.jit` that compiles fast and runs slowly."""
-    return compiled
 
 
 @pytest.fixture

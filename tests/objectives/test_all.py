@@ -172,13 +172,11 @@ def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
 
 
 @every
-def test_the_first_loss_is_that_of_knowing_nothing(
-    name, make_case, make_rows, vocab, jit
-):
+def test_the_first_loss_is_that_of_knowing_nothing(name, make_case, make_rows, vocab):
     case = make_case(name)
     eval_step = case.module.make_eval_step(case.model, vocab, case.spec)
 
-    @jit
+    @jax.jit
     def run(rng, rows):
         params = case.module.init_params(rng, case.model, case.spec)
         return eval_step(params, rows, rng)
@@ -192,9 +190,7 @@ def test_the_first_loss_is_that_of_knowing_nothing(
 
 
 @deep
-def test_one_batch_is_learnt_by_heart(
-    name, make_case, make_rows, make_taught, vocab, jit
-):
+def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught, vocab):
     case = make_case(name)
     rows = make_rows(case, 4)
     # First tokens differ: nothing else tells a causal model which row it reads.
@@ -205,7 +201,7 @@ def test_one_batch_is_learnt_by_heart(
     optimizer = optax.adam(1e-2)
     step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
 
-    step, state = jit(step), make_state(case.params, optimizer)
+    step, state = jax.jit(step), make_state(case.params, optimizer)
     for _ in range(300):
         state, metrics = step(state, rows, jax.random.key(3))
     for term in case.module.coefficients(case.spec):
@@ -221,7 +217,7 @@ def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
     wanted, sums = case.gradients(rows)
     size = norm(wanted)
     assert size > 0
-    for num_microbatches in (2, 4, 8) if name == "mlm" else (2, 8):
+    for num_microbatches in (2, 4, 8) if name == "mlm" else (4,):
         grads, metrics = case.gradients(rows, num_microbatches)
         gap = norm(jax.tree.map(jnp.subtract, grads, wanted))
         assert gap / size < 1e-6, num_microbatches
@@ -308,9 +304,7 @@ def whose(batch):
 
 @deep
 @pytest.mark.parametrize("is_array", [False, True])
-def test_packed_documents_are_isolated(
-    name, is_array, make_packed, make_rows, vocab, jit
-):
+def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, vocab):
     case = make_packed(name)
     rows = make_rows(case, 4, lengths=[18, 12, 15, 9], with_eos=True)
     tokens = rows["tokens"]
@@ -324,7 +318,7 @@ def test_packed_documents_are_isolated(
             gap = np.asarray(batch[key] != other[key])
             assert gap[batch[ids] == 1].any() and not gap[is_second].any()
 
-    @jit
+    @jax.jit
     def run(params, batch):
         batch = weights_of(batch, 2)
         shifts = [jnp.zeros((*ids.shape, 32)) for ids in whose(batch)]
@@ -360,15 +354,13 @@ def test_packed_documents_are_isolated(
     [(name, "learned") for name in CASES if name not in STATIC]
     + [("span_corruption", "relative"), ("electra", "sinusoidal")],
 )
-def test_a_packed_document_is_read_as_if_alone(
-    name, positions, make_packed, make_rows, jit
-):
+def test_a_packed_document_is_read_as_if_alone(name, positions, make_packed, make_rows):
     case = make_packed(name, (("positions", positions),))
     rows = make_rows(case, 1, lengths=[min(16, case.spec.row_length)])
     batch = case.corrupt(rows)
     # No sample of ELECTRA's generator, which is drawn by its slot, is written.
     silent = {"loss_weights": 0 * batch["loss_weights"]}
-    run = jit(lambda batch: read(case, batch)[1])
+    run = jax.jit(lambda batch: read(case, batch)[1])
     packed = run(batch | silent)
     for document in (1, 2):
         alone = {"index": batch["index"], "loss_weights": jnp.zeros((1, 1))}
@@ -397,13 +389,11 @@ def test_a_packed_document_is_read_as_if_alone(
 
 
 @deep
-def test_training_drops_and_evaluating_does_not(
-    name, make_packed, make_rows, vocab, jit
-):
+def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vocab):
     case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
     rows, key = eight_rows(case, make_rows), jax.random.key(0)
     steps = [c.module.make_eval_step(c.model, vocab, c.spec) for c in (case, plain)]
-    found, wanted = jit(lambda p: [s(p, rows, key) for s in steps])(plain.params)
+    found, wanted = jax.jit(lambda p: [s(p, rows, key) for s in steps])(plain.params)
     for metric in wanted:
         np.testing.assert_allclose(found[metric], wanted[metric], rtol=1e-6)
     _, sums = case.gradients(rows)
@@ -501,20 +491,20 @@ def test_flops_are_those_of_a_training_steps_products(name, settings):
 
 
 @pytest.mark.parametrize("name", counted_by_xla)
-def test_flops_are_what_xla_counts_of_a_step(name, jit):
+def test_flops_are_what_xla_counts_of_a_step(name):
     counted, step, _, params, rows = costed(name, {}, {})
     state = jax.eval_shape(lambda p: make_state(p, optax.identity()), params)
-    compiled = jit(step).lower(state, rows, jax.random.key(0)).compile()
+    compiled = jax.jit(step).lower(state, rows, jax.random.key(0)).compile()
     cost = compiled.cost_analysis()["flops"] / 2
     # It counts what is no product, too.
     assert counted == pytest.approx(cost, rel=0.05) and counted < cost
 
 
 @every
-def test_features_are_hidden_states_of_plain_text(name, make_case, make_rows, jit):
+def test_features_are_hidden_states_of_plain_text(name, make_case, make_rows):
     case = make_case(name)
     tokens = make_rows(case, 3)["tokens"][:, :9]
-    features = jit(lambda p, t: case.module.features(p, case.model, t))
+    features = jax.jit(lambda p, t: case.module.features(p, case.model, t))
     found = features(case.params, tokens)
     width = 32 * FEATURES.get(name, 1)
     assert found.shape == (3, 9, width) and found.dtype == jnp.float32

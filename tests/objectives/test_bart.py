@@ -1,6 +1,5 @@
 """BART: what each kind of noise does to a row, alone and together."""
 
-import functools
 import math
 
 import jax
@@ -32,13 +31,7 @@ ALL = bart.Spec(R, 1.0, 0.2, 3.0, 0.1, 0.1, 0.1, 0.5)
 SPECS["all"], SPECS["paper"] = ALL, bart.Spec(R)
 
 
-# Compiles in half the time.
-compiled = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
-
-
-@compiled
+@jax.jit
 def corrupt_all(rng, rows):
     """By every spec, in one program."""
     return {name: bart.corrupt(rng, rows, VOCAB, spec) for name, spec in SPECS.items()}
@@ -184,11 +177,13 @@ def test_the_recipe_of_the_paper():
     assert bart.model_lengths(spec) == {"encoder": 512, "decoder": 512}
 
 
-def test_no_insertion_is_lost_at_the_papers_rates(jit):
+def test_no_insertion_is_lost_at_the_papers_rates():
     """Rows of 64 tokens: what lengths of 0 insert always fits, see `model_lengths`."""
     spec = bart.Spec(64, **NONE | {"infill_rate": 0.3})
     rows = {"tokens": np.full((3000, 64), 9, np.int32), "index": np.arange(3000)}
-    batch = jit(lambda r, x: bart.corrupt(r, x, VOCAB, spec))(jax.random.key(0), rows)
+    batch = jax.jit(lambda r, x: bart.corrupt(r, x, VOCAB, spec))(
+        jax.random.key(0), rows
+    )
     lengths = np.asarray((batch["segment_ids"] > 0).sum(1))
     assert ((batch["inputs"] == 9).sum(1) == 44).all()  # 20 of 64 are hidden
     assert lengths.max() < 64
@@ -245,12 +240,12 @@ def test_the_decoder_reads_the_clean_text_one_later():
             assert found == [VOCAB.pad, *own][: len(own)]
 
 
-def test_the_decoder_does_not_see_what_it_writes(make_case, make_rows, jit):
+def test_the_decoder_does_not_see_what_it_writes(make_case, make_rows):
     """What comes later changes nothing before it."""
     case = make_case("bart")
     batch = case.corrupt(make_rows(case, 2))
 
-    @jit
+    @jax.jit
     def scores(dec_inputs):
         def run(model):
             masks = bart.masks(batch)
@@ -280,11 +275,13 @@ def test_the_gradient_reaches_both_stacks(make_case, make_rows):
     assert float(jnp.abs(grads["decoder_embed"]["positions"]["table"][:20]).min()) > 0
 
 
-def test_unknown_words_are_text_and_other_specials_are_not(jit):
+def test_unknown_words_are_text_and_other_specials_are_not():
     tokens = np.array([[2, 9, 1, 9, 3, 1, 9, 9, 6]], np.int32)
     spec = bart.Spec(9, **NONE | {"mask_rate": 0.9})
     rows = {"tokens": tokens, "index": np.arange(1)}
-    batch = jit(lambda r, x: bart.corrupt(r, x, VOCAB, spec))(jax.random.key(0), rows)
+    batch = jax.jit(lambda r, x: bart.corrupt(r, x, VOCAB, spec))(
+        jax.random.key(0), rows
+    )
     assert batch["inputs"].tolist() == [[2, 4, 4, 4, 3, 4, 4, 4, 6]]
 
 

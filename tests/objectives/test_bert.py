@@ -120,7 +120,7 @@ def test_losses_are_divided_by_tokens_and_by_pairs(make_case):
     assert case.loss(case.corrupt(rows))[0]["nsp_loss"][1] == 7
 
 
-def test_the_pair_is_read_at_the_first_place(make_case, jit):
+def test_the_pair_is_read_at_the_first_place(make_case):
     """Pooled by a dense layer and tanh, scored by two logits; by hand."""
     case, rows = case_and_pairs(make_case)
     batch = case.corrupt(rows)
@@ -132,7 +132,7 @@ def test_the_pair_is_read_at_the_first_place(make_case, jit):
     params = jax.tree.map(lambda x: x.astype(jnp.float32), params)
     mask = bert.masks(batch)["self"]
 
-    @jit
+    @jax.jit
     def encode(params):
         return case.model.apply(
             {"params": params},
@@ -156,7 +156,7 @@ def test_the_pair_is_read_at_the_first_place(make_case, jit):
 
 
 @pytest.fixture
-def gradients(make_case, jit):
+def gradients(make_case):
     """The gradient of each term by itself."""
     case, rows = case_and_pairs(make_case)
     batch = case.corrupt(rows)
@@ -166,7 +166,9 @@ def gradients(make_case, jit):
             term
         ][0]
 
-    run = jit(lambda p: [jax.grad(total)(p, term) for term in ("mlm_loss", "nsp_loss")])
+    run = jax.jit(
+        lambda p: [jax.grad(total)(p, term) for term in ("mlm_loss", "nsp_loss")]
+    )
     return run(case.params)
 
 

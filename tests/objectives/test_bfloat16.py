@@ -101,7 +101,7 @@ def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
 
 # The others' layers are these ones' layers.
 @pytest.mark.parametrize("name", [*CORE, "distillation", "bilm", "skip_gram"])
-def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, vocab, jit):
+def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, vocab):
     optimizer, losses = optax.adam(3e-3), {}
     for dtype in ("float32", "bfloat16"):
         case = make_case(name, (("dtype", dtype),))
@@ -109,7 +109,7 @@ def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, voca
         case = make_taught(name, case, rows)
         step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
 
-        @jit
+        @jax.jit
         def run(state, rows, step=step):
             def body(state, i):
                 return step(state, rows, jax.random.key(3))

@@ -19,12 +19,12 @@ def strong(make_case):
     return make_case("bilm", (("num_layers", 2),))
 
 
-def test_neither_direction_sees_what_it_predicts(make_case, make_rows, jit):
+def test_neither_direction_sees_what_it_predicts(make_case, make_rows):
     """The logits at each place, by the tokens that change them."""
     case = strong(make_case)
     tokens = make_rows(case, 1)["tokens"][:, :8]
 
-    @jit
+    @jax.jit
     def run(tokens):
         def read(model):
             masks = bilm.masks({"inputs": tokens})
@@ -43,7 +43,7 @@ def test_neither_direction_sees_what_it_predicts(make_case, make_rows, jit):
             np.testing.assert_array_equal(moved, wanted)
 
 
-def test_masks_say_what_the_states_carry(make_case, make_rows, jit):
+def test_masks_say_what_the_states_carry(make_case, make_rows):
     """The gradient of each place's states is where the mask is, packed rows too."""
     case = strong(make_case)
     rows = make_rows(case, 1, lengths=[13])
@@ -63,7 +63,7 @@ def test_masks_say_what_the_states_carry(make_case, make_rows, jit):
         ahead, back = case.model.apply({"params": case.params}, method=read)
         return ahead[-1][0].sum(-1), back[-1][0].sum(-1)
 
-    pulls = jit(jax.jacobian(reach))(jnp.zeros((20, 32)))
+    pulls = jax.jit(jax.jacobian(reach))(jnp.zeros((20, 32)))
     ids = np.asarray(rows["segment_ids"][0])
     own = (ids[:, None] == ids) & (ids > 0)
     ways = np.tri(20, dtype=bool), np.tri(20, dtype=bool).T
@@ -120,11 +120,11 @@ def test_constants_are_the_sources():
     assert count == pytest.approx(93.6e6, rel=0.01)
 
 
-def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows, jit):
+def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows):
     case = strong(make_case)
     tokens = make_rows(case, 2)["tokens"]
 
-    @jit
+    @jax.jit
     def run(params, tokens):
         layers = case.model.apply({"params": params}, tokens, method="layers")
         return layers, bilm.features(params, case.model, tokens)
@@ -139,7 +139,7 @@ def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows, ji
     assert np.abs(turned[1] - layers[1]).max() > 1e-2
 
 
-def test_both_directions_share_words_and_softmax(make_case, make_rows, jit):
+def test_both_directions_share_words_and_softmax(make_case, make_rows):
     case = make_case("bilm")
     batch = case.corrupt(make_rows(case, 2))
 
@@ -148,7 +148,7 @@ def test_both_directions_share_words_and_softmax(make_case, make_rows, jit):
             terms, _ = bilm.loss(params, case.model, batch, bilm.masks(batch), {})
             return terms[term][0]
 
-        return jit(jax.grad(total))(case.params)
+        return jax.jit(jax.grad(total))(case.params)
 
     size = lambda tree: sum(float(jnp.abs(x).sum()) for x in jax.tree.leaves(tree))  # noqa: E731
     for term, own, other in (
@@ -161,12 +161,12 @@ def test_both_directions_share_words_and_softmax(make_case, make_rows, jit):
         assert all(jnp.abs(leaf).max() > 0 for leaf in jax.tree.leaves(grads["words"]))
 
 
-def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows, jit):
+def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows):
     case = strong(make_case)
     rows = make_rows(case, 3)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
-    nats = jit(lambda p, t: bilm.token_nats(p, case.model, t))
+    nats = jax.jit(lambda p, t: bilm.token_nats(p, case.model, t))
     found = nats(case.params, rows["tokens"])
     assert found.shape == (3, 19)
     assert float(found.sum()) == pytest.approx(
@@ -174,14 +174,14 @@ def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows, jit):
     )
 
 
-def test_words_are_read_by_their_spelling(make_case, vocab, jit):
+def test_words_are_read_by_their_spelling(make_case, vocab):
     """Two ids that are spelt alike are one word; [BOS] is none that is spelt so."""
     pieces = list(vocab.pieces)
     pieces[9], pieces[vocab.bos] = pieces[8], pieces[8]
     alike = dataclasses.replace(vocab, pieces=tuple(pieces))
     case = make_case("bilm")
     model = bilm.make_model(case.model_spec, case.spec, alike)
-    layers = jit(lambda t: model.apply({"params": case.params}, t, method="layers"))
+    layers = jax.jit(lambda t: model.apply({"params": case.params}, t, method="layers"))
     words = layers(jnp.array([[8, 9, 10, vocab.bos, vocab.eos]]))[0, 0]
     np.testing.assert_array_equal(words[0], words[1])
     for other in (2, 3, 4):

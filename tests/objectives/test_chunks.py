@@ -69,20 +69,22 @@ def test_chunks_do_not_change_the_gradient(
 
 
 @every
-def test_chunks_do_not_change_what_is_evaluated(name, make_case, make_rows, vocab, jit):
+def test_chunks_do_not_change_what_is_evaluated(name, make_case, make_rows, vocab):
     cases = make_case(name), make_case(name, (("loss_chunk", 7),))
     rows = make_rows(cases[0], 5)
     steps = [c.module.make_eval_step(c.model, vocab, c.spec) for c in cases]
     params, key = cases[0].params, jax.random.key(0)
-    found, wanted = jit(lambda p, r: [step(p, r, key) for step in steps])(params, rows)
+    found, wanted = jax.jit(lambda p, r: [step(p, r, key) for step in steps])(
+        params, rows
+    )
     for metric in wanted:
         np.testing.assert_allclose(found[metric], wanted[metric], rtol=1e-5)
 
 
-def test_chunks_do_not_change_a_likelihood(make_case, make_rows, jit):
+def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
     cases = make_case("clm"), make_case("clm", (("loss_chunk", 7),))
     tokens = make_rows(cases[0], 5)["tokens"]
-    found, wanted = jit(
+    found, wanted = jax.jit(
         lambda p, t: [c.module.token_nats(p, c.model, t) for c in cases]
     )(cases[0].params, tokens)
     assert found.shape == (5, tokens.shape[1] - 1)
@@ -95,7 +97,7 @@ LOSSES = (*CORE, "all_tokens_mlm", "spanbert", "clm_mlm", "distillation", "bilm"
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
-    name, make_case, make_rows, vocab, jit
+    name, make_case, make_rows, vocab
 ):
     size, num_rows = 500, 8
     settings = {"mask_rate": 0.5} if name in MASKED else {}
@@ -107,7 +109,9 @@ def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
         num_predictions = case.corrupt(rows)["targets"].size
         step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
         state = make_state(case.params, optimizer)
-        program = jit(step).lower(state, rows, jax.random.key(0)).compile().as_text()
+        program = (
+            jax.jit(step).lower(state, rows, jax.random.key(0)).compile().as_text()
+        )
         shapes = re.findall(r"\b[a-z]+[0-9]*\[([0-9,]+)\]", program)
         sizes = [math.prod(map(int, shape.split(","))) for shape in shapes]
         return max(sizes) / (num_predictions * size)

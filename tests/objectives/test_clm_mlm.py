@@ -110,13 +110,13 @@ def test_causal_rows_see_their_past_and_masked_rows_all(make_packed, make_rows):
     np.testing.assert_array_equal(seen, own & (is_masked | np.tri(20, dtype=bool)))
 
 
-def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows, jit):
+def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
     """A hidden token is predicted at the place before; its own predicts the next."""
     case = make_case("clm_mlm", mask_rate=0.3, **SHOWN)
     batch = case.corrupt(make_rows(case, 8))
     params = jax.tree.map(lambda x: x * (10 if x.ndim > 1 else 1), case.params)
 
-    @jit
+    @jax.jit
     def logits_of(params, batch):
         masks, variables = clm_mlm.masks(batch), {"params": params}
         return case.model.apply(variables, batch["inputs"], masks, deterministic=True)
@@ -147,7 +147,7 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows, jit):
     assert [denominators[name] for name in terms] == counts
 
 
-def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows, jit):
+def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows):
     case = make_case("clm_mlm", mask_rate=0.3, mlm_share=1.0, **SHOWN)
     rows = make_rows(case, 4)
     batch = case.corrupt(rows)
@@ -160,7 +160,7 @@ def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows, jit):
     assert (batch["targets"] != other["targets"]).any()
 
 
-def test_causal_rows_are_clms(make_case, make_rows, jit):
+def test_causal_rows_are_clms(make_case, make_rows):
     """Same parameters, same numbers: the other goes on with what one has trained."""
     case, other = make_case("clm_mlm", mlm_share=1e-9), make_case("clm")
     assert jax.tree.structure(case.params) == jax.tree.structure(other.params)
@@ -173,7 +173,7 @@ def test_causal_rows_are_clms(make_case, make_rows, jit):
     tokens = rows["tokens"]
     for name in ("token_nats", "next_logits"):
         found, wanted = (
-            jit(lambda p, t, m=m, c=c: getattr(m, name)(p, c.model, t))(
+            jax.jit(lambda p, t, m=m, c=c: getattr(m, name)(p, c.model, t))(
                 c.params, tokens
             )
             for m, c in ((clm_mlm, case), (clm, other))
@@ -181,14 +181,14 @@ def test_causal_rows_are_clms(make_case, make_rows, jit):
         np.testing.assert_array_equal(found, wanted)
 
 
-def test_fills_are_read_one_place_before(make_case, make_rows, jit):
+def test_fills_are_read_one_place_before(make_case, make_rows):
     case = make_case("clm_mlm")
     tokens = make_rows(case, 2)["tokens"].at[:, 7].set(VOCAB.mask)
-    logits = jit(lambda p, t: clm_mlm.fill_logits(p, case.model, t))
+    logits = jax.jit(lambda p, t: clm_mlm.fill_logits(p, case.model, t))
     found = logits(case.params, tokens)
     assert found.shape == (*tokens.shape, 40) and not found[:, 0].any()
     masks = {"self": jnp.ones((1, 1, *2 * tokens.shape[1:]), bool)}
-    wanted = jit(
+    wanted = jax.jit(
         lambda p, t: case.model.apply({"params": p}, t, masks, deterministic=True)
     )(case.params, tokens)
     np.testing.assert_allclose(found[:, 7], wanted[:, 6], rtol=1e-4, atol=1e-6)

@@ -113,14 +113,14 @@ def test_a_student_like_its_teacher_has_nothing_to_learn_from_it(
 
 
 @both
-def test_the_losses_by_hand(name, make_packed, make_rows, jit):
+def test_the_losses_by_hand(name, make_packed, make_rows):
     case = make_packed(name, (("init_std", 0.3),))
     params = jax.tree.map(lambda x: 5 * x, case.params)  # far from uniform
     rows = make_rows(case, 3, lengths=[18, 12, 15])
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch, params)
 
-    @jit
+    @jax.jit
     def logits(batch):
         mask = case.module.masks(batch)["self"]
         places = segment_positions(batch["segment_ids"])
@@ -163,7 +163,7 @@ def test_the_weights_are_distilberts():
 
 
 @both
-def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows, jit):
+def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows):
     case = make_packed(name)
     rows = make_rows(case, 4, lengths=[18, 12, 15, 9])
     grads, _ = case.gradients(rows)
@@ -171,7 +171,7 @@ def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows, jit):
     # Nor is there one that the step throws away.
     batch = case.corrupt(rows)
 
-    @jit
+    @jax.jit
     @jax.grad
     def pull(params):
         terms, _ = case.module.loss(
@@ -187,7 +187,7 @@ def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows, jit):
 
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "lamb", "lion", "muon"])
 def test_the_teacher_has_no_moments_and_never_moves(
-    optimizer, make_case, make_rows, vocab, jit
+    optimizer, make_case, make_rows, vocab
 ):
     """Under weight decay and a mean of the parameters too; -0.0 stays -0.0."""
     case = make_case("distillation", freeze_positions=True)
@@ -202,7 +202,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
     assert not any("teacher" in name or "positions" in name for name in names)
     step = distillation.make_train_step(case.model, vocab, case.spec, made)
 
-    @jit
+    @jax.jit
     def go(state, rows):
         for i in range(3):
             state, _ = step(state, rows, jax.random.key(i))
@@ -225,12 +225,12 @@ def test_the_teacher_has_no_moments_and_never_moves(
 
 
 @both
-def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab, jit):
+def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     """Not even one that decays whatever it is given."""
     case, optimizer = make_case(name), optax.adamw(1e-2, weight_decay=0.5)
     step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
     state = make_state(case.params, optimizer)
-    after, _ = jit(step)(state, make_rows(case, 4), jax.random.key(0))
+    after, _ = jax.jit(step)(state, make_rows(case, 4), jax.random.key(0))
     before, after = case.params, after.params
     jax.tree.map(np.testing.assert_array_equal, after["teacher"], before["teacher"])
     assert norm(jax.tree.map(jnp.subtract, after["student"], before["student"])) > 0
@@ -303,9 +303,7 @@ def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
 
 
 @pytest.mark.parametrize("is_restricted", [False, True])
-def test_the_teacher_reads_what_the_student_reads(
-    is_restricted, make_case, make_rows, jit
-):
+def test_the_teacher_reads_what_the_student_reads(is_restricted, make_case, make_rows):
     """No leak: what is hidden is hidden from the teacher too."""
     case = make_case("distillation", restrict_kl=is_restricted, replace_mask=1.0,
                      replace_random=0.0)  # fmt: skip

@@ -31,7 +31,7 @@ def both():
 
 
 @pytest.fixture
-def term_gradients(both, make_case, make_rows, jit):
+def term_gradients(both, make_case, make_rows):
     """{term: its gradient, by network}."""
     if not both:
         case = make_case("electra")
@@ -42,7 +42,7 @@ def term_gradients(both, make_case, make_rows, jit):
             terms, _ = electra.loss(params, case.model, batch, masks, SAMPLE)
             return {name: total for name, (total, _) in terms.items()}
 
-        rows = jit(jax.jacrev(terms_of))(case.params)
+        rows = jax.jit(jax.jacrev(terms_of))(case.params)
         both.update(rows)
     return both
 
@@ -114,17 +114,15 @@ def test_a_wrong_sample_counts_as_replaced_where_it_was_drawn(make_case, make_ro
         np.testing.assert_array_equal(ids[i][elsewhere], rows["tokens"][i][elsewhere])
 
 
-def test_samples_follow_the_temperature_and_each_rows_own_key(
-    make_case, make_rows, jit
-):
+def test_samples_follow_the_temperature_and_each_rows_own_key(make_case, make_rows):
     case = make_case("electra")
     rows = make_rows(case, 64)
     batch = case.corrupt(rows)
     logits = 2.0 * jax.nn.one_hot(batch["targets"], 40)
 
-    replace_all = jit(lambda b: replace(b, 0 * logits)[0])
+    replace_all = jax.jit(lambda b: replace(b, 0 * logits)[0])
 
-    @jit
+    @jax.jit
     def share_replaced(temperature):
         _, labels = replace(batch, logits, temperature)
         return labels.sum() / batch["loss_weights"].sum()
@@ -134,13 +132,11 @@ def test_samples_follow_the_temperature_and_each_rows_own_key(
         wanted = 39 / (39 + right)
         assert share_replaced(temperature) == pytest.approx(wanted, abs=0.12)
     half = {key: value[32:] for key, value in batch.items()}
-    replace_half = jit(lambda b: replace(b, 0 * logits[:32])[0])
+    replace_half = jax.jit(lambda b: replace(b, 0 * logits[:32])[0])
     np.testing.assert_array_equal(replace_all(batch)[32:], replace_half(half))
 
 
-def test_the_specs_temperature_is_the_one_that_samples(
-    make_case, make_rows, vocab, jit
-):
+def test_the_specs_temperature_is_the_one_that_samples(make_case, make_rows, vocab):
     case = make_case("electra")
     rows = make_rows(case, 8) | {"tokens": jnp.full((8, 20), 10)}
     head = case.params["generator"]["head"]
@@ -148,7 +144,7 @@ def test_the_specs_temperature_is_the_one_that_samples(
     generator = case.params["generator"] | {"head": likely}
     case = dataclasses.replace(case, params=case.params | {"generator": generator})
     spec = dataclasses.replace(case.spec, temperature=100.0)
-    evaluate = jit(electra.make_eval_step(case.model, vocab, spec))
+    evaluate = jax.jit(electra.make_eval_step(case.model, vocab, spec))
     sums = evaluate(case.params, rows, jax.random.key(0))
     for replaced, num_tokens in (
         sums["replaced"],
@@ -168,7 +164,7 @@ def test_the_discriminator_is_judged_on_every_real_token(make_case, make_rows):
     np.testing.assert_array_equal(batch["original"], rows["tokens"])
 
 
-def test_metrics_count_what_they_say(make_case, make_rows, jit):
+def test_metrics_count_what_they_say(make_case, make_rows):
     case = make_case("electra")
     batch = case.corrupt(make_rows(case, 4))
     masks = electra.masks(batch)
@@ -183,7 +179,9 @@ def test_metrics_count_what_they_say(make_case, make_rows, jit):
     # A score head that says "replaced" for some tokens, not for others.
     score = jax.tree.map(lambda x: 40 * x, case.params["score"])
     params = case.params | {"score": score}
-    scores, labels = jit(lambda p: case.model.apply({"params": p}, method=read))(params)
+    scores, labels = jax.jit(lambda p: case.model.apply({"params": p}, method=read))(
+        params
+    )
     _, metrics = case.loss(batch, params, **SAMPLE)
     says, labels = np.asarray(scores) > 0, np.asarray(labels) > 0
     assert 0 < says.mean() < 1
@@ -262,11 +260,11 @@ def test_bad_values_are_named(name, value):
         electra.make_spec(20, **{name: value})
 
 
-def test_the_founding_experiments_init_starts_near_ln_v_too(make_case, jit):
+def test_the_founding_experiments_init_starts_near_ln_v_too(make_case):
     case = make_case("electra", (("init", "torch"), ("tie_embeddings", False)))
     rows = {"tokens": jnp.arange(80).reshape(4, 20) % 25 + 7, "index": jnp.arange(4)}
     batch = case.corrupt(rows)
-    init = jit(lambda rng: electra.init_params(rng, case.model, case.spec))
+    init = jax.jit(lambda rng: electra.init_params(rng, case.model, case.spec))
     params = init(jax.random.key(0))
     total, weight = case.loss(batch, params, **SAMPLE)[0]["generator_loss"]
     assert total / weight < 2 * np.log(40)

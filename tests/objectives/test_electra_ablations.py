@@ -51,7 +51,7 @@ def done():
 
 
 @pytest.fixture
-def run(done, make_case, make_rows, jit):
+def run(done, make_case, make_rows):
     """run(name): the case, a batch, its answers, losses, and each term's gradient."""
 
     def run(name):
@@ -64,7 +64,7 @@ def run(done, make_case, make_rows, jit):
             )
             batch = case.corrupt(make_rows(case, 6, lengths=[20, 20, 18, 16, 9, 20]))
 
-            @jit
+            @jax.jit
             def compute(params):
                 def terms_of(params):
                     masks = electra.masks(batch)

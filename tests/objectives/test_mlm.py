@@ -104,11 +104,11 @@ def test_only_hidden_positions_meet_the_vocabulary(make_case, make_rows):
     assert "tensor<3x20x40x" not in program and "tensor<60x40x" not in program
 
 
-def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows, jit):
+def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows):
     case = make_case("mlm")
     batch = case.corrupt(make_rows(case, 3, specials=0.5))
     terms, metrics = case.loss(batch)
-    fill_logits = jit(lambda t: mlm.fill_logits(case.params, case.model, t))
+    fill_logits = jax.jit(lambda t: mlm.fill_logits(case.params, case.model, t))
     logits = fill_logits(batch["inputs"])
     log_p = np.asarray(jax.nn.log_softmax(logits))
     total = hits = 0.0
@@ -123,7 +123,7 @@ def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows, jit):
     assert metrics["fill_top5"][0] >= metrics["fill_top1"][0] == hits
 
 
-def test_packed_documents_do_not_see_each_other(make_case, make_rows, jit):
+def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     case = make_case("mlm", mask_rate=0.5)
     rows = make_rows(case, 2, lengths=[20, 16])
     is_first = rows["segment_ids"] == 1
@@ -133,7 +133,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows, jit):
     batch = batch | {"loss_weights": batch["loss_weights"] * in_first}
     others = batch | {"inputs": jnp.where(is_first, batch["inputs"], 8)}
 
-    @jit
+    @jax.jit
     @jax.grad
     def gradient(params, batch):
         return mlm.loss(params, case.model, batch, mlm.masks(batch), {})[0]["loss"][0]

@@ -222,12 +222,12 @@ def test_rows_of_one_text_fill_both_halves_at_most():
     assert (sizes + others == 26).all()
 
 
-def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows, jit):
+def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows):
     """A mask one place too wide would show the first token that is to be predicted."""
     case = make_case("prefix_lm")
     tokens = make_rows(case, 1)["tokens"]
 
-    @jit
+    @jax.jit
     def nats(tokens):
         batch = prefix_lm.split_causal(tokens, jnp.full(tokens.shape, 6), None, VOCAB)
         logits = case.model.apply(
@@ -248,7 +248,7 @@ def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows, ji
 
 @pytest.mark.parametrize("positions", ["learned", "relative", "rotary"])
 def test_a_prompt_is_read_as_a_prefix_was_in_training(
-    positions, make_case, make_rows, vocab, jit
+    positions, make_case, make_rows, vocab
 ):
     """Prompts of 6 and 4 tokens, then four steps: logits as of the full pass."""
     values = ("positions", positions), ("init_std", 0.3), ("num_layers", 2)
@@ -264,7 +264,7 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
     )
     following = jnp.stack([tokens[i, n : n + 4] for i, n in enumerate(sizes)])
 
-    @jit
+    @jax.jit
     def write(params):
         logits, cache = decoder.prefill(params, prompts, lengths, 4)
         found = [logits]
@@ -273,7 +273,7 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
             found.append(logits)
         return jnp.stack(found, 1)
 
-    @jit
+    @jax.jit
     def whole(params):
         each = jnp.broadcast_to(lengths[:, None], tokens.shape)
         batch = prefix_lm.split_causal(tokens, each, None, vocab)
@@ -295,7 +295,7 @@ def test_two_stacks_answer_a_prompt(make_case, vocab):
     assert (decoder.start_id, decoder.end_id) == (vocab.pad, vocab.eos)
 
 
-def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows, jit):
+def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):
     case = make_case("prefix_lm")
     batch = case.corrupt(make_rows(case, 4))
     changed = jnp.where(batch["loss_weights"] > 0, batch["targets"], 8)

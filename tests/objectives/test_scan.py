@@ -47,7 +47,7 @@ def make_models(make_case, vocab):
 
 # The others' layers are these ones' layers, or (bilm, skip_gram) there are none.
 @pytest.mark.parametrize("name", [*CORE, "bert", "distillation"])
-def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab, jit):
+def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab):
     case, models, specs = make_models(name)
     module, rows = case.module, make_rows(case, 4)
     shapes = [
@@ -60,7 +60,7 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab, jit):
     )
 
     def go(model, params):
-        step = jit(module.make_train_step(model, vocab, case.spec, OPTIMIZER))
+        step = jax.jit(module.make_train_step(model, vocab, case.spec, OPTIMIZER))
         state, losses = make_state(params, OPTIMIZER), []
         for i in range(5):
             state, metrics = step(state, rows, jax.random.key(i))
@@ -73,7 +73,7 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab, jit):
     losses, grads = go(models[0], plain)
     scanned_losses, scanned_grads = go(models[1], stack_layers(plain))
     assert np.isfinite(losses).all() and losses[0, 0] - losses[4, 0] > 0.01
-    np.testing.assert_allclose(scanned_losses, losses, rtol=1e-6)
+    np.testing.assert_allclose(scanned_losses, losses, rtol=1e-5)
     wanted = stack_layers(grads)
     apart = jax.tree.map(lambda a, b: a - b, scanned_grads, wanted)
     assert optax.tree.norm(apart) < 1e-6 * optax.tree.norm(wanted)
@@ -84,10 +84,10 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab, jit):
 
 
 @pytest.mark.parametrize("name", ["span_corruption", "electra"])
-def test_fresh_parameters_are_the_same_numbers(name, make_models, jit):
+def test_fresh_parameters_are_the_same_numbers(name, make_models):
     case, models, _ = make_models(name)
     plain, scanned = (
-        jit(lambda key, m=m: case.module.init_params(key, m, case.spec))(KEY)
+        jax.jit(lambda key, m=m: case.module.init_params(key, m, case.spec))(KEY)
         for m in models
     )
     wanted = stack_layers(plain)

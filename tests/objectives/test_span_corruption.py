@@ -76,14 +76,14 @@ def test_rows_are_rebuilt_from_their_halves(spec, seed):
         assert rebuilt == row.tolist()
 
 
-def test_the_loss_is_read_at_every_target(make_case, make_rows, jit):
+def test_the_loss_is_read_at_every_target(make_case, make_rows):
     case = make_case("span_corruption")
     batch = case.corrupt(make_rows(case, 2))
     masks, ids = span_corruption.masks(batch), (batch["inputs"], batch["dec_inputs"])
     terms, _ = case.loss(batch)
     variables = {"params": case.params}
 
-    @jit
+    @jax.jit
     def logits_of(inputs, dec_inputs):
         args = inputs, masks, dec_inputs
         return case.model.apply(variables, *args, deterministic=True)

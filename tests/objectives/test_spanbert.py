@@ -147,7 +147,7 @@ def test_random_words_are_as_frequent_as_in_the_text():
     np.testing.assert_array_equal(batch["inputs"], np.tile(tokens, (200, 1)))
 
 
-def test_edges_are_read_beside_the_span_and_nowhere_else(make_case, jit):
+def test_edges_are_read_beside_the_span_and_nowhere_else(make_case):
     case = make_case("spanbert", max_targets=3)
     model = case.model
     hidden = jnp.asarray(np.random.default_rng(0).normal(size=(1, 20, 32)), jnp.float32)
@@ -165,13 +165,13 @@ def test_edges_are_read_beside_the_span_and_nowhere_else(make_case, jit):
         )
         return found.loss[0]
 
-    grads = jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden, slots)
+    grads = jax.jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden, slots)
     reached = np.flatnonzero(np.abs(grads[1][0]).max(-1))
     assert reached.tolist() == [3, 8]  # external endpoints: the span itself is not read
     table = np.abs(grads[0]["boundary"]["positions"]).max(-1)
     assert table.shape == (3,) and (table > 0).all()
     # Each place in the span has its own embedding.
-    apart = jit(
+    apart = jax.jit(
         lambda p: [
             total(p, hidden, slots | {"boundary_weights": jnp.eye(5)[i][None]})
             for i in range(3)
@@ -180,7 +180,7 @@ def test_edges_are_read_beside_the_span_and_nowhere_else(make_case, jit):
     assert len({round(float(x), 7) for x in apart}) == 3
 
 
-def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows, jit):
+def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows):
     case = make_case("spanbert")
     batch = case.corrupt(make_rows(case, 4))
     shapes = {k: v.shape for k, v in flat(case.params["boundary"]).items()}
@@ -199,7 +199,7 @@ def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows, jit):
     assert spanbert.Spec(R).place_width == 200 and spanbert.Spec(R).max_targets == 15
 
     # By hand.
-    hidden = jit(
+    hidden = jax.jit(
         lambda p: case.model.apply(
             {"params": p},
             batch["inputs"],
@@ -244,7 +244,7 @@ def test_each_term_has_its_own_denominator_and_weight(make_case, make_rows):
     assert spanbert.coefficients(spec) == {"mlm_loss": 1.0, "boundary_loss": 0.5}
 
 
-def test_the_edges_gradient_reaches_both_heads_tables(make_case, make_rows, jit):
+def test_the_edges_gradient_reaches_both_heads_tables(make_case, make_rows):
     case = make_case("spanbert", (("head_transform", True),))
     batch = case.corrupt(make_rows(case, 4))
 
@@ -252,7 +252,7 @@ def test_the_edges_gradient_reaches_both_heads_tables(make_case, make_rows, jit)
         terms, _ = spanbert.loss(params, case.model, batch, spanbert.masks(batch), {})
         return {name: total for name, (total, _) in terms.items()}
 
-    grads = jit(jax.jacrev(terms_of))(case.params)
+    grads = jax.jit(jax.jacrev(terms_of))(case.params)
 
     def size(tree):
         return max(float(np.abs(x).max()) for x in jax.tree.leaves(tree))

@@ -13,10 +13,6 @@ from hypothesis import strategies as st
 from jaxpt.ops import kernels, losses, vocabulary
 
 E, V = 8, 37
-# Compiling is most of these tests' time; without LLVM's passes it takes half as long.
-fast = functools.partial(
-    jax.jit, compiler_options={"xla_backend_optimization_level": 0}
-)
 
 
 def make(shape, dtype=jnp.float32, with_bias=True, seed=0):
@@ -74,7 +70,7 @@ CHUNKS = (1, 4, 5, 100)
 def test_chunks_change_nothing(shape, with_bias):
     args = make(shape, with_bias=with_bias)
 
-    @fast
+    @jax.jit
     def run(*args):
         wanted = pull(plain, *args)
         functions = [
@@ -118,7 +114,7 @@ def test_the_gradient_is_scaled_by_what_follows():
 def test_weight_zero_counts_for_nothing():
     x, kernel, bias, targets, weights = make((13,))
     others = jnp.where(weights > 0, targets, (targets + 5) % V)
-    run = fast(lambda t: pull(vocabulary.score, x, kernel, bias, t, weights, 4))
+    run = jax.jit(lambda t: pull(vocabulary.score, x, kernel, bias, t, weights, 4))
     (grads, scores), (other_grads, other_scores) = run(targets), run(others)
     assert_alike((grads[:3], scores.loss), (other_grads[:3], other_scores.loss))
     assert not np.asarray(grads[0])[np.asarray(weights) == 0].any()
@@ -138,7 +134,7 @@ def test_samples_are_those_of_all_logits_at_once(chunk):
     args = make((6, 5))
     keys = jax.random.split(jax.random.key(9), 6)
 
-    @fast
+    @jax.jit
     def run(temperature):
         draw = keys, temperature
         chunked = functools.partial(vocabulary.score, chunk_rows=chunk, draw=draw)
@@ -173,7 +169,7 @@ def test_chunks_under_vmap_scan_and_pmap():
     stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *args)
     one = functools.partial(pull, functools.partial(vocabulary.score, chunk_rows=4))
 
-    @fast
+    @jax.jit
     def run(args, stack):
         wanted = [one(*a) for a in args]
         _, scanned = jax.lax.scan(lambda carry, a: (carry, one(*a)), 0, stack)
@@ -193,7 +189,7 @@ def test_bfloat16_multiplies_low_and_sums_high():
     rounded = [x.astype(jnp.bfloat16).astype(jnp.float32) for x in low[:2]]
     chunked = functools.partial(vocabulary.score, chunk_rows=16)
 
-    @fast
+    @jax.jit
     def run(low, wide):
         return pull(chunked, *low), pull(vocabulary.score, *low), pull(plain, *wide)
 

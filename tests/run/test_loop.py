@@ -274,18 +274,18 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     out = capsys.readouterr().out
     assert "(EMA), optim.ema_decay=0.9" in out and "step 6 (EMA)  valid_loss" in out
     assert result["ema_decay"] == 0.9 and "ema_decay" not in plain_result
-    # Training is the same without it.
+    # Training is the same without it, as far as two programs round alike.
     with Checkpointer(tmp_path / "mean" / "checkpoints") as checkpointer:
         state, _ = checkpointer.restore(Program(task).abstract_state())
     _, _, params, _ = load_run(tmp_path / "plain")
-    assert jax.tree.all(jax.tree.map(np.array_equal, params, state.params))
+    off = distance(params, state.params)
     # What is used afterwards, and what was measured, is the mean.
     program, tokenizer, mean, _ = load_run(tmp_path / "mean")
     assert jax.tree.all(jax.tree.map(np.array_equal, mean, state.ema))
     # It has followed the parameters, from a few steps behind.
     fresh = program.init_state(config.train.seed).params
     far, near = (distance(tree, state.params) for tree in (fresh, mean))
-    assert 0 < near < far / 2
+    assert 0 < near < far / 2 and off < near / 1000
     _, corpora = load_text(task.plan.text)
     for params, found in ((mean, result), (state.params, plain_result)):
         loss = measure_valid(program, params, corpora)["valid_loss"]
