@@ -68,7 +68,8 @@ def _define_processes(values: flags.FlagValues) -> None:
 def _run(values: flags.FlagValues, function) -> int:
     """Runs a command's work, with the other processes where there are some."""
     _start_jax()
-    from jaxpt.run import loop, processes
+    from jaxpt.run import processes
+    from jaxpt.run.signals import Stopped
 
     if values.distributed:
         processes.start(values.heartbeat_seconds)
@@ -76,7 +77,7 @@ def _run(values: flags.FlagValues, function) -> int:
         processes.check_alone()
     try:
         return processes.guard(function)
-    except loop.Stopped as stop:
+    except Stopped as stop:
         if processes.is_first():
             print(f"jaxpt: {stop}", file=sys.stderr)
         return 128 + stop.signum

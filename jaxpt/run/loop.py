@@ -3,7 +3,6 @@
 import contextlib
 import math
 import signal
-import threading
 import time
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from jaxpt.run.measure import (
     total_loss,
 )
 from jaxpt.run.parallel import MFU_NOTE, Program, device_peak
+from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.start import check_start, make_start
 from jaxpt.run.workdir import check_shared, claim, fingerprint, write_json
 from jaxpt.run.writer import MetricWriter, Progress, read_metrics
@@ -35,51 +35,6 @@ from jaxpt.text.feed import prefetch
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
-
-
-class Stopped(Exception):
-    """SIGTERM or Ctrl-C: the run has saved its state and can be resumed."""
-
-    is_known = True  # to all processes (`processes.guard`)
-
-    def __init__(self, step: int, signum: int):
-        super().__init__(f"stopped at step {step}; start again to go on from there")
-        self.signum = signum
-
-
-class SignalWatch:
-    """Remembers the first SIGTERM or SIGINT; the second acts at once, as usual."""
-
-    def __enter__(self):
-        self.signum, self._old = None, {}
-        self._vote, self._asked = None, None
-        if threading.current_thread() is threading.main_thread():
-            for signum in (signal.SIGTERM, signal.SIGINT):
-                self._old[signum] = signal.signal(signum, self._remember)
-        return self
-
-    def ask(self) -> int | None:
-        """The signal that came, the same on all processes; to be asked once a call.
-
-        Of several processes each learns here, without waiting for the others, what any
-        had seen when this was asked the last time.
-        """
-        if processes.is_alone():
-            return self.signum
-        self._vote = self._vote or processes.Vote()
-        before, self._asked = self._asked, self._vote.cast(self.signum or 0)
-        return None if before is None else int(before) or None
-
-    def _remember(self, signum, frame):
-        self.signum = signum
-        self._restore()
-
-    def _restore(self):
-        for signum, handler in self._old.items():
-            signal.signal(signum, handler)
-
-    def __exit__(self, *exception):
-        self._restore()
 
 
 def count_costs(plan: Plan, vocab: Vocab, num_steps: int) -> dict[str, float]:

@@ -23,6 +23,7 @@ from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import measure_valid
 from jaxpt.run.parallel import Program
+from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.workdir import claim, load_run, load_task
 from jaxpt.run.writer import read_metrics
 from jaxpt.text.dataset import load_text
@@ -59,7 +60,7 @@ def distance(left, right):
     return float(optax.tree.norm(jax.tree.map(jnp.subtract, left, right)))
 
 
-class FakeWatch(loop.SignalWatch):
+class FakeWatch(SignalWatch):
     """Pretends that a signal came once `stop_after` calls had been made."""
 
     stop_after = 0
@@ -92,7 +93,7 @@ def test_stopped_and_resumed_ends_bit_identical(
     with monkeypatch.context() as patch:
         patch.setattr(loop, "SignalWatch", FakeWatch)
         patch.setattr(FakeWatch, "stop_after", 3)
-        with pytest.raises(loop.Stopped) as stop:
+        with pytest.raises(Stopped) as stop:
             run(config, tmp_path / "parts")
     assert "start again" in str(stop.value)
     steps = Checkpointer(tmp_path / "parts" / "checkpoints").steps()

@@ -10,9 +10,10 @@ import jax
 
 from jaxpt import cli
 from jaxpt.run import loop
+from jaxpt.run.signals import SignalWatch
 
 
-class FakeWatch(loop.SignalWatch):
+class FakeWatch(SignalWatch):
     """Asked for the n-th time, has a signal; no other process has one."""
 
     num_calls = int(sys.argv[1])
