@@ -14,13 +14,12 @@ import jax
 import numpy as np
 import pytest
 from hub.cases import Ours
+from shared import find_shared
 
 from jaxpt.eval.generation import SampleSpec, generate
 from jaxpt.hub.files import read_tensors
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.text.tokens import tokenizer as tokenizers
-
-FOLDER = Path(__file__).resolve().parents[3] / "shared/data/weights/stories260K"
 
 
 def read_checkpoint(path: Path) -> tuple[dict, dict]:
@@ -86,12 +85,13 @@ def read_pieces(path: Path, num: int) -> list[bytes]:
 
 
 def test_stories_repeat_their_golden_text():
-    if not FOLDER.exists():
-        pytest.skip("shared/data is not beside this checkout")
-    config, tensors = read_checkpoint(FOLDER / "stories260K.bin")
+    folder = find_shared(
+        "weights/stories260K", "that a real Llama-form model repeats its golden text"
+    )
+    config, tensors = read_checkpoint(folder / "stories260K.bin")
     ours = Ours(config, tensors, "causal")
     assert sum(x.size for x in jax.tree.leaves(ours.params)) == 260_032
-    golden = (FOLDER / "golden.txt").read_bytes().strip()
+    golden = (folder / "golden.txt").read_bytes().strip()
     found, counts = generate(
         make_decoder(ours.model),
         ours.params,
@@ -101,7 +101,7 @@ def test_stories_repeat_their_golden_text():
         jax.random.key(0),
         SampleSpec(temperature=0),
     )
-    pieces = read_pieces(FOLDER / "tok512.bin", config["vocab_size"])
+    pieces = read_pieces(folder / "tok512.bin", config["vocab_size"])
     text = b"".join(pieces[i] for i in found[0, : counts[0]].tolist()).strip()
     assert len(golden) > 500
     assert text == golden

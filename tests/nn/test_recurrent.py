@@ -2,21 +2,18 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from nn.hdf5 import read_hdf5
+from shared import find_shared
 
 from jaxpt.nn import recurrent
 from jaxpt.nn.recurrent import CharCnn, Lstm, LstmStack, ScalarMix, mix_layers
 from jaxpt.nn.spec import ModelSpec
 
-ROOT = Path(__file__).resolve().parents[2]
-PLACES = [ROOT / "shared", ROOT.parent / "shared"]
-ELMO = [path / "data" / "oracles" / "elmo" for path in PLACES]
 SPEC = ModelSpec(num_layers=2, width=6, num_heads=2, mlp_width=10)
 
 
@@ -183,10 +180,7 @@ def test_the_mix_of_allennlps_test():
 
 def elmo():
     """The fixture of allennlp/test_fixtures/elmo, where it is at hand."""
-    found = [path for path in ELMO if (path / "lm_weights.hdf5").exists()]
-    if not found:
-        pytest.skip("allennlp's test_fixtures/elmo is not here")
-    return found[0]
+    return find_shared("oracles/elmo", "ELMo's own embeddings of its own weights")
 
 
 def read_layer(weights, direction, layer):

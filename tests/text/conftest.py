@@ -3,13 +3,14 @@
 from pathlib import Path
 
 import pytest
+from shared import find_shared
 
 
 @pytest.fixture
 def tinyshakespeare() -> Path:
     """The file, from the folder `shared` beside the checkout."""
-    root = Path(__file__).resolve().parents[2]
-    path = root / "../shared/data/corpora/tinyshakespeare/input.txt"
-    if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
-    return path
+    return find_shared(
+        "corpora/tinyshakespeare/input.txt",
+        "the founding experiment's numbers of tokens, stores of a real text after "
+        "kills, and published vocabularies on it",
+    )

