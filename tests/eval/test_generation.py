@@ -193,6 +193,22 @@ def test_top_p_keeps_the_fewest_that_hold_the_mass(logits, p, top_k):
     assert shares[: len(kept) - 1].sum() < p + 1e-5
 
 
+def test_top_p_needs_no_more_than_its_mass():
+    """Two tokens of a half each: the first holds the half that is asked for."""
+    found = filter_logits(jnp.array([1.0, 1.0, -jnp.inf]), top_p=0.5)
+    assert np.isfinite(found).tolist() == [True, False, False]
+
+
+def test_the_temperature_comes_before_the_filter():
+    """At 10 the likeliest of (.8, .1, .1) holds .38: a mass of .6 needs two."""
+    logits = jnp.log(jnp.array([0.8, 0.1, 0.1]))
+    for temperature, num in ((1.0, 1), (10.0, 2)):
+        found = next_distribution(logits, SampleSpec(temperature, top_p=0.6))
+        assert int((found > 0).sum()) == num
+    kept = jnp.exp(logits[:2] / 10)
+    np.testing.assert_allclose(found[:2], kept / kept.sum(), rtol=1e-5)
+
+
 def test_rows_are_filtered_each_by_itself():
     logits = jnp.array([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]])
     found = filter_logits(logits, top_k=1)
@@ -215,6 +231,15 @@ def test_the_longest_generation_is_the_models():
         run(SampleSpec(), num_tokens=0)
     with pytest.raises(UserError, match="--prompt=''"):
         run(SampleSpec(), prompt=[[1], []])
+
+
+def test_a_source_may_be_as_long_as_the_model():
+    spec, source = SampleSpec(0), [[1, 2, 3, 4]]
+    assert run(spec, source, 4, max_len=4, start_id=0).shape == (1, 8)
+    with pytest.raises(UserError, match="--prompt: has 4 tokens; .* the model's 3"):
+        run(spec, source, 3, max_len=3, start_id=0)
+    with pytest.raises(UserError, match="--num_tokens=5: .* 4 positions"):
+        run(spec, source, 5, max_len=4, start_id=0)
 
 
 @pytest.mark.parametrize(
@@ -267,6 +292,15 @@ def test_a_row_draws_the_same_whatever_stands_beside_it():
             assert alone.setdefault(i, row) == row
     twice = run(spec, prompt=[[3], [3]], num_tokens=25)
     assert (twice[0] != twice[1]).any()  # a row's place is part of its key
+
+
+def test_a_text_continued_is_the_text_written_at_once():
+    """A token's key is of its place in the whole text, however much was given."""
+    spec = SampleSpec(temperature=2.0)
+    whole = run(spec, [[3], [5]], num_tokens=12)
+    for length in (2, 7):
+        rest = run(spec, whole[:, :length], num_tokens=13 - length)
+        np.testing.assert_array_equal(rest, whole)
 
 
 def test_a_penalty_counts_prompt_and_text_and_padding_not():
@@ -342,6 +376,56 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
         )
         assert tuple(row[: len(best)]) == best
         assert row[len(best) :] == [stop] * (length - len(best))
+
+
+def search_plainly(shares, prompt, num_tokens, num_beams, penalty, stops):
+    """Beam search as its rules are told, on lists: the best text after a prompt."""
+    texts, done = [(0.0, [])], []
+    for _ in range(num_tokens):
+        more = [
+            (score + shares[text[-1] if text else prompt, i], [*text, i])
+            for score, text in texts
+            for i in range(len(shares))
+        ]
+        more = sorted(more, key=lambda pair: -pair[0])
+        more = more[: max(2, 1 + len(stops)) * num_beams]
+        has_ended = [t[-1] in stops or len(t) == num_tokens for _, t in more]
+        # Only what is among the first K ends there; the others make room for open ones.
+        done += [
+            (score / len(text) ** penalty, text)
+            for (score, text), is_end in list(zip(more, has_ended))[:num_beams]
+            if is_end
+        ]
+        done = sorted(done, key=lambda pair: -pair[0])[:num_beams]
+        texts = [pair for pair, is_end in zip(more, has_ended) if not is_end]
+        texts = texts[:num_beams]
+        if not texts or len(done) == num_beams:
+            best = max((s / len(t) ** penalty for s, t in texts), default=-np.inf)
+            if best <= done[-1][0]:
+                break
+    return done[0][1]
+
+
+@pytest.mark.parametrize("length_penalty", [-1.0, 0.0, 1.0, 2.0])
+@pytest.mark.parametrize("stops", [(3,), (2, 4)])
+def test_few_beams_find_what_their_rules_say(stops, length_penalty):
+    vocab, length, num_beams, pad = 6, 6, 2, 5
+    spec = SampleSpec(num_beams=num_beams, length_penalty=length_penalty)
+    search = jax.jit(
+        functools.partial(
+            generate, make_toy(bigram), spec=spec, num_tokens=length, stop=stops,
+            rng=jax.random.key(0), pad=pad,
+        )
+    )  # fmt: skip
+    prompts, lengths = pad_left([np.array([p]) for p in range(vocab)])
+    for seed in range(40):
+        table = np.random.default_rng(seed).normal(0, 1.5, (vocab, vocab))
+        found, counts = search(jnp.asarray(table, jnp.float32), prompts, lengths)
+        shares = np.asarray(jax.nn.log_softmax(table), np.float64)
+        for prompt, row, count in zip(range(vocab), found.tolist(), counts.tolist()):
+            args = shares, prompt, length, num_beams, length_penalty, stops
+            assert row[:count] == search_plainly(*args), (seed, prompt)
+            assert row[count:] == [pad] * (length - count)
 
 
 def test_two_beams_see_what_greedy_does_not():
