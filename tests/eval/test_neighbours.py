@@ -66,6 +66,20 @@ def test_vectors_are_means_over_a_words_tokens():
         neighbours.find_neighbours(words, vectors, "money", 3, 2, str)
 
 
+def test_places_are_spread_and_the_one_vector_is_their_mean():
+    words = [neighbours.Word("ab"[i % 2], 0, i, i + 1) for i in range(10)]
+    vectors = np.random.default_rng(0).normal(size=(10, 4)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=-1, keepdims=True)
+    found = neighbours.find_neighbours(
+        words, vectors, "b", 3, 1, lambda word: str(word.start)
+    )
+    assert [text for text, _ in found.places] == ["1", "5", "9"]
+    mine, others = vectors[1::2].sum(0), vectors[::2].sum(0)
+    cosine = mine @ others / np.linalg.norm(mine) / np.linalg.norm(others)
+    assert found.whole == [("a", pytest.approx(float(cosine), abs=1e-3))]
+    assert found.num_places == 5
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("neighbours")
