@@ -1,6 +1,7 @@
 """A comparison of all four objectives: equal cost, the same rows, a whole report."""
 
 import json
+import types
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from jaxpt.run import loop
 from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure
+from jaxpt.run.parallel import Program
 from jaxpt.run.workdir import claim, load_corpora, load_run
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
@@ -83,6 +85,21 @@ def test_every_run_is_there_with_its_numbers(report):
     by_name = {r["objective"]: r["metrics"] for r in written["runs"]}
     assert "bits_per_byte" in by_name["clm"] and "bits_per_byte" not in by_name["mlm"]
     assert {"heldout_top1", "heldout_top5_random"} <= set(by_name["mlm"])
+
+
+def test_the_report_says_what_was_read_and_spent(report, labelled):
+    _, written, _ = report
+    plan = make_plan(make_comparison(labelled))
+    tokenizer, corpora = load_text(plan.text)
+    data = written["data"]
+    assert data["path"] == str(labelled)
+    assert data["documents"] == 21  # three of 24 are empty: the speech has ended
+    assert data["vocab_size"] == tokenizer.vocab.size
+    numbers = [corpora[split].num_tokens for split in ("train", "valid")]
+    assert [data["train_tokens"], data["valid_tokens"]] == numbers
+    assert numbers[0] > 2 * numbers[1] > 0
+    note = "for every run, in whole calls; every objective reads the same rows of 24"
+    assert written["budget"]["note"].startswith(note)
 
 
 def test_those_that_fill_masks_answer_one_question(report):
@@ -339,22 +356,63 @@ def test_budgets(budget, amount, evals, labelled, tmp_path):
     report = comparison.compare(config, tmp_path)
     (run,) = report["runs"]
     assert run["steps"] == evals[-1]
+    is_matched = "not matched" not in report["budget"]["note"]
+    assert is_matched == (budget != "steps")
     assert [point["step"] for point in run["curve"]] == evals
 
 
-def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path):
+def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch):
+    """With a clock on which each call of two steps takes a second, the first longer."""
     config = make_comparison(
         labelled,
+        train__steps=4,
+        optim__warmup_steps=5,  # longer than that: the budget buys more steps
         compare__budget="seconds",
-        compare__amount=0.5,
+        compare__amount=7.3,
         compare__objectives=("clm",),
         compare__overrides={},
         compare__seeds=(0,),
     )
-    report = comparison.compare(config, tmp_path)
-    steps = report["runs"][0]["steps"]
+    clock, train_call = [0.0], Program.train_call
+
+    def timed_call(self, *args):
+        clock[0] += 1.0 if clock[0] else 100.0
+        return train_call(self, *args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Program, "train_call", timed_call)
+        stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
+        patch.setattr(comparison, "time", stopped)
+        report = comparison.compare(config, tmp_path)
+    assert [run["steps"] for run in report["runs"]] == [14]
     stored = json.loads((tmp_path / "runs" / "clm-steps.json").read_text())
-    assert stored == {"steps": steps} and steps % 2 == 0 and steps > 0
+    assert stored == {"steps": 14}
+    monkeypatch.setattr(comparison, "_seconds_per_step", None)  # would raise
+    again = comparison.compare(config, tmp_path)
+    assert json.loads(json.dumps(again["runs"])) == json.loads(
+        json.dumps(report["runs"])
+    )
+
+
+def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path):
+    """With a length of what the model reads, clm's rows are one token longer."""
+    config = make_comparison(
+        labelled,
+        data__row_length=0,
+        data__seq_len=20,
+        compare__objectives=("clm", "mlm"),
+        compare__overrides={},
+        compare__seeds=(0,),
+        compare__budget="steps",
+        compare__amount=0.0,
+        train__steps=2,
+        optim__warmup_steps=0,
+    )
+    report = comparison.compare(config, tmp_path)
+    assert [run["row_length"] for run in report["runs"]] == [21, 20]
+    assert report["budget"]["note"].endswith(
+        "each objective reads rows of its own length"
+    )
 
 
 def test_the_span_decoder_needs_its_own_setting(labelled):
