@@ -10,20 +10,24 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
+DISK = {"disk", "lock", "sums"}
 BASE = {"dims", "errors", "rng"}
 BELOW = {
     "": set(),
     "dims": set(),
     "errors": set(),
     "rng": set(),
-    "text": {"dims", "errors"},  # not rng, which imports jax
+    "disk": set(),
+    "lock": {"errors"},
+    "sums": {"disk", "errors"},
+    "text": DISK | {"dims", "errors"},  # not rng, which imports jax
     "ops": BASE,
     "nn": BASE | {"ops"},
     "learn": BASE | {"ops", "nn"},
     "objectives": BASE | {"text", "ops", "nn", "learn"},
     "eval": BASE | {"text", "ops", "objectives"},
-    "run": BASE | {"text", "ops", "nn", "learn", "objectives", "eval"},
-    "hub": BASE | {"text", "ops", "nn", "learn", "objectives", "eval", "run"},
+    "run": BASE | DISK | {"text", "ops", "nn", "learn", "objectives", "eval"},
+    "hub": BASE | DISK | {"text", "ops", "nn", "learn", "objectives", "eval", "run"},
     "settings": {"errors"},
     "cli": BASE
     | {"settings"}

@@ -15,13 +15,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from jaxpt import disk
 from jaxpt.errors import UserError
 
 FORMAT = 1
 CHUNK_BYTES = 1 << 20
 _STEP = re.compile(r"0|[1-9][0-9]*")
 _SUFFIX = ".manifest.json"
-_PARTIAL_SUFFIX = _SUFFIX + ".tmp"
 _ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
 
 
@@ -65,16 +65,11 @@ def write(directory: Path, step: int, leaves: dict[str, Any]) -> None:
     """
     root = directory / str(step)
     for path in [directory, root, *root.rglob("*")]:
-        _flush(path)
+        disk.flush(path)
     files = {name: _measure(root / name) for name in _list_files(root)}
     body = {"format": FORMAT, "step": step, "files": files, "leaves": leaves}
-    partial = directory / f"{step}{_PARTIAL_SUFFIX}"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump({"crc32": _crc(body), **body}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, _path(directory, step))
-    _flush(directory)
+    text = json.dumps({"crc32": _crc(body), **body}, indent=1)
+    disk.replace(_path(directory, step), text.encode())
 
 
 def verify(directory: Path, step: int) -> dict[str, Any]:
@@ -116,8 +111,7 @@ def remove_unfinished(directory: Path) -> None:
     """Removes what killed saves have left."""
     for path in list_unfinished(directory):
         shutil.rmtree(path)
-    for path in directory.glob(f"*{_PARTIAL_SUFFIX}"):
-        path.unlink()
+    disk.sweep(directory)
 
 
 def is_foreign(directory: Path, step: int) -> bool:
@@ -187,12 +181,3 @@ def _measure(path: Path) -> dict[str, int]:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
     return {"size": size, "crc32": crc}
-
-
-def _flush(path: Path) -> None:
-    """Has the system write a file or directory to the medium."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpt import lock
 from jaxpt.errors import UserError
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
 from jaxpt.text.sources.source import SourceSpec, describe_source
 from jaxpt.text.stores import prepare
-from jaxpt.text.stores.lock import hold
 from jaxpt.text.stores.prepare import Sizes, write_store
 from jaxpt.text.stores.sentences import cut_sentences
 from jaxpt.text.stores.store import open_store
@@ -554,7 +554,7 @@ def test_two_processes_at_once(tmp_path, tinyshakespeare):
 def test_the_second_waits_for_the_first(tmp_path):
     text, folder = tmp_path / "text.txt", tmp_path / "out" / "s"
     text.write_text("One. Two.")
-    with hold(folder, print):
+    with lock.hold(folder.with_name("s.lock"), print):
         second = start(text, folder)
         assert "waiting" in second.stdout.readline()
         time.sleep(0.1)
@@ -565,11 +565,11 @@ def test_the_second_waits_for_the_first(tmp_path):
     folder = tmp_path / "out" / "t"
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from jaxpt.text.stores.lock import hold\n"
+        "from jaxpt.lock import hold\n"
         "with hold(Path(sys.argv[1]), print): print(flush=True); time.sleep(600)"
     )
     first = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
+        [sys.executable, "-c", code, f"{folder}.lock"],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
