@@ -190,12 +190,16 @@ def publish(path: Path, folder: Path) -> None:
     """Gives a sealed draft the store's name.
 
     Raises:
-      OSError: it cannot have it.
+      OSError: it cannot have it; then nothing has the name.
     """
     os.replace(path, folder)
-    (folder / JOURNAL).unlink(missing_ok=True)
-    disk.flush(folder)
-    disk.flush(folder.parent)
+    try:
+        (folder / JOURNAL).unlink(missing_ok=True)
+        disk.flush(folder)
+        disk.flush(folder.parent)
+    except OSError:
+        disk.remove(folder)
+        raise
 
 
 def _sum(body: dict) -> str:
