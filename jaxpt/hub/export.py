@@ -44,6 +44,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         (head, spec, part, *write_config(spec, head, family))
         for head, (spec, part) in parts.items()
     ]
+    path = workdir / "result.json"
+    result = load_measured(path) if path.exists() else None
     lines = []
     for head, spec, part, kind, config in planned:
         into = folder / head if len(planned) > 1 else folder
@@ -58,7 +60,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         if head in ("causal", "seq2seq"):
             write_json(into, "generation_config.json", ids)
         has_tokenizer = write_tokenizer(tokenizer, into, spec.max_len)
-        card = write_card(task, workdir, head, config, step)
+        card = write_card(task, result, head, config, step)
         write_file(into, "README.md", card.encode())
         size = sum(int(np.size(tensor)) for tensor in tensors.values())
         lines.append(f"{into}: {config['architectures'][0]}, {size:,} numbers")
@@ -108,7 +110,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, max_len: int) -> bool:
     return True
 
 
-def write_card(task: Task, workdir: Path, head: str, config: dict, step: int) -> str:
+def write_card(
+    task: Task, result: dict | None, head: str, config: dict, step: int
+) -> str:
     """The model card: data, objective, budget and metrics, as they were."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
@@ -126,8 +130,7 @@ def write_card(task: Task, workdir: Path, head: str, config: dict, step: int) ->
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
         f"- Optimizer: {_list(plan.optim.settings())}",
     ]
-    if (workdir / "result.json").exists():
-        result = load_measured(workdir / "result.json")
+    if result:
         lines += [
             f"- Cost: {result['flops']:.4g} FLOPs, {result['raw_tokens']:,} raw tokens",
             "",
