@@ -28,7 +28,6 @@ def write(path: Path, data: bytes) -> None:
     """
     files, new = _load(path.parent), _measure(data)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         here = _measure(path.read_bytes()) if path.exists() else None
         told = files.get(path.name, [])
         if here == new and new in told and not path.is_symlink():

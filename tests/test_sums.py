@@ -12,6 +12,7 @@ from jaxpt.errors import UserError
 
 def test_what_was_written_is_read(tmp_path):
     path = tmp_path / "new" / "a.json"
+    path.parent.mkdir()
     for data in (b"one", b"two", b"one", b""):
         sums.write(path, data)
         assert sums.read(path) == data and sums.is_vouched(path)

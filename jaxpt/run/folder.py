@@ -69,6 +69,7 @@ def write_json(path: Path, values: dict) -> None:
     Raises:
       UserError: it cannot be written.
     """
+    path.parent.mkdir(parents=True, exist_ok=True)
     sums.write(path, (json.dumps(values, indent=2) + "\n").encode())
 
 

@@ -88,6 +88,7 @@ def claim(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another "
             f"folder"
         )
+    workdir.mkdir(parents=True, exist_ok=True)
     sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
     write_json(workdir / "data.json", _describe(corpora))
     known = know_text(plan, tokenizer.vocab, corpora["train"])

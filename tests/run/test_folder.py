@@ -62,9 +62,7 @@ def write_given(path, config):
 
 
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
-def test_the_second_train_is_told_and_the_first_is_whole(
-    end, speech, tmp_path, capsys
-):
+def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, capsys):
     changes = {
         "train__steps": 80,
         "train__eval_every": 20,

@@ -234,6 +234,8 @@ def _take_up(path: Path, told: dict) -> _File:
         raise Unusable(f"{path.name} cannot be opened: {error.strerror}") from error
     file = _File(None, told["bytes"], hashlib.sha256())
     try:
+        if os.fstat(handle).st_nlink > 1:
+            raise Unusable(f"{path.name} is linked to a name elsewhere")
         is_whole = _read_into(file.digest, handle, told["bytes"])
         if not is_whole or file.digest.hexdigest() != told["sha256"]:
             raise Unusable(f"{path.name} was altered or cut short")

@@ -1,6 +1,8 @@
 """Documents to a store: what it holds, and that nothing on the way can spoil it."""
 
 import errno
+import hashlib
+import json
 import os
 import random
 import signal
@@ -306,6 +308,54 @@ def test_a_damaged_partial_is_no_danger(tmp_path, undisturbed, name, how):
     word = "going on" if is_sound else "starting again"
     if not (how == "missing" and name == "*.json"):
         assert word in lines[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../victim", "ABSOLUTE", "tokens-00000.bin/../../victim", "victim", "card.json"],
+)
+def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
+    """It would be cut to the length that the journal tells."""
+    partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
+    victim.write_text("dear diary")
+    (partial / "victim").write_text("dear diary")
+    journal = json.loads((partial / "journal.json").read_text())
+    journal.pop("sha256")
+    told = {"bytes": 4, "sha256": hashlib.sha256(b"dear").hexdigest()}
+    journal["files"][name.replace("ABSOLUTE", str(victim))] = told
+    digest = hashlib.sha256(json.dumps(journal, sort_keys=True).encode()).hexdigest()
+    (partial / "journal.json").write_text(json.dumps({"sha256": digest, **journal}))
+    _, lines = write(make_documents(), tmp_path / "s")
+    assert victim.read_text() == "dear diary"
+    assert "no store's file; starting again" in lines[0]
+    assert read_folder(tmp_path / "s") == undisturbed
+
+
+@pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
+@pytest.mark.parametrize("name", ["tokens-00000.bin", "labels.bin", "journal.json.tmp"])
+def test_no_link_in_a_partial_is_written_through(tmp_path, undisturbed, how, name):
+    """To a file that is as the journal tells, and goes on."""
+    partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
+    path = partial / name
+    data = (path.read_bytes() if path.exists() else b"") + b"dear diary"
+    victim.write_bytes(data)
+    path.unlink(missing_ok=True)
+    getattr(path, how)(victim)
+    write(make_documents(), tmp_path / "s")
+    assert victim.read_bytes() == data
+    assert read_folder(tmp_path / "s") == undisturbed
+
+
+def test_a_partial_that_is_a_link(tmp_path, undisturbed):
+    partial = leave_partial(tmp_path / "s")
+    (partial / "notes.txt").write_text("mine")
+    partial.rename(tmp_path / "elsewhere")
+    partial.symlink_to(tmp_path / "elsewhere")
+    before = read_folder(tmp_path / "elsewhere")
+    _, lines = write(make_documents(), tmp_path / "s")
+    assert "it is a link; starting again" in lines[0]
+    assert read_folder(tmp_path / "elsewhere") == before
+    assert read_folder(tmp_path / "s") == undisturbed
 
 
 @pytest.mark.parametrize(
