@@ -114,12 +114,14 @@ def remove_unfinished(directory: Path) -> None:
     disk.sweep(directory)
 
 
-def is_foreign(directory: Path, step: int) -> bool:
-    """Whether what stands in the step's place was put there by someone else."""
-    path = directory / str(step)
+def find_foreign(directory: Path, step: int) -> Path | None:
+    """What stands in the step's place and was put there by someone else."""
+    path, partial = (directory / f"{step}{end}" for end in ("", _ORBAX_SUFFIX))
+    if partial.is_symlink():  # Orbax writes there first
+        return partial
     if path.is_symlink() or not path.is_dir():
-        return path.is_symlink() or path.exists()
-    return not _is_orbax(path) and any(path.iterdir())
+        return path if path.is_symlink() or path.exists() else None
+    return path if not _is_orbax(path) and any(path.iterdir()) else None
 
 
 def _path(directory: Path, step: int) -> Path:
