@@ -111,17 +111,19 @@ def _train(config, workdir: Path) -> int:
     from jaxpt.run import loop, processes
     from jaxpt.run.build import make_plan, make_task
     from jaxpt.run.data import know_text
+    from jaxpt.run.folder import hold
     from jaxpt.run.reporter import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
     plan = processes.together(lambda: make_plan(config))
     reporter = make_reporter() if processes.is_first() else SILENT
-    tokenizer, corpora = processes.first_then_rest(
-        lambda: load_text(plan.text, reporter=reporter)
-    )
-    vocab = know_text(plan, tokenizer.vocab, corpora["train"])
-    task = processes.together(lambda: make_task(plan, vocab))
-    result = loop.train(task, tokenizer, corpora, workdir)
+    with hold(workdir):  # before the text, which may take long to prepare
+        tokenizer, corpora = processes.first_then_rest(
+            lambda: load_text(plan.text, reporter=reporter)
+        )
+        vocab = know_text(plan, tokenizer.vocab, corpora["train"])
+        task = processes.together(lambda: make_task(plan, vocab))
+        result = loop.train(task, tokenizer, corpora, workdir)
     if processes.is_first():
         _print_metrics(result["metrics"])
         print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")
@@ -134,7 +136,7 @@ def _config_or_stored(argv: list[str]):
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, _define_processes)
     values = parse("train", argv, _define_processes)
-    from jaxpt.run.build import load_json
+    from jaxpt.run.folder import load_json
 
     what = "without --config, --workdir must be a run's"
     return load_json(_workdir(values) / "config.json", what), values

@@ -7,8 +7,9 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import write_config
-from jaxpt.hub.files import write_json, write_tensors
-from jaxpt.run.build import Task, load_json
+from jaxpt.hub.files import write_file, write_json, write_tensors
+from jaxpt.run.build import Task
+from jaxpt.run.folder import is_new, load_measured
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.subword import SubwordTokenizer
@@ -29,7 +30,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
       UserError: there is no run, the model is of no family, or the folder is not empty
         or cannot be written.
     """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_new(folder):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
@@ -43,6 +44,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         (head, spec, part, *write_config(spec, head, family))
         for head, (spec, part) in parts.items()
     ]
+    path = workdir / "result.json"
+    result = load_measured(path) if path.exists() else None
     lines = []
     for head, spec, part, kind, config in planned:
         into = folder / head if len(planned) > 1 else folder
@@ -57,8 +60,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         if head in ("causal", "seq2seq"):
             write_json(into, "generation_config.json", ids)
         has_tokenizer = write_tokenizer(tokenizer, into, spec.max_len)
-        card = write_card(task, workdir, head, config, step)
-        (into / "README.md").write_text(card, encoding="utf-8")
+        card = write_card(task, result, head, config, step)
+        write_file(into, "README.md", card.encode())
         size = sum(int(np.size(tensor)) for tensor in tensors.values())
         lines.append(f"{into}: {config['architectures'][0]}, {size:,} numbers")
         if not has_tokenizer:
@@ -107,7 +110,9 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, max_len: int) -> bool:
     return True
 
 
-def write_card(task: Task, workdir: Path, head: str, config: dict, step: int) -> str:
+def write_card(
+    task: Task, result: dict | None, head: str, config: dict, step: int
+) -> str:
     """The model card: data, objective, budget and metrics, as they were."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
@@ -125,8 +130,7 @@ def write_card(task: Task, workdir: Path, head: str, config: dict, step: int) ->
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
         f"- Optimizer: {_list(plan.optim.settings())}",
     ]
-    if (workdir / "result.json").exists():
-        result = load_json(workdir / "result.json", "delete it to measure again")
+    if result:
         lines += [
             f"- Cost: {result['flops']:.4g} FLOPs, {result['raw_tokens']:,} raw tokens",
             "",

@@ -22,8 +22,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
+from jaxpt.disk import flush, remove, replace
 from jaxpt.errors import UserError
-from jaxpt.text.stores.draft import flush, remove
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -142,7 +142,8 @@ def write_tensors(
             _save(partial / file, {name: arrays[name] for name in names})
         if len(shards) > 1:
             num_parameters = sum(array.size for array in arrays.values())
-            _save_json(partial / INDEX, _make_index(shards, sizes, num_parameters))
+            index = _make_index(shards, sizes, num_parameters)
+            replace(partial / INDEX, _to_json(index))
         flush(partial)
         _publish(partial, folder, list(shards))
     except (OSError, SafetensorError) as error:
@@ -222,18 +223,21 @@ def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -
     Raises:
       UserError: the file cannot be written.
     """
-    folder = Path(folder)
-    partial = folder / f".{name}.partial"
+    write_file(folder, name, _to_json(value))
+
+
+def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
+    """Writes any other file of a folder, in the same way.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    path = Path(folder) / name
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            _save_json(partial, value)
-            os.replace(partial, folder / name)
-        finally:
-            partial.unlink(missing_ok=True)
-        flush(folder)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, data)
     except OSError as error:
-        raise _fault(folder / name, f"cannot be written: {_reason(error)}") from error
+        raise _fault(path, f"cannot be written: {_reason(error)}") from error
 
 
 def _fault(path: Path, what: str) -> UserError:
@@ -349,17 +353,12 @@ def _save(path: Path, tensors: dict[str, np.ndarray]) -> None:
     # The library makes files that only their owner may read; others follow the umask,
     # which only a new file tells.
     os.chmod(path, path.parent.stat().st_mode & 0o666)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    flush(path)
 
 
-def _save_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Writes one JSON file and flushes it."""
-    with open(path, "w", encoding="utf-8") as file:
-        text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
+def _to_json(value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(value, indent=2, sort_keys=True, allow_nan=False)
+    return (text + "\n").encode()
 
 
 def _make_index(

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
+from jaxpt import sums
 from jaxpt.errors import UserError
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
@@ -17,8 +18,8 @@ from jaxpt.nn.spec import COMPUTING, ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.folder import hold, is_new, write_json
 from jaxpt.run.parallel import Program
-from jaxpt.run.workdir import write_json
 from jaxpt.text.tokens import tokenizer as tokenizers
 
 # What a network is for -> the first objective whose runs have it.
@@ -44,7 +45,14 @@ def import_run(
       UserError: something is not supported, lacking or contradictory, or the workdir is
         not empty; nothing has been written then.
     """
-    if workdir.exists() and any(workdir.iterdir()):
+    with hold(workdir):
+        return _import(folder, workdir, config)
+
+
+def _import(
+    folder: Path, workdir: Path, config: ml_collections.ConfigDict
+) -> list[str]:
+    if not is_new(workdir):
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
     parts = _read_parts(folder)
     objective = HEADS[next(iter(parts))]
@@ -78,8 +86,7 @@ def import_run(
     params = task.module.join_networks(found)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
-    workdir.mkdir(parents=True, exist_ok=True)
-    tokenizers.save(tokenizer, workdir / "tokenizer.json")
+    sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
     write_json(workdir / "config.json", task.plan.config)

@@ -19,6 +19,7 @@ from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.spec import OptimSpec
 from jaxpt.nn.spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.run.folder import load_json
 from jaxpt.run.spec import CompareSpec, EvalSpec, RowSpec, TrainSpec
 from jaxpt.text.rows.forms import CARRIERS, PACKED, RowsSpec
 from jaxpt.text.spec import TextSpec
@@ -356,17 +357,3 @@ def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
             f"tokenizer's ids, or 0 for just as many"
         )
     return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
-
-
-def load_json(path: Path, what: str) -> dict:
-    """A JSON file that a run has written.
-
-    Raises:
-      UserError: it is missing or not JSON.
-    """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: not found; {what}") from None
-    except (ValueError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None

@@ -232,8 +232,7 @@ class Checkpointer:
                     return False
                 except manifest.Damaged as fault:
                     self._warn(f"checkpoint: step {step} is saved anew: {fault}")
-            elif manifest.is_foreign(self.directory, step):
-                path = self.directory / str(step)
+            elif path := manifest.find_foreign(self.directory, step):
                 raise UserError(f"checkpoint: {path} is in the way: not a checkpoint")
         manifest.remove(self.directory, step)
         self.directory.mkdir(parents=True, exist_ok=True)

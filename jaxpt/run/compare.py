@@ -15,7 +15,6 @@ from jaxpt.run import figures, processes
 from jaxpt.run.build import (
     Plan,
     Task,
-    load_json,
     make_compare_spec,
     make_task,
     override,
@@ -24,13 +23,14 @@ from jaxpt.run.build import (
     with_vocab,
 )
 from jaxpt.run.data import know_text, make_feed
+from jaxpt.run.folder import hold, load_json, load_measured, write_json
 from jaxpt.run.loop import count_costs, train
 from jaxpt.run.page import write_report
 from jaxpt.run.parallel import Program
 from jaxpt.run.report import summarise
 from jaxpt.run.spec import CompareSpec
 from jaxpt.run.start import check_start
-from jaxpt.run.workdir import flatten, with_defaults, write_json
+from jaxpt.run.workdir import flatten, with_defaults
 from jaxpt.text.dataset import load_text
 from jaxpt.text.spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -62,9 +62,15 @@ def compare(config, workdir: Path) -> dict:
     Runs that are finished are not repeated, so it goes on where it was stopped.
 
     Raises:
-      UserError: the config is wrong, or `workdir` holds another comparison.
+      UserError: the config is wrong, `workdir` holds another comparison, or another
+        process writes there.
     """
-    config = to_dict(config)
+    with contextlib.ExitStack() as held:
+        held.enter_context(hold(workdir))
+        return _compare(to_dict(config), workdir, held)
+
+
+def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
     spec, plans, text = processes.together(lambda: _make_plans(config))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
@@ -78,6 +84,10 @@ def compare(config, workdir: Path) -> dict:
         for name, plan in plans.items()
     }
     processes.together(lambda: _check_tasks(plans, vocabs, tokenizer))
+    # Its runs are its own also while others of them train.
+    for name in plans:
+        for seed in spec.seeds:
+            held.enter_context(hold(_run_path(workdir, name, seed)))
     # What is wrong has been found by now; only then is anything written.
     if processes.is_first():
         write_json(workdir / "compare.json", config)
@@ -89,7 +99,7 @@ def compare(config, workdir: Path) -> dict:
         for seed in spec.seeds:
             task = make_task(_reseed(plan, seed), vocabs[name])
             program = program or processes.together(lambda: Program(task))
-            folder = workdir / "runs" / f"{name}-seed{seed}"
+            folder = _run_path(workdir, name, seed)
             label = f"{name} seed {seed}"
             run = train(task, tokenizer, corpora, folder, program, label)
             place = str(folder.relative_to(workdir))
@@ -176,6 +186,10 @@ def _check_folder(workdir: Path, config: dict) -> None:
             )
 
 
+def _run_path(workdir: Path, name: str, seed: int) -> Path:
+    return workdir / "runs" / f"{name}-seed{seed}"
+
+
 def _steps_path(workdir: Path, name: str) -> Path:
     return workdir / "runs" / f"{name}-steps.json"
 
@@ -184,7 +198,7 @@ def _known_steps(workdir: Path, name: str) -> int | None:
     path = _steps_path(workdir, name)
     if not path.exists():
         return None
-    return load_json(path, "delete it to measure again")["steps"]
+    return load_measured(path)["steps"]
 
 
 def _spend(

@@ -3,7 +3,8 @@
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.run.build import default_config, load_json
+from jaxpt.run.build import default_config
+from jaxpt.run.folder import load_json
 
 
 def get_config(path=""):

@@ -31,8 +31,12 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
 
     def save(name: str, plot, *data) -> None:
         drawn[name] = f"{name}.png"
-        if processes.is_first():
-            plot(*data, workdir / drawn[name])
+        path = workdir / drawn[name]
+        try:
+            if processes.is_first():
+                plot(*data, path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from error
 
     save("learning_curves", plots.learning_curves, report["runs"])
     if any(y["is_common"] and y["by_name"] for y in report["yardsticks"]):

@@ -16,9 +16,10 @@ from jaxpt.learn.state import TrainState
 from jaxpt.nn.attention import check_kernel
 from jaxpt.ops import metrics as sums
 from jaxpt.run import processes
-from jaxpt.run.build import Plan, Task, load_json, with_vocab
+from jaxpt.run.build import Plan, Task, with_vocab
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import describe_rows, make_feed
+from jaxpt.run.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.run.measure import (
     measure,
     measure_probe_accuracy,
@@ -28,7 +29,7 @@ from jaxpt.run.measure import (
 from jaxpt.run.parallel import MFU_NOTE, Program, device_peak
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.start import check_start, make_start
-from jaxpt.run.workdir import check_shared, claim, fingerprint, write_json
+from jaxpt.run.workdir import check_shared, claim, fingerprint
 from jaxpt.run.writer import MetricWriter, Progress, read_metrics
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
@@ -66,14 +67,17 @@ def train(
       the run's entry in a report, which is also written to `result.json`.
 
     Raises:
-      UserError: the folder holds another run, or checkpoints of which none is good.
+      UserError: the folder holds another run, or checkpoints of which none is good; its
+        files were altered; or another process writes there.
       DivergedError: a loss or parameter is not finite.
       Stopped: a signal came; the state is saved.
     """
-    run = _Run(task, tokenizer, corpora, Path(workdir), program, label)
-    with run.checkpointer, SignalWatch() as watch:
-        result = run.go(watch)
-        signum = processes.greatest(watch.signum or 0)
+    workdir = Path(workdir)
+    with hold(workdir):
+        run = _Run(task, tokenizer, corpora, workdir, program, label)
+        with run.checkpointer, SignalWatch() as watch:
+            result = run.go(watch)
+            signum = processes.greatest(watch.signum or 0)
     if signum:  # it came too late to stop this run; whoever called must stop
         signal.raise_signal(signum)
     return result
@@ -95,7 +99,7 @@ class _Run:
             lambda: make_feed(task, corpora["train"], self.program.places)
         )
         # Once it has begun, a run is whole without what it began with.
-        if not processes.on_first((workdir / "checkpoints").is_dir):
+        if not processes.on_first((workdir / CHECKPOINTS).is_dir):
             processes.together(lambda: check_start(task, tokenizer))
         whole = fingerprint(task.plan, tokenizer, corpora)
         processes.check_same("config or text", whole)
@@ -103,7 +107,7 @@ class _Run:
         processes.on_first(lambda: claim(workdir, task.plan, tokenizer, corpora))
         processes.together(lambda: check_shared(workdir))
         self.checkpointer = Checkpointer(
-            workdir / "checkpoints", keep=self.spec.keep_checkpoints
+            workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
         self.measured = {}  # step -> what this process has evaluated there
         decay = task.plan.optim.ema_decay
@@ -115,9 +119,9 @@ class _Run:
         total = self.spec.steps
         restored = self.checkpointer.restore(self.program.abstract_state())
         state, step = restored or (make_start(self.program, self.spec), 0)
+        last = processes.on_first(lambda: self._last_line(step))
         if step == total and (result := processes.on_first(self._load_result)):
             return result
-        last = processes.on_first(lambda: self._last_line(step))
         self.seconds = last.get("seconds", 0.0)
         self.first_step_seconds = last.get("first_step_seconds", 0.0)
         with contextlib.ExitStack() as open_:
@@ -151,7 +155,7 @@ class _Run:
 
     def _load_result(self) -> dict | None:
         if self.result_path.exists():
-            return load_json(self.result_path, "delete it to measure again")
+            return load_measured(self.result_path)
         return None
 
     def _header(self) -> list[str]:
@@ -187,7 +191,7 @@ class _Run:
         """What was logged last up to the step that is resumed from."""
         if not step:
             return {}
-        lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
+        lines = read_metrics(self.workdir, until=step)
         return lines[-1] if lines else {}
 
     def _advance(self, state: TrainState, step: int, watch: SignalWatch) -> TrainState:
@@ -307,6 +311,8 @@ class _Run:
         if is_last or signum or (every and step % every == 0):
             if not _is_finite((saved.params, saved.ema)):
                 self._diverged("a parameter is not finite", step)
+            if self.writer is not None:
+                self.writer.vouch()  # the run resumes here by what the log says
             self.checkpointer.save(step, saved)
         if signum and not is_last:
             self.checkpointer.wait()

@@ -15,13 +15,13 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from jaxpt import disk
 from jaxpt.errors import UserError
 
 FORMAT = 1
 CHUNK_BYTES = 1 << 20
 _STEP = re.compile(r"0|[1-9][0-9]*")
 _SUFFIX = ".manifest.json"
-_PARTIAL_SUFFIX = _SUFFIX + ".tmp"
 _ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
 
 
@@ -65,16 +65,11 @@ def write(directory: Path, step: int, leaves: dict[str, Any]) -> None:
     """
     root = directory / str(step)
     for path in [directory, root, *root.rglob("*")]:
-        _flush(path)
+        disk.flush(path)
     files = {name: _measure(root / name) for name in _list_files(root)}
     body = {"format": FORMAT, "step": step, "files": files, "leaves": leaves}
-    partial = directory / f"{step}{_PARTIAL_SUFFIX}"
-    with open(partial, "w", encoding="utf-8") as file:
-        json.dump({"crc32": _crc(body), **body}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, _path(directory, step))
-    _flush(directory)
+    text = json.dumps({"crc32": _crc(body), **body}, indent=1)
+    disk.replace(_path(directory, step), text.encode())
 
 
 def verify(directory: Path, step: int) -> dict[str, Any]:
@@ -116,16 +111,17 @@ def remove_unfinished(directory: Path) -> None:
     """Removes what killed saves have left."""
     for path in list_unfinished(directory):
         shutil.rmtree(path)
-    for path in directory.glob(f"*{_PARTIAL_SUFFIX}"):
-        path.unlink()
+    disk.sweep(directory)
 
 
-def is_foreign(directory: Path, step: int) -> bool:
-    """Whether what stands in the step's place was put there by someone else."""
-    path = directory / str(step)
+def find_foreign(directory: Path, step: int) -> Path | None:
+    """What stands in the step's place and was put there by someone else."""
+    path, partial = (directory / f"{step}{end}" for end in ("", _ORBAX_SUFFIX))
+    if partial.is_symlink():  # Orbax writes there first
+        return partial
     if path.is_symlink() or not path.is_dir():
-        return path.is_symlink() or path.exists()
-    return not _is_orbax(path) and any(path.iterdir())
+        return path if path.is_symlink() or path.exists() else None
+    return path if not _is_orbax(path) and any(path.iterdir()) else None
 
 
 def _path(directory: Path, step: int) -> Path:
@@ -187,12 +183,3 @@ def _measure(path: Path) -> dict[str, int]:
             size += len(chunk)
             crc = zlib.crc32(chunk, crc)
     return {"size": size, "crc32": crc}
-
-
-def _flush(path: Path) -> None:
-    """Has the system write a file or directory to the medium."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

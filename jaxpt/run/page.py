@@ -12,6 +12,7 @@ import pathlib
 
 import numpy as np
 
+from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.run.plots import CAPTIONS, format_flops
 from jaxpt.run.report import (
@@ -72,10 +73,14 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     report = _to_plain(report)
     encoded = json.dumps(report, indent=2, allow_nan=False)
     page = _build_page(report, workdir)
-    _replace(workdir / "report.json", encoded.encode() + b"\n")
-    # A path from the command line may hold bytes that are no UTF-8.
-    _replace(workdir / "report.html", page.encode(errors="xmlcharrefreplace"))
-    return workdir / "report.html"
+    sums.write(workdir / "report.json", encoded.encode() + b"\n")
+    path = workdir / "report.html"
+    try:
+        # A path from the command line may hold bytes that are no UTF-8.
+        disk.replace(path, page.encode(errors="xmlcharrefreplace"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+    return path
 
 
 def _to_plain(value):
@@ -90,15 +95,6 @@ def _to_plain(value):
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
-
-
-def _replace(path, content):
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_bytes(content)
-        os.replace(partial, path)
-    except OSError as error:
-        raise UserError(f"cannot write {path}: {error.strerror}") from error
 
 
 def _build_page(report, workdir):

@@ -7,6 +7,7 @@ import pathlib
 
 import numpy as np
 
+from jaxpt import disk
 from jaxpt.errors import UserError
 from jaxpt.run.page import STYLE
 from jaxpt.run.passage import View
@@ -41,7 +42,7 @@ def write_views(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         save_figure(draw_views(views, heading), paths[0])
-        paths[1].write_text(build_page(views, heading), encoding="utf-8")
+        disk.replace(paths[1], build_page(views, heading).encode())
     except OSError as error:
         raise UserError(f"--to={folder}: cannot be written: {error.strerror}") from None
     return paths

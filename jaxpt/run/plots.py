@@ -5,6 +5,7 @@ in every picture; another name has those of an objective that is not in it.
 """
 
 import functools
+import io
 import math
 import os
 import textwrap
@@ -18,6 +19,8 @@ from matplotlib.ft2font import FT2Font
 from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
+
+from jaxpt import disk
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
 
@@ -413,8 +416,10 @@ def _add_legend(figure, styles):
 
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> None:
-    """Writes a PNG."""
+    """Writes a PNG whole or not at all."""
     # Prompts, tokens and names are data: a $ in them is a dollar, never mathematics.
     for text in figure.findobj(Text):
         text.set_parse_math(False)
-    figure.savefig(path, format="png", dpi=150)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=150)
+    disk.replace(path, content.getvalue())

@@ -8,10 +8,10 @@ executed.
 import dataclasses
 import hashlib
 import json
-import os
 import time
 from pathlib import Path
 
+from jaxpt import sums
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run import processes
@@ -19,18 +19,20 @@ from jaxpt.run.build import (
     Plan,
     Task,
     default_config,
-    load_json,
     make_plan,
     make_task,
     to_dict,
 )
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import know_text
+from jaxpt.run.folder import load_json, write_json
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
+# What a run says of itself, and is vouched for; its log is, too.
+NAMES = ("config.json", "tokenizer.json", "data.json", "counts.json", "result.json")
 # A run goes on to the same numbers when these change.
 HARMLESS = {
     "train.log_every",
@@ -39,14 +41,6 @@ HARMLESS = {
     "train.fsdp",
     "train.tensor",
 }
-
-
-def write_json(path: Path, values: dict) -> None:
-    """Writes JSON whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
-    os.replace(partial, path)
 
 
 def flatten(config: dict, prefix: str = "") -> dict:
@@ -80,22 +74,12 @@ def claim(
     Raises:
       UserError: it holds another config, tokenizer or text; nothing has been written.
     """
-    data = {name: corpus.fingerprint for name, corpus in corpora.items()}
     if (workdir / "config.json").exists():
-        _compare_configs(workdir, plan)
-        stored = tokenizers.load(workdir / "tokenizer.json")
-        if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
-            raise UserError(
-                f"--workdir={workdir}: holds a run with another tokenizer; use another "
-                f"folder"
-            )
+        check_same(workdir, plan, tokenizer, corpora)
         if not (workdir / "data.json").exists():  # of an imported run, not yet read
-            write_json(workdir / "data.json", data)
-        if load_json(workdir / "data.json", "use another --workdir") != data:
-            raise UserError(
-                f"--workdir={workdir}: holds a run on other text than "
-                f"data.path={plan.text.path} is now; use another folder"
-            )
+            write_json(workdir / "data.json", _describe(corpora))
+        if not sums.is_vouched(workdir / "config.json"):  # of an earlier version
+            sums.adopt(workdir, NAMES)
         return
     if (workdir / "compare.json").exists():
         raise UserError(f"--workdir={workdir}: holds a comparison; use another folder")
@@ -105,12 +89,37 @@ def claim(
             f"folder"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    tokenizers.save(tokenizer, workdir / "tokenizer.json")
-    write_json(workdir / "data.json", data)
+    sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
+    write_json(workdir / "data.json", _describe(corpora))
     known = know_text(plan, tokenizer.vocab, corpora["train"])
     if known.counts:
         write_json(workdir / "counts.json", {"counts": known.counts})
     write_json(workdir / "config.json", plan.config)  # last: its presence says claimed
+
+
+def check_same(
+    workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
+) -> None:
+    """Raises UserError where a run's config, tokenizer or text is not this one."""
+    _compare_configs(workdir, plan)
+    stored = tokenizers.load(workdir / "tokenizer.json")
+    if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
+        raise UserError(
+            f"--workdir={workdir}: holds a run with another tokenizer; use another "
+            f"folder"
+        )
+    path = workdir / "data.json"
+    if not path.exists():  # of an imported run, not yet read
+        return
+    if load_json(path, "use another --workdir") != _describe(corpora):
+        raise UserError(
+            f"--workdir={workdir}: holds a run on other text than "
+            f"data.path={plan.text.path} is now; use another folder"
+        )
+
+
+def _describe(corpora: dict[str, Split]) -> dict[str, str]:
+    return {name: corpus.fingerprint for name, corpus in corpora.items()}
 
 
 def check_shared(workdir: Path, seconds: float = 30.0) -> None:
@@ -194,13 +203,13 @@ def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
-    """The text a run was trained and is measured on, read again.
+    """The text a run was trained and is measured on, read again; writes nothing.
 
     Raises:
       UserError: it is not what it was.
     """
     _, corpora = load_text(task.plan.text, tokenizer)
-    claim(workdir, task.plan, tokenizer, corpora)
+    check_same(workdir, task.plan, tokenizer, corpora)
     return corpora
 
 

@@ -1,6 +1,7 @@
 """What a run says of itself: metrics.jsonl and TensorBoard to keep, a line to watch."""
 
 import collections
+import hashlib
 import json
 import math
 import os
@@ -17,11 +18,17 @@ from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 
+from jaxpt import disk, sums
 from jaxpt.errors import UserError
 
 METRICS_FILE = "metrics.jsonl"
 TENSORBOARD_FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
+# What is asked of a user whose log was altered: it cannot be made again.
+LOST = (
+    "put it back as it was, or train in another folder, which "
+    "train.init_from can begin at this run's parameters"
+)
 _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
@@ -44,9 +51,14 @@ class MetricWriter:
         logdir = Path(workdir) / "tensorboard"
         try:
             logdir.mkdir(parents=True, exist_ok=True)
+            _refuse_links(logdir)
             # A run that restored nothing will write even a line of step 0 anew.
-            _drop_after(self._path, resume_step if resume_step > 0 else -1)
-            self._file = open(self._path, "a", encoding="utf-8")
+            kept = _keep_until(self._path, resume_step) if resume_step > 0 else b""
+            self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
+            # First: what lies there begins with it, too.
+            sums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            disk.replace(self._path, kept)
+            self._file = disk.open_append(self._path)
             # Not SummaryWriter: it sends events, pickled, to a thread; when that dies,
             # the run waits for ever. The suffix tells two runs of one second apart.
             self._events = EventsWriter(str(logdir / "events"), f".{resume_step}")
@@ -73,14 +85,25 @@ class MetricWriter:
         numbers = {key: float(value) for key, value in values.items()}
         if "step" in numbers:
             raise ValueError("'step' is the name of the line's own number")
-        line = {key: _to_json(value) for key, value in numbers.items()}
+        values = {key: _to_json(value) for key, value in numbers.items()}
+        line = (json.dumps({"step": int(step), **values}) + "\n").encode()
         try:
-            self._file.write(json.dumps({"step": int(step), **line}) + "\n")
+            self._file.write(line)
             self._file.flush()
+            self._num_bytes += len(line)
+            self._digest.update(line)
             for key, value in numbers.items():
                 self._write_event(step=int(step), summary=scalar(key, value))
             if time.monotonic() - self._flushed > TENSORBOARD_FLUSH_SECONDS:
                 self.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def vouch(self) -> None:
+        """Puts the lines so far on the medium, and their checksum: damage is seen."""
+        try:
+            os.fsync(self._file.fileno())
+            sums.note(self._path, self._num_bytes, self._digest.hexdigest())
         except OSError as error:
             raise self._user_error(error) from error
 
@@ -110,13 +133,19 @@ class MetricWriter:
         return UserError(f"metrics: {where} cannot be written: {error.strerror}")
 
 
-def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
+def read_metrics(
+    workdir: str | os.PathLike, until: int | None = None
+) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl` in order, a last one cut short by a kill left out.
 
+    Args:
+      until: a restored step: only what was logged before its checkpoint.
+
     Raises:
-      UserError: there is no such file, or another line is damaged.
+      UserError: there is no such file, another line is damaged, or one is not as it was
+        when a checkpoint was saved.
     """
-    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
+    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE, until)]
 
 
 class Progress:
@@ -229,10 +258,11 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
     )
 
 
-def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+def _read_lines(path: Path, until: int | None) -> list[tuple[bytes, dict[str, Any]]]:
     """Each whole line, as it stands and parsed."""
     try:
-        lines = path.read_bytes().split(b"\n")[:-1]
+        # What is not vouched for was written after the last checkpoint.
+        lines = sums.read_log(path, LOST, is_live=until is None).split(b"\n")[:-1]
     except OSError as error:
         raise UserError(f"metrics: {path}: {error.strerror}") from error
     parsed = []
@@ -245,21 +275,23 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
                 'must be a JSON object with a "step"'
             ) from error
-        parsed.append((line, row))
+        if until is None or row["step"] <= until:
+            parsed.append((line, row))
     return parsed
 
 
-def _drop_after(path: Path, resume_step: int) -> None:
-    """Rewrites the file without what a resumed run will write again."""
+def _keep_until(path: Path, resume_step: int) -> bytes:
+    """The log without what a resumed run will write again; b"" where there is none."""
     if not path.exists():
-        return
-    kept = [line for line, row in _read_lines(path) if row["step"] <= resume_step]
-    partial = path.with_name(path.name + ".tmp")
-    with open(partial, "wb") as file:
-        file.writelines(line + b"\n" for line in kept)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+        return b""
+    return b"".join(line + b"\n" for line, _ in _read_lines(path, resume_step))
+
+
+def _refuse_links(folder: Path) -> None:
+    """TensorBoard's writer would follow one that has the name of its next file."""
+    for path in folder.iterdir():
+        if path.is_symlink():
+            raise UserError(f"metrics: {path}: is a link: must be a file, or not there")
 
 
 def _to_json(value: float) -> float | str:

@@ -141,19 +141,12 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     if path.exists():
         return tokenizers.load(path)
     tokenizer = train_tokenizer(spec, reporter)
-    _write(path, lambda partial: tokenizers.save(tokenizer, partial))
-    return tokenizer
-
-
-def _write(path: Path, save: Callable[[Path], None]) -> None:
-    """Writes a file of the cache whole or not at all."""
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        save(partial)
-        os.replace(partial, path)
+        tokenizers.save(tokenizer, path)
     except OSError as error:
         raise UserError(f"data.cache_dir: {path}: {error.strerror}") from error
+    return tokenizer
 
 
 def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:

@@ -22,7 +22,13 @@ from safetensors.numpy import save_file
 
 from jaxpt.errors import UserError
 from jaxpt.hub import files
-from jaxpt.hub.files import read_json, read_tensors, write_json, write_tensors
+from jaxpt.hub.files import (
+    read_json,
+    read_tensors,
+    write_file,
+    write_json,
+    write_tensors,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 TENSORS = {
@@ -262,6 +268,21 @@ def test_all_is_on_the_medium_before_it_is_moved(tmp_path, monkeypatch):
     assert os.stat(tmp_path).st_ino in flushed
     write_json(tmp_path, "config.json", {})
     assert os.stat(tmp_path).st_ino in flushed
+
+
+def test_no_link_is_written_through(tmp_path):
+    victim, into = tmp_path / "victim", tmp_path / "into"
+    victim.write_text("dear diary")
+    into.mkdir()
+    names = (files.MODEL, ".config.json.partial", "config.json", ".model.partial")
+    for name in names:
+        (into / name).symlink_to(victim)
+    write_tensors(into, TENSORS)
+    write_json(into, "config.json", {"a": 1})
+    write_file(into, "README.md", b"card")
+    assert victim.read_text() == "dear diary"
+    assert read_json(into, "config.json") == {"a": 1}
+    assert_same(read_tensors(into), TENSORS)
 
 
 def test_others_may_read_what_the_umask_lets_them(tmp_path):

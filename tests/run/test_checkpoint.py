@@ -1,6 +1,7 @@
 """Saved is saved: exact, or refused; a damaged step is passed over, never read."""
 
 import dataclasses
+import json
 import os
 import random
 import re
@@ -23,6 +24,7 @@ from hypothesis import strategies as st
 from tiny import many_devices
 
 from jaxpt.errors import UserError
+from jaxpt.run import manifest
 from jaxpt.run.checkpoint import Checkpointer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -262,7 +264,7 @@ def test_no_manifest_no_step(saved):
         (saved / "1.manifest.json").unlink()
         assert checkpointer.restore(make_state()) is None
         assert len(lines) == 1 and "no finished save" in lines[0]
-        (saved / "5.manifest.json.tmp").write_text("killed here")
+        (saved / f".5.manifest.json.{'0' * 16}.partial").write_text("killed here")
         checkpointer.save(2, make_state(2))
         assert_identical(checkpointer.restore(make_state())[0], make_state(2))
     # With a good one on disk, the unfinished ones are gone.
@@ -295,6 +297,42 @@ def test_other_directories_are_no_steps(saved, tmp_path):
     assert (saved / "4" / "notes.txt").read_text() == "mine"
     assert files_of(outside, ".")
     assert not (saved / "8.orbax-checkpoint-tmp").exists()
+
+
+def test_nothing_is_written_through_a_link(saved, tmp_path):
+    victim, folder = tmp_path / "victim", tmp_path / "folder"
+    victim.write_text("dear diary")
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+    (saved / "3.manifest.json").symlink_to(victim)
+    (saved / "3.manifest.json.tmp").symlink_to(victim)
+    (saved / "4.orbax-checkpoint-tmp").symlink_to(folder)
+    with Checkpointer(saved) as checkpointer:
+        checkpointer.save(3, make_state(3))
+        checkpointer.wait()
+        assert checkpointer.steps()[-1] == 3
+        with pytest.raises(UserError, match="/4.orbax-checkpoint-tmp is in the way"):
+            checkpointer.save(4, make_state(4))
+            checkpointer.wait()
+    assert victim.read_text() == "dear diary"
+    assert os.listdir(folder) == ["notes.txt"]
+    assert (folder / "notes.txt").read_text() == "mine"
+
+
+def test_a_manifest_that_names_a_file_elsewhere(saved, tmp_path):
+    """Intact as it is: no file is read, removed or written by its names."""
+    (saved / "victim").write_text("dear diary")
+    path = saved / "2.manifest.json"
+    body = json.loads(path.read_text())
+    body.pop("crc32")
+    for name in ("../victim", str(saved / "victim")):
+        files = body["files"] | {name: manifest._measure(saved / "victim")}
+        told = body | {"files": files}
+        path.write_text(json.dumps({"crc32": manifest._crc(told), **told}))
+        assert_falls_back(saved, "victim is missing")
+    with Checkpointer(saved) as checkpointer:
+        checkpointer.save(2, make_state(2))
+    assert (saved / "victim").read_text() == "dear diary"
 
 
 def test_a_saved_step_is_left_alone(saved):

@@ -355,3 +355,11 @@ def test_many_masks_stand_in_rows(figures, tmp_path):
     tops = [round(axes.get_position().y1, 2) for axes in figure.axes]
     assert len(figure.axes) == 7 and len(set(tops[:5])) == len(set(tops[5:])) == 1
     assert tops[5] < tops[0]
+
+
+def test_no_link_is_written_through(tmp_path):
+    (tmp_path / "victim").write_text("dear diary")
+    (tmp_path / "x.png").symlink_to(tmp_path / "victim")
+    plots.attention_masks({"x": make_mask(3)}, tmp_path / "x.png")
+    assert (tmp_path / "victim").read_text() == "dear diary"
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")

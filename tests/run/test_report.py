@@ -299,6 +299,7 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
     assert sorted(child.name for child in tmp_path.iterdir()) == [
         "a.png",
         "b.png",
+        "checksums.json",
         "report.html",
         "report.json",
     ]
@@ -350,6 +351,16 @@ def test_no_text_changes_the_page_s_structure(tmp_path_factory, title, objective
     assert len(page.attributes) == len(plain.attributes)
 
 
+def test_no_link_is_written_through(tmp_path):
+    (tmp_path / "victim").write_text("dear diary")
+    for name in ("report.json", "report.html"):
+        for link in (name, f"{name}.partial"):
+            (tmp_path / link).symlink_to(tmp_path / "victim")
+    write_page(make_report(make_runs({"clm": [0.1]})), tmp_path)
+    assert (tmp_path / "victim").read_text() == "dear diary"
+    assert json.loads((tmp_path / "report.json").read_text())["runs"]
+
+
 def test_bytes_that_are_no_utf8_do_not_stop_the_report(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}), title="a\udcffb")
     assert page.write_report(report, tmp_path).exists()
@@ -364,7 +375,9 @@ def test_a_figure_that_is_missing_is_named_and_nothing_is_written(tmp_path):
 
 def test_a_folder_that_is_missing_is_named(tmp_path):
     report = make_report(make_runs({"clm": [0.1]}))
-    with pytest.raises(UserError, match=r"cannot write .*absent.report\.json: No such"):
+    with pytest.raises(
+        UserError, match=r"absent.report\.json: cannot be written: No such"
+    ):
         page.write_report(report, tmp_path / "absent")
 
 

@@ -13,7 +13,7 @@ import pytest
 from tiny import many_devices, write_config
 
 from jaxpt import cli
-from jaxpt.run.build import load_json
+from jaxpt.run.folder import load_json
 from jaxpt.run.workdir import check_shared
 from jaxpt.run.writer import read_metrics
 

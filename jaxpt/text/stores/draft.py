@@ -11,13 +11,13 @@ import errno
 import hashlib
 import json
 import os
-import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from jaxpt import disk
 from jaxpt.errors import UserError
-from jaxpt.text.stores.store import CARD, seal_card
+from jaxpt.text.stores.store import CARD, is_part, seal_card
 
 JOURNAL = "journal.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -57,9 +57,9 @@ class Draft:
         """A draft of no files; what lay there is removed."""
         draft = cls(path)
         with draft.writing():
-            remove(path)
+            disk.remove(path)
             path.mkdir(parents=True)
-            flush(path.parent)
+            disk.flush(path.parent)
         return draft
 
     @classmethod
@@ -72,6 +72,8 @@ class Draft:
         Raises:
           Unusable: the journal is of another key, or not intact, or the files not.
         """
+        if path.is_symlink():
+            raise Unusable("it is a link")
         journal = _read_journal(path / JOURNAL)
         if journal["key"] != key:
             raise Unusable("it was of other settings, text or tokenizer")
@@ -79,7 +81,7 @@ class Draft:
         with draft.writing():
             for entry in sorted(path.iterdir()):
                 if entry.name not in {JOURNAL, *journal["files"]}:
-                    remove(entry)
+                    disk.remove(entry)
             for name, told in journal["files"].items():
                 draft._files[name] = _take_up(path / name, told)
         return draft, journal["state"]
@@ -104,9 +106,11 @@ class Draft:
             file = self._files.get(name)
             if file is None:
                 file = self._files[name] = _File(None, 0, hashlib.sha256())
-            if file.handle is None:
-                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+                flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
                 file.handle = os.open(self.path / name, flags, 0o666)
+            elif file.handle is None:
+                flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
+                file.handle = os.open(self.path / name, flags)
             file.digest.update(data)
             while data:
                 written = os.write(file.handle, data)
@@ -125,7 +129,7 @@ class Draft:
         """Counts a finished file that someone else has written here."""
         path = self.path / name
         with self.writing():
-            handle = os.open(path, os.O_RDONLY)
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             self._files[name] = file = _File(handle, 0, hashlib.sha256())
             file.num_bytes = os.fstat(handle).st_size
             _read_into(file.digest, handle, file.num_bytes)
@@ -139,14 +143,14 @@ class Draft:
                     os.fsync(file.handle)
             body = {"key": key, "state": state, "files": self.files}
             text = json.dumps({"sha256": _sum(body), **body}, indent=1) + "\n"
-            _replace(self.path / JOURNAL, text.encode())
+            disk.replace(self.path / JOURNAL, text.encode())
 
     def seal(self, card: dict) -> None:
         """Writes the card of the store that the files now are, all flushed."""
         for name in self._files:
             self.end(name)
         with self.writing():
-            _replace(self.path / CARD, seal_card({**card, "files": self.files}))
+            disk.replace(self.path / CARD, seal_card({**card, "files": self.files}))
 
     def close(self) -> None:
         """Closes all files; they can be gone on with from the last `commit`."""
@@ -157,7 +161,7 @@ class Draft:
         """Removes everything."""
         self.close()
         with self.writing():
-            remove(self.path)
+            disk.remove(self.path)
 
     @contextlib.contextmanager
     def writing(self):
@@ -168,7 +172,7 @@ class Draft:
             if error.errno in _FULL:
                 num_bytes = self.num_bytes
                 self.close()
-                remove(self.path)
+                disk.remove(self.path)
                 raise UserError(
                     f"{self.path}: {os.strerror(error.errno)} after {num_bytes} bytes "
                     "were written; they are removed"
@@ -186,29 +190,16 @@ def publish(path: Path, folder: Path) -> None:
     """Gives a sealed draft the store's name.
 
     Raises:
-      OSError: it cannot have it.
+      OSError: it cannot have it; then nothing has the name.
     """
     os.replace(path, folder)
-    (folder / JOURNAL).unlink(missing_ok=True)
-    flush(folder)
-    flush(folder.parent)
-
-
-def remove(path: Path) -> None:
-    """Removes a file, a link or a folder, if there is one."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
-
-
-def flush(folder: Path) -> None:
-    """Flushes a folder's list of names to the medium."""
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        (folder / JOURNAL).unlink(missing_ok=True)
+        disk.flush(folder)
+        disk.flush(folder.parent)
+    except OSError:
+        disk.remove(folder)
+        raise
 
 
 def _sum(body: dict) -> str:
@@ -226,6 +217,8 @@ def _read_journal(path: Path) -> dict:
         raise Unusable("its journal cannot be read") from error
     if told != _sum(journal):
         raise Unusable("its journal was altered")
+    if foreign := [name for name in journal["files"] if not is_part(name)]:
+        raise Unusable(f"its journal names {foreign[0]!r}, which is no store's file")
     return journal
 
 
@@ -236,11 +229,13 @@ def _take_up(path: Path, told: dict) -> _File:
       Unusable: it is not.
     """
     try:
-        handle = os.open(path, os.O_RDWR)
+        handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
         raise Unusable(f"{path.name} cannot be opened: {error.strerror}") from error
     file = _File(None, told["bytes"], hashlib.sha256())
     try:
+        if os.fstat(handle).st_nlink > 1:
+            raise Unusable(f"{path.name} is linked to a name elsewhere")
         is_whole = _read_into(file.digest, handle, told["bytes"])
         if not is_whole or file.digest.hexdigest() != told["sha256"]:
             raise Unusable(f"{path.name} was altered or cut short")
@@ -259,17 +254,3 @@ def _read_into(digest, handle: int, num_bytes: int) -> bool:
         digest.update(data)
         num_bytes -= len(data)
     return True
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Writes a file whole or not at all, and flushes it and its name."""
-    partial = path.with_name(path.name + ".tmp")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
-    try:
-        while data:
-            data = data[os.write(handle, data) :]
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    os.replace(partial, path)
-    flush(path.parent)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
+from jaxpt import lock
 from jaxpt.errors import UserError
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
@@ -28,7 +29,6 @@ from jaxpt.text.sources.source import (
 )
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
 from jaxpt.text.stores.layout import Layout
-from jaxpt.text.stores.lock import hold
 from jaxpt.text.stores.pool import WorkerDied, count_cores, encode_tasks
 from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.stores.store import (
@@ -81,7 +81,9 @@ def prepare(
     folder, say = Path(folder), reporter.say
     if folder.name in ("", ".."):
         raise UserError(f"{str(folder)!r}: must be the name of a new folder")
-    with hold(folder, say):
+    path = folder.with_name(folder.name + ".lock")
+    told = f"{path}: another process prepares this text; waiting for it"
+    with lock.hold(path, lambda: say(told)):
         if is_keyed and is_store(folder):
             return _open(folder)
         about = {

@@ -14,6 +14,7 @@ All numbers are little endian.
 import hashlib
 import json
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,7 @@ FORMAT = 1
 CARD = "card.json"
 TOKENIZER = "tokenizer.json"
 _SHARD = "tokens-"
+_SHARD_NAME = re.compile(rf"{_SHARD}\d{{5,}}\.bin")
 _SCAN_BYTES = 1 << 20
 DOC_STARTS = "documents.bin"
 DOC_BYTES = "doc_bytes.bin"
@@ -73,6 +75,11 @@ def token_dtype(vocab_size: int) -> str:
 def shard_name(number: int) -> str:
     """The file of the tokens' shard of a number."""
     return f"{_SHARD}{number:05d}.bin"
+
+
+def is_part(name: str) -> bool:
+    """Whether this is the name of a file that a store has beside its card."""
+    return name == TOKENIZER or name in DTYPES or bool(_SHARD_NAME.fullmatch(name))
 
 
 def is_store(folder: str | os.PathLike) -> bool:
@@ -155,6 +162,8 @@ def read_card(folder: Path) -> dict:
     told = card.pop("sha256", None)
     if told != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
+    if foreign := [name for name in card["files"] if not is_part(name)]:
+        raise _fault(path, f"names {foreign[0]!r}, which is no store's file")
     return card
 
 

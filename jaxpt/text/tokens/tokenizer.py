@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.published import name_specials, read_json, read_published
@@ -96,16 +97,21 @@ def from_json(data: dict) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
-    """Write a tokenizer as our own JSON."""
-    with open(path, "w", encoding="ascii") as file:
-        file.write(_to_text(tokenizer) + "\n")
+    """Write a tokenizer as our own JSON, whole or not at all."""
+    disk.replace(path, dump(tokenizer))
+
+
+def dump(tokenizer: Tokenizer) -> bytes:
+    """What `save` writes."""
+    return (_to_text(tokenizer) + "\n").encode("ascii")
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
     """Read a tokenizer that `save` or `export` wrote, or any of `read_published`.
 
     Raises:
-      UserError: the file is missing, not JSON, or not a tokenizer.
+      UserError: the file is missing, not JSON, not a tokenizer, or not the one that the
+        checksums beside it tell of.
     """
     return _load_with(Path(path), (), 0)
 
@@ -117,9 +123,9 @@ def export(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
     """
     if not isinstance(tokenizer, SubwordTokenizer):
         return save(tokenizer, path)
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(tokenizer.to_json()["core"], file, ensure_ascii=False, indent=1)
-        file.write("\n")
+    core = tokenizer.to_json()["core"]
+    text = json.dumps(core, ensure_ascii=False, indent=1) + "\n"
+    disk.replace(path, text.encode())
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
@@ -134,7 +140,7 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
     if path.is_dir() or path.suffix not in ("", ".json"):
         return read_published(path, specials, num_sentinels)
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = json.loads(sums.read(path).decode())
         if isinstance(data, dict) and "model" in data:
             return name_specials(read_json(data), specials, num_sentinels)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):

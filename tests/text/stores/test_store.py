@@ -199,6 +199,7 @@ def test_a_resealed_card_is_read(folder):
         ({"num_sentences": 6}, ["sentences.bin", "5", "6"]),
         ({"vocab_size": 8}, ["tokenizer.json", "7", "8"]),
         ({"format": 2}, ["card.json", "format 2", "format 1"]),
+        ({"files": {"../x": {}}}, ["card.json", "'../x'", "no store's file"]),
         ({"format": "1"}, ["card.json", "format '1'"]),
     ],
 )

@@ -152,3 +152,16 @@ def test_kinds_are_told(tmp_path):
     for kind in ("char", "byte", "bpe", "wordpiece", "unigram"):
         spec = TokenizerSpec(kind, vocab_size=300, specials=("unk",))
         assert tok.make_tokenizer(spec, ["a b"]).kind == kind
+
+
+@pytest.mark.parametrize("kind", ["char", "bpe"])
+def test_no_link_is_written_through(tmp_path, kind):
+    made = tok.make_tokenizer(TokenizerSpec(kind, vocab_size=300), ["a b"])
+    victim, path = tmp_path / "victim", tmp_path / "tokenizer.json"
+    victim.write_text("dear diary")
+    for write in (tok.save, tok.export):
+        path.unlink(missing_ok=True)
+        path.symlink_to(victim)
+        write(made, path)
+        assert tok.load(path).vocab == made.vocab
+    assert victim.read_text() == "dear diary"

@@ -1,0 +1,89 @@
+"""Files that are written whole or not at all, and never through a link.
+
+A link that stands where a file is to be written is replaced, or refused; what it points
+to keeps its bytes.
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import BinaryIO
+
+_PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
+
+
+def replace(path: str | os.PathLike, data: bytes) -> None:
+    """Puts a file of these bytes in a name's place, flushed to the medium.
+
+    It is written under a name that nothing had before, then renamed.
+
+    Raises:
+      OSError: it cannot be written; `filename` is the path. What was there is left.
+    """
+    path = Path(path)
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        handle = os.open(partial, flags, 0o666)
+        try:
+            write_all(handle, data)
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+        os.replace(partial, path)
+        flush(path.parent)
+    except OSError as error:
+        error.filename = str(path)
+        raise
+    finally:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+
+
+def write_all(handle: int, data) -> int:
+    """Writes all bytes of a buffer to a descriptor; returns how many they are."""
+    data = memoryview(data)
+    num_bytes = len(data)
+    while data:
+        data = data[os.write(handle, data) :]
+    return num_bytes
+
+
+def open_append(path: str | os.PathLike) -> BinaryIO:
+    """Opens a file to append to, made if it is missing.
+
+    Raises:
+      OSError: it cannot be opened, or is a link.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+    return os.fdopen(os.open(path, flags, 0o666), "ab")
+
+
+def remove(path: Path) -> None:
+    """Removes a file, a link or a folder, if there is one."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def sweep(folder: Path) -> None:
+    """Removes what killed calls of `replace` have left in a folder.
+
+    Only who alone writes there may do so.
+    """
+    for path in folder.iterdir():
+        if _PARTIAL.fullmatch(path.name):
+            path.unlink()
+
+
+def flush(path: Path) -> None:
+    """Has the system write a file, or a folder's list of names, to the medium."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
