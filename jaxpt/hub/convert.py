@@ -22,12 +22,14 @@ def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.nd
       params: of a `Transformer` (the discriminator's with "score" beside it).
 
     Raises:
+      UserError: a tensor holds what is no finite number.
       ValueError: the parameters are not those of the spec.
     """
     flat = flatten(unstack_layers(params))
     out, used = {}, set()
     for entry in TABLES[family.name](spec, head):
         value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
+        _check_finite(entry.theirs, value)
         value = value.T if entry.is_transposed else value
         out[entry.theirs] = np.ascontiguousarray(value[None] if entry.is_row else value)
         used.update(entry.ours)
@@ -48,8 +50,8 @@ def from_hf(
         layers come stacked where it has them so.
 
     Raises:
-      UserError: a tensor is missing, left over or of another shape; a copy of a tied
-        one differs from it.
+      UserError: a tensor is missing, left over or of another shape, or holds what is
+        no finite number; a copy of a tied one differs from it.
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
@@ -73,6 +75,7 @@ def from_hf(
                 f"tensor {entry.theirs}: has shape {list(value.shape)}, by the config "
                 f"it must be {list(wanted)}"
             )
+        _check_finite(entry.theirs, value)
         value = value[0] if entry.is_row else value
         value = value.T if entry.is_transposed else value
         places = np.cumsum([shape[-1] for shape in ours])[:-1]
@@ -109,6 +112,27 @@ def refine_spec(
         return spec
     has_bias = bool(np.any(tensors["final_logits_bias"]))
     return dataclasses.replace(spec, head_bias=has_bias)
+
+
+def move_places(params, spec: ModelSpec, laid: ModelSpec):
+    """The parameters with as many rows before the first place as another spec has.
+
+    No token reads those rows: where their number changes they are zero.
+    """
+    if laid.position_offset == spec.position_offset:
+        return params
+    embed = params["embed"]
+    table = np.asarray(embed["positions"]["table"])[spec.position_offset :]
+    table = np.pad(table, ((laid.position_offset, 0), (0, 0)))
+    return {**params, "embed": {**embed, "positions": {"table": table}}}
+
+
+def _check_finite(name: str, value: np.ndarray) -> None:
+    """Refuses a tensor with a NaN or an infinity, which all that is computed becomes."""
+    if bad := int(value.size - np.isfinite(value).sum()):
+        raise UserError(
+            f"tensor {name}: {bad:,} of its {value.size:,} numbers are NaN or infinite"
+        )
 
 
 def flatten(params) -> dict[str, object]:

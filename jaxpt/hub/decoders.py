@@ -1,14 +1,105 @@
 """Configs of what writes a text: GPT-2, Llama, T5, BART."""
 
 from jaxpt.errors import UserError
-from jaxpt.hub.fields import ACTIVATION_NAMES, read_activation, read_rope, require
+from jaxpt.hub.fields import (
+    ACTIVATION_NAMES,
+    read_activation,
+    read_rope,
+    read_size,
+    require,
+    require_causal,
+    settle,
+)
 from jaxpt.nn.spec import ModelSpec
+
+# Of each family: the fields that are used, as its class has them where a config.json
+# does not, and the other names of some of them (`attribute_map`).
+GPT2 = {
+    "vocab_size": 50257,
+    "n_positions": 1024,
+    "n_embd": 768,
+    "n_layer": 12,
+    "n_head": 12,
+    "n_inner": None,
+    "activation_function": "gelu_new",
+    "resid_pdrop": 0.1,
+    "embd_pdrop": 0.1,
+    "attn_pdrop": 0.1,
+    "layer_norm_epsilon": 1e-5,
+    "initializer_range": 0.02,
+    "tie_word_embeddings": True,
+}
+GPT2_ALIASES = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+T5 = {
+    "vocab_size": 32128,
+    "d_model": 512,
+    "d_kv": 64,
+    "d_ff": 2048,
+    "num_layers": 6,
+    "num_decoder_layers": None,
+    "num_heads": 8,
+    "n_positions": 512,  # theirs has none: of relative positions there is no end
+    "relative_attention_num_buckets": 32,
+    "relative_attention_max_distance": 128,
+    "dropout_rate": 0.1,
+    "layer_norm_epsilon": 1e-6,
+    "feed_forward_proj": "relu",
+}
+T5_ALIASES = {
+    "hidden_size": "d_model",
+    "num_attention_heads": "num_heads",
+    "num_hidden_layers": "num_layers",
+    "head_dim": "d_kv",
+}
+BART = {
+    "vocab_size": 50265,
+    "max_position_embeddings": 1024,
+    "encoder_layers": 12,
+    "encoder_ffn_dim": 4096,
+    "encoder_attention_heads": 16,
+    "decoder_layers": 12,
+    "decoder_ffn_dim": 4096,
+    "decoder_attention_heads": 16,
+    "activation_function": "gelu",
+    "d_model": 1024,
+    "dropout": 0.1,
+    "attention_dropout": 0.0,
+    "init_std": 0.02,
+}
+BART_ALIASES = {
+    "num_attention_heads": "encoder_attention_heads",
+    "hidden_size": "d_model",
+    "num_hidden_layers": "encoder_layers",
+}
+LLAMA = {
+    "vocab_size": 32000,
+    "hidden_size": 4096,
+    "intermediate_size": 11008,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": None,
+    "hidden_act": "silu",
+    "max_position_embeddings": 2048,
+    "initializer_range": 0.02,
+    "rms_norm_eps": 1e-6,
+    "tie_word_embeddings": False,
+    "attention_dropout": 0.0,
+    "head_dim": None,
+}
 
 
 def read_gpt2(config: dict) -> ModelSpec:
     """GPT-2's config as a spec."""
+    config = settle(config, GPT2, GPT2_ALIASES)
+    require_causal(config)
     require(
         config,
+        is_encoder_decoder=False,
         scale_attn_weights=True,
         scale_attn_by_inverse_layer_idx=False,
         reorder_and_upcast_attn=False,
@@ -20,18 +111,16 @@ def read_gpt2(config: dict) -> ModelSpec:
         num_layers=config["n_layer"],
         width=width,
         num_heads=config["n_head"],
-        mlp_width=config.get("n_inner") or 4 * width,
+        mlp_width=read_size(config, "n_inner", 4 * width),
         max_len=config["n_positions"],
-        norm_epsilon=config.get("layer_norm_epsilon", 1e-5),
-        activation=read_activation(
-            {"activation_function": "gelu_new"} | config, "activation_function"
-        ),
-        tie_embeddings=config.get("tie_word_embeddings", True),
-        dropout=config.get("resid_pdrop", 0.1),
-        embed_dropout=config.get("embd_pdrop", 0.1),
-        attention_dropout=config.get("attn_pdrop", 0.1),
+        norm_epsilon=config["layer_norm_epsilon"],
+        activation=read_activation(config, "activation_function"),
+        tie_embeddings=config["tie_word_embeddings"],
+        dropout=config["resid_pdrop"],
+        embed_dropout=config["embd_pdrop"],
+        attention_dropout=config["attn_pdrop"],
         init="gpt2",
-        init_std=config.get("initializer_range", 0.02),
+        init_std=config["initializer_range"],
     )
 
 
@@ -56,37 +145,60 @@ def write_gpt2(spec: ModelSpec) -> dict:
 
 def read_t5(config: dict) -> ModelSpec:
     """T5 1.0 scales its tied head's input; 1.1 has neither."""
-    kind = config.get("feed_forward_proj", "relu")
-    is_gated = kind.startswith("gated-")
-    # transformers: "gated-gelu" is the tanh form.
-    name = "gelu_new" if kind == "gated-gelu" else kind.removeprefix("gated-")
-    is_tied = config.get("tie_word_embeddings", True)
-    is_tied = is_tied and config.get("scale_decoder_outputs", True)
+    settled = settle(config, T5, T5_ALIASES)
+    require_causal(settled)
+    require(settled, is_encoder_decoder=True, is_decoder=False)
+    activation, is_gated = _read_t5_mlp(settled)
+    # transformers counts the decoder's layers before it reads the other names.
+    layers = config.get("num_layers", T5["num_layers"])
+    is_tied = settled.get("tie_word_embeddings") is not False
+    is_tied = settled.get("scale_decoder_outputs", is_tied)
+    require({"scale_decoder_outputs": is_tied}, scale_decoder_outputs=bool(is_tied))
     return ModelSpec(
-        vocab_size=config["vocab_size"],
-        num_layers=config["num_layers"],
-        num_decoder_layers=config.get("num_decoder_layers") or config["num_layers"],
-        width=config["d_model"],
-        num_heads=config["num_heads"],
-        head_dim=config["d_kv"],
-        mlp_width=config["d_ff"],
-        max_len=config.get("n_positions", 512),
+        vocab_size=settled["vocab_size"],
+        num_layers=settled["num_layers"],
+        num_decoder_layers=read_size(settled, "num_decoder_layers", layers),
+        width=settled["d_model"],
+        num_heads=settled["num_heads"],
+        head_dim=read_size(settled, "d_kv", 0),
+        mlp_width=settled["d_ff"],
+        max_len=settled["n_positions"],
         norm="rmsnorm",
-        norm_epsilon=config.get("layer_norm_epsilon", 1e-6),
-        activation=read_activation({"feed_forward_proj": name}, "feed_forward_proj"),
+        norm_epsilon=settled["layer_norm_epsilon"],
+        activation=activation,
         gated_mlp=is_gated,
         positions="relative",
-        relative_buckets=config.get("relative_attention_num_buckets", 32),
-        relative_max_distance=config.get("relative_attention_max_distance", 128),
+        relative_buckets=settled["relative_attention_num_buckets"],
+        relative_max_distance=settled["relative_attention_max_distance"],
         use_bias=False,
         scale_attention=False,
-        tie_embeddings=is_tied,
-        scale_logits=is_tied,
-        dropout=config.get("dropout_rate", 0.1),
-        embed_dropout=config.get("dropout_rate", 0.1),
-        attention_dropout=config.get("dropout_rate", 0.1),
+        tie_embeddings=bool(is_tied),
+        scale_logits=bool(is_tied),
+        dropout=settled["dropout_rate"],
+        embed_dropout=settled["dropout_rate"],
+        attention_dropout=settled["dropout_rate"],
         init="t5",
     )
+
+
+def _read_t5_mlp(config: dict) -> tuple[str, bool]:
+    """Our name of T5's activation, and whether its MLP is gated."""
+    kind = config["feed_forward_proj"]
+    gate, _, name = kind.rpartition("-")
+    if gate not in ("", "gated"):
+        raise UserError(
+            f"config.json: feed_forward_proj={kind!r}: must be an activation, or one "
+            "behind 'gated-'"
+        )
+    # transformers: "gated-gelu" is the tanh form. What it makes of the one field it
+    # writes as two more, which it reads, too.
+    made = {
+        "dense_act_fn": "gelu_new" if kind == "gated-gelu" else name,
+        "is_gated_act": bool(gate),
+    }
+    made |= {key: config[key] for key in made if key in config}
+    require(made, is_gated_act=bool(made["is_gated_act"]))
+    return read_activation(made, "dense_act_fn"), bool(made["is_gated_act"])
 
 
 def write_t5(spec: ModelSpec) -> dict:
@@ -115,7 +227,20 @@ def write_t5(spec: ModelSpec) -> dict:
 
 def read_bart(config: dict) -> ModelSpec:
     """BART's config as a spec."""
-    require(config, scale_embedding=False, tie_word_embeddings=True)
+    config = settle(config, BART, BART_ALIASES)
+    require_causal(config)
+    require(
+        config,
+        is_encoder_decoder=True,
+        is_decoder=False,
+        scale_embedding=False,
+        tie_word_embeddings=True,
+        # Of the class's older versions, with which some checkpoints were made.
+        normalize_before=False,
+        normalize_embedding=True,
+        add_final_layer_norm=False,
+        static_position_embeddings=False,
+    )
     for ours, theirs in (("attention_heads", "heads"), ("ffn_dim", "widths")):
         if config[f"encoder_{ours}"] != config[f"decoder_{ours}"]:
             raise UserError(
@@ -126,20 +251,18 @@ def read_bart(config: dict) -> ModelSpec:
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["encoder_layers"],
-        num_decoder_layers=config["decoder_layers"],
+        num_decoder_layers=read_size(config, "decoder_layers", 0),
         width=config["d_model"],
         num_heads=config["encoder_attention_heads"],
         mlp_width=config["encoder_ffn_dim"],
         max_len=config["max_position_embeddings"],
         position_offset=2,  # fairseq's padding row and the one before it
         norm_position="post",
-        activation=read_activation(
-            {"activation_function": "gelu"} | config, "activation_function"
-        ),
-        dropout=config.get("dropout", 0.1),
-        embed_dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        init_std=config.get("init_std", 0.02),
+        activation=read_activation(config, "activation_function"),
+        dropout=config["dropout"],
+        embed_dropout=config["dropout"],
+        attention_dropout=config["attention_dropout"],
+        init_std=config["init_std"],
     )
 
 
@@ -167,26 +290,37 @@ def write_bart(spec: ModelSpec) -> dict:
 
 def read_llama(config: dict) -> ModelSpec:
     """Llama's config as a spec."""
-    require(config, attention_bias=False, mlp_bias=False)
+    config = settle(config, LLAMA)
+    require_causal(config)
+    require(
+        config,
+        is_encoder_decoder=False,
+        attention_bias=False,
+        mlp_bias=False,
+        partial_rotary_factor=1.0,
+    )
+    width, heads = config["hidden_size"], read_size(config, "num_attention_heads", 0)
+    # The older name has the first word.
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["num_hidden_layers"],
-        width=config["hidden_size"],
-        num_heads=config["num_attention_heads"],
-        num_kv_heads=config.get("num_key_value_heads") or 0,
-        head_dim=config.get("head_dim") or 0,
+        width=width,
+        num_heads=heads,
+        num_kv_heads=read_size(config, "num_key_value_heads", heads),
+        head_dim=read_size(config, "head_dim", width // heads),
         mlp_width=config["intermediate_size"],
         max_len=config["max_position_embeddings"],
         norm="rmsnorm",
-        norm_epsilon=config.get("rms_norm_eps", 1e-6),
-        activation=read_activation({"hidden_act": "silu"} | config, "hidden_act"),
+        norm_epsilon=config["rms_norm_eps"],
+        activation=read_activation(config, "hidden_act"),
         gated_mlp=True,
         positions="rotary",
-        rotary_base=read_rope(config),
+        rotary_base=read_rope(rope, config.get("rope_theta", 10000.0)),
         use_bias=False,
-        tie_embeddings=config.get("tie_word_embeddings", False),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        init_std=config.get("initializer_range", 0.02),
+        tie_embeddings=config["tie_word_embeddings"],
+        attention_dropout=config["attention_dropout"],
+        init_std=config["initializer_range"],
     )
 
 

@@ -8,16 +8,76 @@ from jaxpt.hub.fields import (
     read_activation,
     read_rope,
     require,
+    settle,
 )
 from jaxpt.nn.spec import ModelSpec
 
+# Of each family: the fields that are used, as its class has them where a config.json
+# does not, and the other names of some of them (`attribute_map`).
+BERT = {
+    "vocab_size": 30522,
+    "hidden_size": 768,
+    "num_hidden_layers": 12,
+    "num_attention_heads": 12,
+    "intermediate_size": 3072,
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.1,
+    "attention_probs_dropout_prob": 0.1,
+    "max_position_embeddings": 512,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+    "layer_norm_eps": 1e-12,
+}
+ROBERTA = BERT | {"vocab_size": 50265, "pad_token_id": 1}
+ELECTRA = BERT | {
+    "embedding_size": 128,
+    "hidden_size": 256,
+    "num_attention_heads": 4,
+    "intermediate_size": 1024,
+}
+DISTILBERT = {
+    "vocab_size": 30522,
+    "max_position_embeddings": 512,
+    "n_layers": 6,
+    "n_heads": 12,
+    "dim": 768,
+    "hidden_dim": 3072,
+    "dropout": 0.1,
+    "attention_dropout": 0.1,
+    "activation": "gelu",
+    "initializer_range": 0.02,
+}
+DISTILBERT_ALIASES = {
+    "hidden_size": "dim",
+    "num_attention_heads": "n_heads",
+    "num_hidden_layers": "n_layers",
+}
+MODERNBERT = {
+    "vocab_size": 50368,
+    "hidden_size": 768,
+    "intermediate_size": 1152,
+    "num_hidden_layers": 22,
+    "num_attention_heads": 12,
+    "hidden_activation": "gelu",
+    "classifier_activation": "gelu",  # the head's
+    "max_position_embeddings": 8192,
+    "initializer_range": 0.02,
+    "norm_eps": 1e-5,
+    "attention_dropout": 0.0,
+    "embedding_dropout": 0.0,
+    "mlp_dropout": 0.0,
+    "global_attn_every_n_layers": 3,
+}
 
-def read_bert(config: dict, offset: int = 0) -> ModelSpec:
+
+def read_bert(config: dict, defaults: dict = BERT, offset: int = 0) -> ModelSpec:
     """BERT's config, and RoBERTa's and ELECTRA's, which have the same names."""
+    config = settle(config, defaults)
     require(
         config,
-        position_embedding_type="absolute",
+        position_embedding_type="absolute",  # of the class's older versions
         is_decoder=False,
+        is_encoder_decoder=False,
         add_cross_attention=False,
         tie_word_embeddings=True,
     )
@@ -29,17 +89,17 @@ def read_bert(config: dict, offset: int = 0) -> ModelSpec:
         mlp_width=config["intermediate_size"],
         max_len=config["max_position_embeddings"] - offset,
         position_offset=offset,
-        num_types=config.get("type_vocab_size", 2),
+        num_types=config["type_vocab_size"],
         norm_position="post",
-        norm_epsilon=config.get("layer_norm_eps", 1e-12),
-        activation=read_activation({"hidden_act": "gelu"} | config, "hidden_act"),
+        norm_epsilon=config["layer_norm_eps"],
+        activation=read_activation(config, "hidden_act"),
         head_transform=True,
         head_bias=True,
-        dropout=config.get("hidden_dropout_prob", 0.1),
-        embed_dropout=config.get("hidden_dropout_prob", 0.1),
-        attention_dropout=config.get("attention_probs_dropout_prob", 0.1),
+        dropout=config["hidden_dropout_prob"],
+        embed_dropout=config["hidden_dropout_prob"],
+        attention_dropout=config["attention_probs_dropout_prob"],
         init="truncated",
-        init_std=config.get("initializer_range", 0.02),
+        init_std=config["initializer_range"],
     )
 
 
@@ -65,20 +125,23 @@ def write_bert(spec: ModelSpec) -> dict:
 def read_roberta(config: dict) -> ModelSpec:
     """RoBERTa's config as a spec."""
     require(config, hidden_act="gelu")  # the head's, whatever the layers'
+    pad = settle(config, ROBERTA)["pad_token_id"]
+    if pad < 0:
+        raise UserError(f"config.json: pad_token_id={pad}: must be at least 0")
     # Places begin behind the padding's own row (fairseq: padding_idx + 1).
-    return read_bert(config, config.get("pad_token_id", 1) + 1)
+    return read_bert(config, ROBERTA, pad + 1)
 
 
 def write_roberta(spec: ModelSpec) -> dict:
-    """The config of a spec of RoBERTa's family."""
+    """The config of a spec of RoBERTa's family, laid out for the padding's id."""
     return write_bert(spec) | {"pad_token_id": spec.position_offset - 1}
 
 
 def read_electra(config: dict) -> ModelSpec:
     """ELECTRA's config as a spec."""
     require(config, hidden_act="gelu")  # the generator's head's
-    spec = read_bert(config)
-    width = config.get("embedding_size", 128)
+    spec = read_bert(config, ELECTRA)
+    width = settle(config, ELECTRA)["embedding_size"]
     return dataclasses.replace(spec, embed_width=0 if width == spec.width else width)
 
 
@@ -89,7 +152,8 @@ def write_electra(spec: ModelSpec) -> dict:
 
 def read_distilbert(config: dict) -> ModelSpec:
     """DistilBERT's config as a spec."""
-    require(config, tie_word_embeddings=True)
+    config = settle(config, DISTILBERT, DISTILBERT_ALIASES)
+    require(config, is_encoder_decoder=False, tie_word_embeddings=True)
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["n_layers"],
@@ -99,13 +163,13 @@ def read_distilbert(config: dict) -> ModelSpec:
         max_len=config["max_position_embeddings"],
         norm_position="post",
         norm_epsilon=1e-12,
-        activation=read_activation({"activation": "gelu"} | config, "activation"),
+        activation=read_activation(config, "activation"),
         head_transform=True,
         head_bias=True,
-        dropout=config.get("dropout", 0.1),
-        embed_dropout=config.get("dropout", 0.1),
-        attention_dropout=config.get("attention_dropout", 0.1),
-        init_std=config.get("initializer_range", 0.02),
+        dropout=config["dropout"],
+        embed_dropout=config["dropout"],
+        attention_dropout=config["attention_dropout"],
+        init_std=config["initializer_range"],
     )
 
 
@@ -129,53 +193,81 @@ def write_distilbert(spec: ModelSpec) -> dict:
 
 def read_modernbert(config: dict) -> ModelSpec:
     """ModernBERT's config as a spec."""
-    layers = config["num_hidden_layers"]
-    kinds = config.get("layer_types")
-    every = config.get("global_attn_every_n_layers", 3)
-    is_full = set(kinds) == {"full_attention"} if kinds else every == 1
-    if not is_full and layers > 1:
-        raise UserError(
-            "config.json: sliding_attention: every layer must be full_attention "
-            "(global_attn_every_n_layers 1); windows are not supported"
-        )
+    config = settle(config, MODERNBERT)
+    layers, width = config["num_hidden_layers"], config["hidden_size"]
     require(
         config,
+        is_encoder_decoder=False,
         norm_bias=False,
         attention_bias=False,
         mlp_bias=False,
         decoder_bias=True,
-        classifier_bias=False,
-        # The head's.
-        classifier_activation=config.get("hidden_activation", "gelu"),
+        classifier_bias=False,  # the head's
         tie_word_embeddings=True,
+        head_dim=None,
     )
-    base = read_rope(config, "full_attention")
-    if "rope_parameters" not in config:
-        base = float(config.get("global_rope_theta", 160000.0))
+    _require_full_attention(config, layers)
+    activation = read_activation(config, "hidden_activation")
+    if read_activation(config, "classifier_activation") != activation:
+        raise UserError(
+            f"config.json: classifier_activation={config['classifier_activation']!r}: "
+            f"must be hidden_activation={config['hidden_activation']!r}; another one "
+            "in the head is not supported"
+        )
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=layers,
-        width=config["hidden_size"],
+        width=width,
         num_heads=config["num_attention_heads"],
         mlp_width=config["intermediate_size"],
         max_len=config["max_position_embeddings"],
-        norm_epsilon=config.get("norm_eps", 1e-5),
+        norm_epsilon=config["norm_eps"],
         norm_bias=False,
         embed_norm=True,
-        activation=read_activation(
-            {"hidden_activation": "gelu"} | config, "hidden_activation"
-        ),
+        activation=activation,
         gated_mlp=True,
         positions="rotary",
-        rotary_base=base,
+        rotary_base=_read_modernbert_rope(config),
         use_bias=False,
         head_transform=True,
         head_bias=True,
-        dropout=config.get("mlp_dropout", 0.0),
-        embed_dropout=config.get("embedding_dropout", 0.0),
-        attention_dropout=config.get("attention_dropout", 0.0),
-        init_std=config.get("initializer_range", 0.02),
+        dropout=config["mlp_dropout"],
+        embed_dropout=config["embedding_dropout"],
+        attention_dropout=config["attention_dropout"],
+        init_std=config["initializer_range"],
     )
+
+
+def _require_full_attention(config: dict, layers: int) -> None:
+    """Raises UserError if a layer has a window."""
+    kinds, every = config.get("layer_types"), config["global_attn_every_n_layers"]
+    if kinds is None and every > 0:
+        is_full = every == 1 or layers == 1  # the first is always full
+    else:
+        is_full = kinds == ["full_attention"] * layers
+    if not is_full:
+        raise UserError(
+            f"config.json: layer_types={kinds}, global_attn_every_n_layers={every}: "
+            f"must be full_attention in each of {layers} layers, or 1; windows are "
+            "not supported"
+        )
+
+
+def _read_modernbert_rope(config: dict) -> float:
+    """The base of the layers with full attention; others have one of their own."""
+    rope = config.get("rope_parameters") or {}
+    scaling = config.get("rope_scaling") or {}
+    for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
+        if not isinstance(value, dict):
+            raise UserError(f"config.json: {key}={value!r}: must be an object")
+    for key, value in rope.items():
+        if not isinstance(value, dict):
+            raise UserError(
+                f"config.json: rope_parameters.{key}={value!r}: must be an object; "
+                "they are those of 'full_attention' and 'sliding_attention'"
+            )
+    rope = rope.get("full_attention", {}) | scaling
+    return read_rope(rope, config.get("global_rope_theta", 160000.0))
 
 
 def write_modernbert(spec: ModelSpec) -> dict:

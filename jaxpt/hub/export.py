@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.hub.convert import to_hf
-from jaxpt.hub.families import write_config
+from jaxpt.hub.convert import move_places, to_hf
+from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
 from jaxpt.run.build import Task
 from jaxpt.run.folder import is_new, load_measured
@@ -27,8 +27,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
       Lines to say: what lies where.
 
     Raises:
-      UserError: there is no run, the model is of no family, or the folder is not empty
-        or cannot be written.
+      UserError: there is no run, the model is of no family, or not with its tokenizer,
+        a parameter is no finite number, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
@@ -40,30 +40,33 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
             f"--workdir={workdir}: holds a {task.plan.objective} run, of which "
             f"transformers has no model"
         )
-    planned = [
-        (head, spec, part, *write_config(spec, head, family))
-        for head, (spec, part) in parts.items()
-    ]
+    planned = []
+    for head, (spec, part) in parts.items():
+        kind, config = write_config(spec, head, family, tokenizer.vocab)
+        laid = kind.lay_out(spec, tokenizer.vocab.pad)
+        tensors = to_hf(move_places(part, spec, laid), kind, laid, head)
+        planned.append((head, laid, kind, config, tensors))
     path = workdir / "result.json"
     result = load_measured(path) if path.exists() else None
     lines = []
-    for head, spec, part, kind, config in planned:
+    for head, spec, kind, config, tensors in planned:
         into = folder / head if len(planned) > 1 else folder
         try:
             into.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UserError(f"--to={folder}: {error.strerror}") from error
-        tensors = to_hf(part, kind, spec, head)
         write_tensors(into, tensors)
         ids = name_ids(tokenizer.vocab, head)
         write_json(into, "config.json", config | ids | {"dtype": "float32"})
         if head in ("causal", "seq2seq"):
             write_json(into, "generation_config.json", ids)
         has_tokenizer = write_tokenizer(tokenizer, into, spec.max_len)
-        card = write_card(task, result, head, config, step)
+        notes = write_notes(task, tokenizer.vocab, head, kind, config | ids)
+        card = write_card(task, result, head, config, step, notes)
         write_file(into, "README.md", card.encode())
         size = sum(int(np.size(tensor)) for tensor in tensors.values())
         lines.append(f"{into}: {config['architectures'][0]}, {size:,} numbers")
+        lines += [f"{into}: {note}" for note in notes]
         if not has_tokenizer:
             lines.append(
                 f"{into}: no tokenizer: transformers has none of kind {tokenizer.kind}"
@@ -110,10 +113,40 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, max_len: int) -> bool:
     return True
 
 
+def write_notes(
+    task: Task, vocab: Vocab, head: str, kind: Family, config: dict
+) -> list[str]:
+    """What whoever uses the export must know: how it was read in training."""
+    module, notes = task.module, []
+    if head == "causal" and hasattr(module, "describe_mask"):
+        notes.append(
+            f"{module.describe_mask(task.spec)} {config['architectures'][0]} reads "
+            "every text causally, unless this mask is given to it: attention_mask of "
+            "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
+            "elsewhere."
+        )
+    begins = {config.get("decoder_start_token_id")}
+    if head == "causal" and hasattr(module, "START"):
+        begins.add(getattr(vocab, module.START))
+    if kind.freezes_pad and vocab.pad in begins - {None}:
+        notes.append(
+            f"Every text that it writes begins with [PAD] (id {vocab.pad}), whose "
+            "embedding PyTorch gives no gradient as an input (padding_idx). Before "
+            "training on, thaw it: for module in model.modules(): if isinstance(module,"
+            " torch.nn.Embedding): module.padding_idx = None"
+        )
+    return notes
+
+
 def write_card(
-    task: Task, result: dict | None, head: str, config: dict, step: int
+    task: Task,
+    result: dict | None,
+    head: str,
+    config: dict,
+    step: int,
+    notes: list[str],
 ) -> str:
-    """The model card: data, objective, budget and metrics, as they were."""
+    """The model card: data, objective, budget and metrics, as they were; and notes."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
     lines = [
@@ -129,6 +162,7 @@ def write_card(
         f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
         f"- Optimizer: {_list(plan.optim.settings())}",
+        *(f"- To be known: {note}" for note in notes),
     ]
     if result:
         lines += [

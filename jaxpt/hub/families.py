@@ -10,6 +10,7 @@ from collections.abc import Callable
 from jaxpt.errors import UserError
 from jaxpt.hub import decoders, encoders
 from jaxpt.nn.spec import COMPUTING, ModelSpec
+from jaxpt.text.tokens.vocab import Vocab
 
 # Of a spec, what no config of transformers keeps.
 _TRAINING = ("dropout", "embed_dropout", "attention_dropout", "init")
@@ -25,6 +26,11 @@ class Family:
       read: (config.json) -> ModelSpec.
       write: (ModelSpec) -> config.json but for the special ids.
       unsaid: fields of a spec that the config does not tell, but the tensors do.
+      counts_from_pad: its code takes each id but `pad_token_id` for a token, and counts
+        places from that id on. So a text has its places if, and only if, that is the
+        padding's real id: with another, some token of a text would stand nowhere.
+      freezes_pad: PyTorch gives the row of `pad_token_id` no gradient as an input
+        (`nn.Embedding(padding_idx=...)`).
     """
 
     name: str
@@ -32,6 +38,32 @@ class Family:
     read: Callable[[dict], ModelSpec]
     write: Callable[[ModelSpec], dict]
     unsaid: tuple[str, ...] = ()
+    counts_from_pad: bool = False
+    freezes_pad: bool = False
+
+    def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
+        """The spec with places in the table where its code looks for them.
+
+        Args:
+          pad: the id of the tokenizer's padding; None where there is none, with which
+            `check_pad` does not agree.
+        """
+        if not self.counts_from_pad or pad is None:
+            return spec
+        return dataclasses.replace(spec, position_offset=pad + 1)
+
+    def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
+        """Refuses a tokenizer's padding that is not the one places are counted from."""
+        if self.counts_from_pad and pad is None:
+            raise UserError(
+                f"the tokenizer has no [PAD], and a {self.name} counts places from its "
+                "id: tokenizer.specials must list 'pad' before a run is trained"
+            )
+        if self.counts_from_pad and pad != spec.position_offset - 1:
+            raise UserError(
+                f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
+                f"the tokenizer's [PAD]: a {self.name} counts places from it"
+            )
 
 
 def read_config(config: dict) -> tuple[Family, ModelSpec]:
@@ -46,23 +78,23 @@ def read_config(config: dict) -> tuple[Family, ModelSpec]:
             f"config.json: model_type={kind!r}: must be one of {', '.join(FAMILIES)}"
         )
     family = FAMILIES[kind]
-    try:
-        return family, family.read(config)
-    except KeyError as error:
-        raise UserError(f"config.json: lacks {error}, which {kind} needs") from error
-    except TypeError as error:
-        raise UserError(f"config.json: a value of another type: {error}") from error
+    return family, family.read(config)
 
 
-def write_config(spec: ModelSpec, head: str, name: str = "") -> tuple[Family, dict]:
+def write_config(
+    spec: ModelSpec, head: str, name: str = "", vocab: Vocab | None = None
+) -> tuple[Family, dict]:
     """The family a spec is of, and its `config.json`.
 
     Args:
       head: what the model is for, a key of `Family.heads`.
       name: the family to take; "" is the first that the spec is of.
+      vocab: the tokenizer's, for which the family lays the spec out (`Family.lay_out`);
+        None for a spec that is so already.
 
     Raises:
-      UserError: the spec is of no family, or not of this one.
+      UserError: the spec is of no family, or not of this one; or this one cannot do
+        without what the tokenizer lacks.
     """
     fitting = {n: f for n, f in FAMILIES.items() if head in f.heads and name in ("", n)}
     if not fitting:
@@ -70,16 +102,25 @@ def write_config(spec: ModelSpec, head: str, name: str = "") -> tuple[Family, di
             f"--family={name}: must be one that has a {head} model: "
             + ", ".join(n for n, f in FAMILIES.items() if head in f.heads)
         )
-    reasons = []
+    reasons, refused = [], None
     for family in fitting.values():
-        config = family.write(spec)
+        laid = spec if vocab is None else family.lay_out(spec, vocab.pad)
+        config = family.write(laid)
         config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-        told = {name: getattr(spec, name) for name in family.unsaid}
-        again = dataclasses.replace(family.read(config), **told)
-        apart = find_differences(spec, again)
+        told = {name: getattr(laid, name) for name in family.unsaid}
+        try:
+            again = dataclasses.replace(family.read(config), **told)
+        except UserError as error:
+            refused = error
+            continue
+        apart = find_differences(laid, again)
         if not apart:
+            if vocab is not None:
+                family.check_pad(laid, vocab.pad)
             return family, config
         reasons.append((len(apart), family.name, apart))
+    if not reasons:
+        raise refused
     _, nearest, apart = min(reasons)
     told = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
     raise UserError(
@@ -127,18 +168,22 @@ FAMILIES = {
             {"masked": "BertForMaskedLM", "pretraining": "BertForPreTraining"},
             encoders.read_bert,
             encoders.write_bert,
+            freezes_pad=True,
         ),
         Family(
             "roberta",
             {"masked": "RobertaForMaskedLM"},
             encoders.read_roberta,
             encoders.write_roberta,
+            counts_from_pad=True,
+            freezes_pad=True,
         ),
         Family(
             "distilbert",
             {"masked": "DistilBertForMaskedLM"},
             encoders.read_distilbert,
             encoders.write_distilbert,
+            freezes_pad=True,
         ),
         Family(
             "electra",
@@ -148,6 +193,7 @@ FAMILIES = {
             },
             encoders.read_electra,
             encoders.write_electra,
+            freezes_pad=True,
         ),
         Family(
             "t5",
@@ -161,18 +207,21 @@ FAMILIES = {
             decoders.read_bart,
             decoders.write_bart,
             unsaid=("head_bias",),
+            freezes_pad=True,
         ),
         Family(
             "llama",
             {"causal": "LlamaForCausalLM"},
             decoders.read_llama,
             decoders.write_llama,
+            freezes_pad=True,
         ),
         Family(
             "modernbert",
             {"masked": "ModernBertForMaskedLM"},
             encoders.read_modernbert,
             encoders.write_modernbert,
+            freezes_pad=True,
         ),
     )
 }

@@ -66,6 +66,7 @@ def _import(
         # What jaxpt needs of the generator's width is its share of the other's.
         config.electra.generator_size = parts["generator"][1].width / spec.width
     tokenizer = _read_tokenizer(folder, parts, spec)
+    family.check_pad(spec, tokenizer.vocab.pad)
     config.tokenizer.kind = "file"
     config.tokenizer.path = str((workdir / "tokenizer.json").absolute())
     task = make_task(make_plan(config), tokenizer.vocab)

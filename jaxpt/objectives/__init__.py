@@ -10,7 +10,9 @@ found by name: `token_nats` (a likelihood), `next_logits` (scores of what follow
 that a spec cannot do without -> the setting that asks for them); `frozen` (paths of
 parameters that no step changes); `TEACHER` with `begin` (what the network must be for
 that another run lends it, and how it begins with that); `COUNTS` (it must be told how
-often each token stands in the text to train on).
+often each token stands in the text to train on); `START` (the special behind which one
+stack reads a text) and `describe_mask` (what one stack saw that is no causal model's),
+both for those who use an export.
 """
 
 from jaxpt.objectives import (

@@ -313,6 +313,15 @@ def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:
     return {"causal": (model_spec, params)}
 
 
+def describe_mask(spec: Spec) -> str:
+    """What the stack was trained to see, for those who use it elsewhere."""
+    return (
+        f"Trained under two masks: a share of {spec.mlm_share:g} of the rows, with "
+        "[MASK] in them, saw all of the text and had each hidden token to tell at the "
+        "place before it; the others saw their past. To fill a [MASK] all must be seen."
+    )
+
+
 def join_networks(parts: dict):
     """The parameters of a run from those of its networks."""
     return parts["causal"]

@@ -35,6 +35,8 @@ from jaxpt.text.tokens.vocab import Vocab
 READS = frozenset({"tokens", "index", "segment_ids"})
 # What its networks are for, as `jaxpt.hub.families` names it.
 HEADS = ("causal", "seq2seq")
+# The special behind which it reads a text, or writes one.
+START = "pad"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -282,10 +284,18 @@ def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:
     """What is kept of a run: for what use -> (its spec, its parameters).
 
     The classes of transformers for one stack read a prompt causally and without a
-    start: there the mask has to be given to them.
+    start: there the mask has to be given to them (`describe_mask`).
     """
     kind = "seq2seq" if spec.is_seq2seq else "causal"
     return {kind: (model_spec, params)}
+
+
+def describe_mask(spec: Spec) -> str:
+    """What one stack was trained to see, for those who use it elsewhere."""
+    return (
+        "Trained as a prefix LM: a text is read behind a [PAD], which sees with the "
+        "prompt all of the prompt, while what follows sees its past."
+    )
 
 
 def join_networks(parts: dict):

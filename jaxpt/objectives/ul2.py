@@ -42,6 +42,8 @@ from jaxpt.text.tokens.vocab import Vocab
 READS = frozenset({"tokens", "index", "segment_ids"})
 # What its networks are for, as `jaxpt.hub.families` names it.
 HEADS = ("seq2seq", "causal")
+# The special behind which it reads a text, or writes one.
+START = prefix_lm.START
 
 
 @dataclasses.dataclass(frozen=True)
@@ -406,3 +408,11 @@ def make_eval_step(model, vocab: Vocab, spec: Spec):
 features, make_decoder = prefix_lm.features, prefix_lm.make_decoder
 # What is kept of a run.
 networks, join_networks = prefix_lm.networks, prefix_lm.join_networks
+
+
+def describe_mask(spec: Spec) -> str:
+    """What one stack was trained to see, for those who use it elsewhere."""
+    return (
+        "Trained as UL2: a text is read behind a [PAD], which sees with the input, its "
+        "mode token first, all of the input, while what follows sees its past."
+    )

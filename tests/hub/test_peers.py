@@ -7,19 +7,23 @@ import dataclasses
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from hub.cases import CASES, Ours, check, compare, count, make_batch
+from hub.cases import CASES, Ours, V, check, compare, count, make_batch
+from hub.test_fields import INERT, list_values
 from safetensors.numpy import save_file
 
 from jaxpt.eval.generation import SampleSpec, generate, pad_left
-from jaxpt.hub.convert import to_hf
-from jaxpt.hub.families import find_differences, read_config, write_config
+from jaxpt.hub.convert import move_places, to_hf
+from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.heads import TokenScore
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.nn.transformer import Transformer
+from jaxpt.objectives import prefix_lm
+from jaxpt.text.tokens.vocab import Vocab
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -115,6 +119,137 @@ def test_there_and_back(name, tmp_path):
     one, two = (run_theirs(m, batch, name) for m in (theirs, again.eval()))
     for key in ("hidden", "logits"):
         np.testing.assert_allclose(one[key], two[key], atol=1e-6)
+
+
+def load_written(folder, config, tensors, kind, **settings):
+    """The model that transformers makes of a config and tensors."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    settings = {"attn_implementation": "eager"} | settings
+    return kind.from_pretrained(folder, **settings).eval()
+
+
+@pytest.mark.parametrize("pad", [0, 1, 3, 29, None])
+def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
+    """Laid out for [PAD] it gives our numbers, of texts with all other ids in them."""
+    theirs = make_theirs("roberta")
+    config, tensors = save(theirs, tmp_path / "a")
+    ours, vocab = Ours(config, tensors, "masked"), Vocab(V, pad=pad)
+    if pad is None:
+        with refuses("no [PAD]", "tokenizer.specials"):
+            write_config(ours.spec, "masked", "roberta", vocab)
+        return
+    kind, written = write_config(ours.spec, "masked", "roberta", vocab)
+    laid = kind.lay_out(ours.spec, pad)
+    back = to_hf(move_places(ours.params, ours.spec, laid), kind, laid, "masked")
+    again = load_written(tmp_path / "b", written, back, type(theirs))
+    ids = np.stack([np.roll([i for i in range(V) if i != pad], k)[:17] for k in (0, 13)])
+    lengths = np.array([17, 9])
+    real = np.arange(17) < lengths[:, None]
+    ids = np.where(real, ids, pad)
+    with torch.no_grad():
+        found = again(torch.tensor(ids), attention_mask=torch.tensor(real.astype(int)))
+    batch = {"input_ids": ids, "lengths": lengths}
+    imported = Ours(written, back, "masked")
+    for mine in (ours, imported):
+        _, logits = mine.outputs(mine.params, batch)
+        assert np.abs(np.asarray(logits) - found.logits.numpy())[real].max() < 1e-4
+
+
+# Of what `test_fields.INERT` has, where the outputs are of another kind.
+NOT_SHOWN = {
+    "dtype": "in which it computes: other roundings of the same",
+    "return_dict": "a tuple, in which nothing has a name",
+    "sparse_prediction": "only at the places that have labels",
+}
+
+
+# A case for each family.
+ONE = list({kind: name for name, (kind, _, _) in reversed(CASES.items())}.values())
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_inert_fields_change_nothing_in_transformers(name, tmp_path):
+    """All of them changed at once."""
+    kind, _, _ = CASES[name]
+    theirs, batch = make_theirs(name), make_batch(name)
+    config, tensors = save(theirs, tmp_path / "own")
+    wanted, changes = run_theirs(theirs, batch, name), {}
+    for field in sorted(set(INERT[kind]) - set(NOT_SHOWN)):
+        # An id must be one; its own value is of a larger vocabulary.
+        is_id = field.endswith("_token_id")
+        changes[field] = 5 if is_id else list_values(kind, field)[0]
+    again = load_written(tmp_path / "b", config | changes, tensors, type(theirs))
+    for field in ("pad_token_id", "problem_type", "chunk_size_feed_forward"):
+        assert field not in changes or getattr(again.config, field) == changes[field]
+    found = run_theirs(again, batch, name)
+    for key in ("hidden", "logits"):
+        np.testing.assert_allclose(found[key], wanted[key], atol=1e-5)
+
+
+def test_the_mask_of_a_prefix_lm_is_given_as_its_card_says(tmp_path):
+    """The same numbers under that mask, others without it."""
+    theirs = make_theirs("gpt2")
+    config, tensors = save(theirs, tmp_path / "a")
+    ours, kind = Ours(config, tensors, "causal"), type(theirs)
+    ids = np.random.default_rng(0).integers(4, V, (2, 9))
+    task = prefix_lm.make_spec(9)
+    texts = {"tokens": jnp.asarray(ids), "index": jnp.arange(2)}
+    batch = prefix_lm.corrupt(jax.random.key(1), texts, Vocab(V, pad=0), task)
+    model = prefix_lm.make_model(ours.spec, task, Vocab(V, pad=0))
+    args = batch["inputs"], prefix_lm.masks(batch)
+    logits = model.apply({"params": ours.params}, *args, deterministic=True)
+    inputs = torch.tensor(np.array(batch["inputs"]))
+    is_prefix = torch.tensor(np.array(batch["is_prefix"]))
+    sees = torch.ones(9, 9, dtype=torch.bool).tril() | is_prefix[:, None]
+    sees = torch.where(sees[:, None], 0.0, torch.finfo(torch.float32).min)
+    for implementation in ("eager", "sdpa"):
+        again = load_written(
+            tmp_path / implementation,
+            config,
+            tensors,
+            kind,
+            attn_implementation=implementation,
+        )
+        with torch.no_grad():
+            found = again(inputs, attention_mask=sees).logits.numpy()
+            causal = again(inputs).logits.numpy()
+        np.testing.assert_allclose(np.asarray(logits), found, atol=1e-4)
+        assert np.abs(np.asarray(logits) - causal).max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["bart", "t5"])
+def test_the_start_is_thawed_as_the_card_says(name, tmp_path, monkeypatch):
+    """PyTorch freezes a BART's [PAD] as an input, not a T5's; thawed it is as ours."""
+    kind, head, settings = CASES[name]
+    changed = settings | {"pad_token_id": 0, "decoder_start_token_id": 0}
+    monkeypatch.setitem(CASES, name, (kind, head, changed))
+    theirs, batch = make_theirs(name), make_batch(name)
+    config, tensors = save(theirs, tmp_path)
+    assert np.all(batch["decoder_input_ids"][:, 0] == 0)
+    ours = Ours(config, tensors, head)
+    grads = jax.jit(jax.grad(ours.loss))(ours.params, batch)
+    grads = to_hf(grads, ours.family, ours.spec, head)
+    table = "shared.weight" if name == "t5" else "model.shared.weight"
+    wanted = grads[table][0]
+    frozen = run_theirs(theirs, batch, name)["grads"][table][0]
+    assert (np.abs(frozen - wanted).max() > 1e-3) == ours.family.freezes_pad
+    for module in theirs.modules():
+        if isinstance(module, torch.nn.Embedding):
+            module.padding_idx = None
+    thawed = run_theirs(theirs, batch, name)["grads"][table][0]
+    np.testing.assert_allclose(thawed, wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_which_families_freeze_their_padding(name):
+    kind, _, settings = CASES[name]
+    theirs = make_theirs(name)
+    is_frozen = theirs.get_input_embeddings().padding_idx is not None
+    assert is_frozen == (
+        FAMILIES[kind].freezes_pad and theirs.config.pad_token_id is not None
+    )
 
 
 # Published configs, as far as they differ from the defaults of their classes.

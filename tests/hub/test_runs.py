@@ -8,37 +8,45 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hub.test_families import Fixture
+import tiny
+from hub.test_families import Fixture, roberta_places
 from safetensors.numpy import load_file, save_file
 
 from jaxpt.cli import main
-from jaxpt.hub.export import export_run
+from jaxpt.hub.export import export_run, name_ids, write_notes
+from jaxpt.hub.families import FAMILIES
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.names import COPIES
+from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
 from jaxpt.run.build import default_config, make_plan, make_task
+from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.text.tokens.vocab import Vocab
 
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 LETTERS = "abcdefghij"
 TEXT = " ".join([*LETTERS, *(a + b for a, b in zip(LETTERS, LETTERS[1:] + "a"))])
 
 
-def make_tokenizer(size=30):
+def make_tokenizer(size=30, pad=0):
     """A WordPiece of as many ids as the fixtures have, or of 28 (less sentinels)."""
-    return train_subword("wordpiece", [TEXT], size, SPECIALS, size - 27)
+    specials = list(SPECIALS[1:])
+    specials.insert(pad, "pad")
+    return train_subword("wordpiece", [TEXT], size, tuple(specials), size - 27)
 
 
 def write_folder(folder, fixture, changes=None, num_ids=30):
-    """A fixture as transformers would have saved it."""
+    """A fixture as transformers would have saved it, [PAD] where its places begin."""
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(fixture.config | (changes or {})))
     save_file(fixture.tensors, folder / "model.safetensors", {"format": "pt"})
-    tokenizers.export(make_tokenizer(num_ids), folder / "tokenizer.json")
+    pad = 1 if fixture.config["model_type"] == "roberta" else 0
+    tokenizers.export(make_tokenizer(num_ids, pad), folder / "tokenizer.json")
 
 
 def settings(tmp_path):
@@ -85,14 +93,145 @@ def test_import_and_export(name, make_run, tmp_path):
     wanted = load_file(tmp_path / "theirs" / "model.safetensors")
     config = json.loads((tmp_path / "back" / "config.json").read_text())
     assert config["architectures"] == Fixture(name).config["architectures"]
-    assert config["pad_token_id"] == 0 and config["mask_token_id"] == 4
+    pad = Fixture(name).config["pad_token_id"]  # the tokenizer's, too
+    assert config["pad_token_id"] == pad and config["mask_token_id"] == 4
     assert set(wanted) - set(found) <= set(COPIES[config["model_type"]])
     for key, value in found.items():
         np.testing.assert_array_equal(value, wanted[key])
     again = tokenizers.load(tmp_path / "back")
-    assert tokenizers.fingerprint(again) == tokenizers.fingerprint(make_tokenizer())
+    mine = make_tokenizer(pad=pad)
+    assert tokenizers.fingerprint(again) == tokenizers.fingerprint(mine)
     card = (tmp_path / "back" / "README.md").read_text()
     assert "text.txt" in card and "0 steps of 4 rows" in card
+
+
+ROBERTA = {
+    "model__norm_position": "post",
+    "model__norm_epsilon": 1e-12,
+    "model__head_transform": True,
+    "model__head_bias": True,
+    "model__num_types": 1,
+    "model__position_offset": 2,
+}
+
+
+def train_briefly(tmp_path, objective, **changes):
+    """A run of two steps by the command line."""
+    (tmp_path / "text.txt").write_text((TEXT + " ") * 60)
+    path, run = tmp_path / "config.py", tmp_path / "run"
+    tiny.write_config(
+        path, tmp_path / "text.txt", objective=objective, train__steps=2, **changes
+    )
+    assert main(["train", "--config", str(path), "--workdir", str(run)]) == 0
+    return run
+
+
+def test_a_trained_roberta_has_its_places_in_transformers(tmp_path, capsys):
+    """Its places begin at row 2, its [PAD] is 0: theirs are counted from there."""
+    run = train_briefly(tmp_path, "mlm", **ROBERTA)
+    out = tmp_path / "out"
+    assert main(["export", "--workdir", str(run), "--to", str(out)]) == 0
+    assert "RobertaForMaskedLM" in capsys.readouterr().out
+    config = json.loads((out / "config.json").read_text())
+    program, tokenizer, params, _ = load_run(run)
+    pad, max_len = tokenizer.vocab.pad, program.task.model_spec.max_len
+    assert config["pad_token_id"] == pad == 0
+    assert config["max_position_embeddings"] == max_len + 1
+    tensors = load_file(out / "model.safetensors")
+    table = tensors["roberta.embeddings.position_embeddings.weight"]
+    assert len(table) == max_len + 1
+    ids = np.array([[1, 2, 3, 5, 1, 4], [4, 2, 1, 0, 0, 0]])  # padded behind
+    real = ids != pad
+    theirs = table[roberta_places(ids, pad)]
+    ours = np.asarray(params["embed"]["positions"]["table"])[2:][np.arange(6)]
+    np.testing.assert_array_equal(theirs[real], np.stack([ours, ours])[real])
+
+
+def test_a_roberta_without_its_padding_is_refused(tmp_path, refuses):
+    write_folder(tmp_path / "theirs", Fixture("roberta"))
+    config, run = settings(tmp_path), tmp_path / "run"
+    told = tmp_path / "theirs" / "tokenizer.json"
+    tokenizers.export(make_tokenizer(pad=0), told)
+    with refuses("pad_token_id=1", "must be 0", "roberta counts places"):
+        import_run(tmp_path / "theirs", run, config)
+    no_pad = train_subword("wordpiece", [TEXT], 30, SPECIALS[1:], 4)
+    tokenizers.export(no_pad, told)
+    with refuses("no [PAD]", "tokenizer.specials"):
+        import_run(tmp_path / "theirs", run, config)
+    assert not run.exists()
+
+
+def test_weights_that_are_no_numbers_are_not_exported(make_run, tmp_path, refuses):
+    run = make_run("gpt2")
+    program, _, params, _ = load_run(run)
+    layer = params["encoder"]["layer_1"]["mlp"]["up"]
+    layer["kernel"] = layer["kernel"].at[3, 2:4].set(jnp.array([jnp.nan, jnp.inf]))
+    state = make_state(params, program.task.optimizer, program.task.has_ema)
+    with Checkpointer(run / "checkpoints") as checkpointer:
+        checkpointer.save(1, state)
+    with refuses("transformer.h.1.mlp.c_fc.weight", "2 of its 1,024", "NaN"):
+        export_run(run, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("bad", [np.nan, -np.inf])
+def test_weights_that_are_no_numbers_are_not_imported(bad, tmp_path, refuses):
+    fixture, name = Fixture("t5"), "decoder.block.1.layer.2.DenseReluDense.wo.weight"
+    fixture.tensors[name] = fixture.tensors[name].copy()
+    fixture.tensors[name][0, 1] = bad
+    write_folder(tmp_path / "theirs", fixture)
+    with refuses(name, "1 of its 384", "NaN or infinite"):
+        import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
+    assert not (tmp_path / "run").exists()
+
+
+def test_quantized_weights_are_not_imported(tmp_path, refuses):
+    changes = {"quantization_config": {"quant_method": "bitsandbytes", "bits": 8}}
+    write_folder(tmp_path / "theirs", Fixture("gpt2"), changes)
+    with refuses("config.json: quantization_config={'quant_method'", "not supported"):
+        import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
+
+
+def test_an_export_says_what_must_be_known(make_run, tmp_path, capsys):
+    run, out = make_run("bart"), tmp_path / "out"
+    assert main(["export", "--workdir", str(run), "--to", str(out)]) == 0
+    for told in (capsys.readouterr().out, (out / "README.md").read_text()):
+        assert "begins with [PAD] (id 0)" in told and "padding_idx = None" in told
+
+
+VOCAB = Vocab(40, *range(10), sentinels=tuple(range(10, 20)))
+
+
+@pytest.mark.parametrize(
+    "objective, num_decoder_layers, family, wanted",
+    [
+        ("prefix_lm", 0, "gpt2", ["Trained as a prefix LM"]),
+        ("prefix_lm", 0, "llama", ["Trained as a prefix LM", "padding_idx"]),
+        ("prefix_lm", 1, "t5", []),
+        ("prefix_lm", 1, "bart", ["padding_idx"]),
+        ("ul2", 0, "gpt2", ["Trained as UL2"]),
+        ("ul2", 1, "bart", ["padding_idx"]),
+        ("clm_mlm", 0, "gpt2", ["a share of 0.75 of the rows"]),
+        ("clm", 0, "llama", []),
+        ("mlm", 0, "bert", []),
+        ("span_corruption", 1, "t5", []),
+        ("bart", 1, "bart", ["padding_idx"]),
+    ],
+)
+def test_notes(objective, num_decoder_layers, family, wanted):
+    """What an export says of its mask, and of a start that PyTorch does not train."""
+    config = tiny.make_config("no.txt", objective)
+    config.model.num_decoder_layers = num_decoder_layers
+    config.clm_mlm.mlm_share = 0.75
+    task = make_task(make_plan(config), VOCAB)
+    head = next(iter(task.module.networks({}, task.model_spec, task.spec)))
+    kind = FAMILIES[family]
+    written = {"architectures": [kind.heads[head]]} | name_ids(VOCAB, head)
+    notes = write_notes(task, VOCAB, head, kind, written)
+    assert len(notes) == len(wanted)
+    for note, part in zip(notes, wanted, strict=True):
+        assert part in note and "\n" not in note
+        assert ("[batch, 1, queries, keys]" in note) == ("Trained" in note)
 
 
 def test_electra_is_two_folders(tmp_path, refuses):

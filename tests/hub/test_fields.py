@@ -1,0 +1,377 @@
+"""Each field of the configs of transformers is used, refused, or changes no number.
+
+The classes of transformers' configs say what there is and what is missing means; that
+a field is inert is held against its models by `test_peers.py`.
+"""
+
+import copy
+import dataclasses
+import inspect
+import random
+import re
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from jaxpt.errors import UserError
+from jaxpt.hub import decoders, encoders, fields
+from jaxpt.hub.families import FAMILIES, read_config
+
+# What a config needs beside its model_type to be one that is supported.
+NEEDED = {"modernbert": {"global_attn_every_n_layers": 1}}
+
+LABELS = "names and number of a classifier's labels"
+OUTPUTS = "what is returned, not what it is"
+ID = "which ids are special: the tokenizer says"
+TRAINING = "in training alone; with the weights read it does nothing"
+OTHER_HEAD = "of a head for another task"
+COMPUTING = "how it is computed: dtype, memory, speed"
+BEGINNING = "how weights began; these are read"
+TOLD = "where it comes from"
+WINDOW = "of windows, which no supported model has"
+# Why these change no number of a model whose weights are read.
+EVERYWHERE = {
+    "transformers_version": TOLD,
+    "name_or_path": TOLD,
+    "architectures": "which head: hub.imports reads it",
+    "output_hidden_states": OUTPUTS,
+    "output_attentions": OUTPUTS,
+    "return_dict": OUTPUTS,
+    "dtype": COMPUTING,
+    "torch_dtype": COMPUTING,
+    "chunk_size_feed_forward": COMPUTING,
+    "attn_implementation": COMPUTING,
+    "_attn_implementation": COMPUTING,
+    "experts_implementation": COMPUTING,
+    "_experts_implementation": COMPUTING,
+    "_commit_hash": TOLD,
+    "_name_or_path": TOLD,
+    "allow_global_per_layer_attribute_access": TOLD,
+    "serialize_explicit_per_layer_config": TOLD,
+    "id2label": LABELS,
+    "label2id": LABELS,
+    "num_labels": LABELS,
+    "problem_type": LABELS,
+    "bos_token_id": ID,
+    "eos_token_id": ID,
+    "pad_token_id": ID,
+    "use_cache": COMPUTING,
+}
+NO_ROPE = "no rotary positions"
+INERT = {
+    "gpt2": {
+        "summary_type": OTHER_HEAD,
+        "summary_use_proj": OTHER_HEAD,
+        "summary_activation": OTHER_HEAD,
+        "summary_proj_to_labels": OTHER_HEAD,
+        "summary_first_dropout": OTHER_HEAD,
+        "n_ctx": "the class reads n_positions",
+    },
+    "bert": {"classifier_dropout": OTHER_HEAD},
+    "roberta": {"classifier_dropout": OTHER_HEAD},
+    "electra": {
+        "classifier_dropout": OTHER_HEAD,
+        "summary_type": OTHER_HEAD,
+        "summary_use_proj": OTHER_HEAD,
+        "summary_activation": OTHER_HEAD,
+        "summary_last_dropout": OTHER_HEAD,
+    },
+    "distilbert": {
+        "qa_dropout": OTHER_HEAD,
+        "seq_classif_dropout": OTHER_HEAD,
+        "sinusoidal_pos_embds": BEGINNING,
+    },
+    "t5": {"classifier_dropout": OTHER_HEAD, "initializer_factor": BEGINNING},
+    "bart": {
+        "classifier_dropout": OTHER_HEAD,
+        "activation_dropout": TRAINING,
+        "encoder_layerdrop": TRAINING,
+        "decoder_layerdrop": TRAINING,
+        "decoder_start_token_id": ID,
+        "forced_eos_token_id": ID,
+    },
+    "llama": {"pretraining_tp": COMPUTING},
+    "modernbert": {
+        "cls_token_id": ID,
+        "sep_token_id": ID,
+        "local_attention": WINDOW,
+        "sliding_window": WINDOW,
+        "local_rope_theta": WINDOW,
+        "rope_theta": "the class has one for each kind of layer",
+        "partial_rotary_factor": "the class does not read it",
+        "classifier_pooling": OTHER_HEAD,
+        "classifier_dropout": OTHER_HEAD,
+        "deterministic_flash_attn": COMPUTING,
+        "reference_compile": COMPUTING,
+        "initializer_cutoff_factor": BEGINNING,
+        "sparse_prediction": "which places the loss of labels scores",
+        "sparse_pred_ignore_index": "which places the loss of labels scores",
+    },
+}
+for _name, _table in INERT.items():
+    _table |= {key: why for key, why in EVERYWHERE.items()}
+    if _name not in ("llama", "modernbert"):
+        _table |= {
+            key: NO_ROPE
+            for key in ("rope_scaling", "rope_theta", "partial_rotary_factor")
+        }
+del INERT["roberta"]["pad_token_id"]  # it counts places from there
+del INERT["t5"]["bos_token_id"]  # it has none; nor are these written step by step
+for _name in ("distilbert", "modernbert"):
+    del INERT[_name]["use_cache"]
+
+# Names that a class no longer has, and what its code or an older one read there.
+OLDER = {
+    "": ("quantization_config", "transformers_weights", "per_layer_config"),
+    "gpt2": ("is_causal", "sliding_window", "n_ctx"),
+    "bert": ("position_embedding_type",),
+    "roberta": ("position_embedding_type",),
+    "electra": ("position_embedding_type",),
+    "distilbert": (),
+    "t5": (
+        "is_causal",
+        "tie_word_embeddings",
+        "dense_act_fn",
+        "is_gated_act",
+        "scale_decoder_outputs",
+    ),
+    "bart": (
+        "is_causal",
+        "normalize_before",
+        "normalize_embedding",
+        "add_final_layer_norm",
+        "static_position_embeddings",
+    ),
+    "llama": ("is_causal", "sliding_window", "attention_chunk_size", "layer_types"),
+    "modernbert": ("reference_compile", "head_dim"),
+}
+LINEAR = {"type": "linear", "factor": 2.0}
+# Other values than its own, where those by type are none.
+OTHERS = {
+    "activation_function": ["relu", "gelu_new", "tanh", None],
+    "hidden_act": ["relu", "gelu_new", "tanh", None],
+    "activation": ["relu", "gelu_new", "tanh", None],
+    "hidden_activation": ["relu", "gelu_new", "tanh", None],
+    "classifier_activation": ["relu", "gelu_new", "tanh", None],
+    "dense_act_fn": ["gelu_new", "silu", "tanh", None],
+    "is_gated_act": [True, None],
+    "feed_forward_proj": ["gated-gelu", "gelu", "gated-silu", "tanh", "a-b-c", None],
+    "scale_decoder_outputs": [False, None],
+    "layer_types": [["sliding_attention"] * 22, ["full_attention"], []],
+    "position_embedding_type": ["relative_key", None],
+    "quantization_config": [{"load_in_8bit": True}, {"quant_method": "gptq"}],
+    "transformers_weights": ["other.safetensors"],
+    "per_layer_config": [{"0": {"num_attention_heads": 2}}],
+    "rope_parameters": [
+        LINEAR,
+        {"rope_type": "yarn", "factor": 2.0},
+        {"rope_theta": 5e5},
+        {"rope_theta": None},
+        {"full_attention": LINEAR},
+        {"full_attention": {"rope_theta": 5e5}},
+    ],
+    "rope_scaling": [LINEAR, {"rope_type": "dynamic", "factor": 2.0}],
+    "rope_theta": [5e5, None, "x"],
+    "global_rope_theta": [5e5, None],
+    "partial_rotary_factor": [0.5],
+    "tie_word_embeddings": [False, True],
+    "is_causal": [False, None],
+    "normalize_embedding": [False],
+    "sliding_window": [4],
+    "attention_chunk_size": [4],
+    "head_dim": [8, 0],
+    "dtype": ["bfloat16"],
+    "torch_dtype": ["bfloat16"],
+    "num_labels": [5],
+    "id2label": [{"0": "a"}],
+    "label2id": [{"a": 0}],
+    "problem_type": ["regression"],
+    "architectures": [["Other"]],
+    "output_attentions": [True],
+    "attn_implementation": ["eager"],
+    "_attn_implementation": ["eager"],
+    "experts_implementation": ["eager"],
+    "_experts_implementation": ["eager"],
+    "transformers_version": ["4.0.0"],
+    "name_or_path": ["x"],
+    "_name_or_path": ["x"],
+    "_commit_hash": ["x"],
+    "classifier_pooling": ["mean"],
+    "summary_activation": ["tanh"],
+    "summary_type": ["mean"],
+    "classifier_dropout": [0.3],
+    "n_ctx": [7],
+    "global_attn_every_n_layers": [3, 2, 0, None],
+    "n_inner": [7, 0],
+}
+
+
+def list_fields(kind: str) -> set[str]:
+    """All names that a class of configs knows, also those it maps to others."""
+    theirs = CONFIG_MAPPING[kind]
+    found = {field.name for field in dataclasses.fields(theirs)}
+    found |= set(theirs.attribute_map) | set(theirs().to_dict())
+    for each in theirs.__mro__:
+        if each.__module__.startswith("transformers"):
+            found |= {
+                name
+                for name, value in vars(each).items()
+                if isinstance(value, property) and value.fset is not None
+            }
+            for method in ("__post_init__", "convert_rope_params_to_dict"):
+                if method in vars(each):
+                    code = inspect.getsource(vars(each)[method])
+                    found |= set(re.findall(r'kwargs\.(?:pop|get)\("(\w+)"', code))
+    return (found | set(OLDER[""]) | set(OLDER[kind])) - {"model_type"}
+
+
+def list_values(kind: str, name: str) -> list:
+    """Values of a field that are not its default."""
+    theirs = CONFIG_MAPPING[kind]
+    name = theirs.attribute_map.get(name, name)
+    own = getattr(theirs(**NEEDED.get(kind, {})), name, None)
+    values = OTHERS.get(name)
+    if values is None:
+        if isinstance(own, bool):
+            values = [not own]
+        elif isinstance(own, int):
+            values = [2 * own, own // 2, own + 1]
+        elif isinstance(own, float):
+            values = [own / 2 or 0.1, own * 2 or 0.2]
+        else:
+            values = [7]
+    return [copy.deepcopy(value) for value in values if value != own]
+
+
+def read(config: dict):
+    """The spec, or None where it is refused."""
+    try:
+        return read_config(config)[1]
+    except UserError as error:
+        assert "\n" not in str(error)
+        return None
+
+
+def theirs_of(config: dict) -> dict | None:
+    """What transformers makes of a config, all fields in it; None if it refuses."""
+    kind, rest = config["model_type"], copy.deepcopy(config)
+    del rest["model_type"]  # rest: from_dict changes what it is given
+    try:
+        return CONFIG_MAPPING[kind].from_dict(rest).to_dict()
+    except Exception:  # it raises whatever comes, and reads nothing then
+        return None
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_every_field_is_used_inert_or_refused(kind):
+    minimal = {"model_type": kind} | NEEDED.get(kind, {})
+    spec, told = read(minimal), {}
+    assert spec is not None
+    for name in sorted(list_fields(kind)):
+        values = list_values(kind, name)
+        assert values, f"{name}: which other values has it?"
+        for value in values:
+            found = read(minimal | {name: value})
+            outcome = "refused" if found is None else "used"
+            told.setdefault(name, set()).add("same" if found == spec else outcome)
+    same = {name for name, outcomes in told.items() if "same" in outcomes}
+    assert same == set(INERT[kind])
+    assert all(told[name] == {"same"} for name in same)
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_what_is_missing_is_as_the_class_has_it(kind):
+    """Also at its other end: of what is used, each default is that of the class."""
+    minimal = {"model_type": kind} | NEEDED.get(kind, {})
+    whole = theirs_of(minimal)
+    assert read(minimal) == read(whole) is not None
+    table = getattr(decoders, kind.upper(), None) or getattr(encoders, kind.upper())
+    for name, value in table.items():
+        if name in whole and name not in minimal:
+            # A size that the class computes from others is None before that.
+            assert value is None or whole[name] == value, name
+    for name in whole:  # and none that is used is asked for
+        without = {key: value for key, value in whole.items() if key != name}
+        if name != "model_type":
+            assert read(without) == read(theirs_of(without))
+
+
+@pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_configs_are_read_as_transformers_reads_them(kind):
+    """Also old names beside new ones: what it makes of them is read as the same."""
+    draw, num = random.Random(0), 0
+    minimal = {"model_type": kind} | NEEDED.get(kind, {})
+    names = sorted(list_fields(kind) - set(INERT[kind]))
+    changed = [{name: value} for name in names for value in list_values(kind, name)]
+    changed += [draw.choice(changed) | draw.choice(changed) for _ in range(40)]
+    for changes in changed:
+        mine, theirs = read(minimal | changes), theirs_of(minimal | changes)
+        if mine is not None and theirs is not None:
+            assert read(theirs) == mine, changes
+            num += 1
+    assert num > 20
+
+
+@pytest.mark.parametrize("kind", FAMILIES)
+def test_aliases_are_those_of_the_class(kind):
+    module = decoders if hasattr(decoders, kind.upper()) else encoders
+    aliases = getattr(module, f"{kind.upper()}_ALIASES", {})
+    assert aliases == CONFIG_MAPPING[kind].attribute_map
+
+
+@pytest.mark.parametrize(
+    "kind, changes, parts",
+    [
+        ("llama", {"rope_scaling": LINEAR}, ["rope_type='linear'", "'default'"]),
+        ("llama", {"rope_parameters": LINEAR}, ["rope_type='linear'"]),
+        ("llama", {"rope_theta": None}, ["rope_theta=None", "number"]),
+        ("llama", {"rope_parameters": {"rope_theta": None}}, ["rope_theta=None"]),
+        ("llama", {"rope_parameters": [1]}, ["rope_parameters=[1]", "object"]),
+        ("llama", {"is_causal": False}, ["is_causal=False", "True"]),
+        ("llama", {"num_key_value_heads": 0}, ["num_key_value_heads=0", "at least 1"]),
+        ("llama", {"quantization_config": {"bits": 4}}, ["quantization_config={'bits"]),
+        (
+            "llama",
+            {"rope_parameters": {"full_attention": LINEAR}},
+            ["rope_parameters.full_attention"],
+        ),
+        ("modernbert", {"rope_scaling": 3}, ["rope_scaling=3", "object"]),
+        (
+            "modernbert",
+            {"rope_parameters": {"full_attention": LINEAR}},
+            ["rope_type='linear'"],
+        ),
+        (
+            "modernbert",
+            {"rope_parameters": {"rope_theta": 5.0}},
+            ["rope_parameters.rope_theta=5.0", "full_attention"],
+        ),
+        (
+            "modernbert",
+            {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]},
+            ["sliding_attention", "full_attention in each of 1"],
+        ),
+        (
+            "modernbert",
+            {"hidden_activation": "silu"},
+            ["classifier_activation='gelu'", "hidden_activation='silu'"],
+        ),
+        ("t5", {"feed_forward_proj": "x-relu"}, ["feed_forward_proj='x-relu'"]),
+        ("t5", {"num_decoder_layers": 0}, ["num_decoder_layers=0", "at least 1"]),
+        ("roberta", {"pad_token_id": None}, ["pad_token_id=None", "integer"]),
+        ("roberta", {"pad_token_id": -1}, ["pad_token_id=-1", "at least 0"]),
+        ("gpt2", {"n_embd": 16.0}, ["n_embd=16.0", "integer"]),
+        ("gpt2", {"n_embd": True}, ["n_embd=True", "integer"]),
+        ("gpt2", {"hidden_size": None}, ["hidden_size=None", "integer"]),
+        ("gpt2", {"tie_word_embeddings": "no"}, ["tie_word_embeddings='no'", "true"]),
+    ],
+)
+def test_refusals_name_the_field(kind, changes, parts, refuses):
+    minimal = {"model_type": kind} | NEEDED.get(kind, {})
+    with refuses(*parts):
+        read_config(minimal | changes)
+
+
+def test_activations_are_known_to_transformers():
+    assert set(fields.ACTIVATION_NAMES.values()) <= set(fields.ACTIVATIONS)
