@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jaxpt.errors import UserError
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
-from jaxpt.text.sources.source import SourceSpec, describe_source
+from jaxpt.text.sources.source import SourceSpec, describe_source, list_contents
 from jaxpt.text.stores import prepare
 from jaxpt.text.stores.lock import hold
 from jaxpt.text.stores.prepare import Sizes, write_store
@@ -456,6 +456,7 @@ def prepare_file(path, folder, workers=1, documents="file", say=None, **rest):
     store = prepare.prepare(
         source,
         describe_source(source),
+        list_contents(source),
         BYTES,
         TokenizerSpec("byte", specials=("eos",)),
         folder,
