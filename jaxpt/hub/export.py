@@ -8,6 +8,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import write_config
 from jaxpt.hub.files import write_json, write_tensors
+from jaxpt.hub.origin import write_origin
 from jaxpt.run.build import Task, load_json
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -65,6 +66,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
             lines.append(
                 f"{into}: no tokenizer: transformers has none of kind {tokenizer.kind}"
             )
+    write_origin(folder, task, params, parts)
     return lines
 
 

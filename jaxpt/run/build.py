@@ -37,6 +37,8 @@ SECTIONS = {
 } | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
 # Fields of an objective's Spec that other sections say.
 MADE = {"row_length", "max_documents", "is_seq2seq"}
+# Fields that `make_plan` writes itself, of what others name.
+WRITTEN = {"teacher_model"}
 HIDDEN = {
     TextSpec: {"tokenizer"},
 } | {module.Spec: MADE for module in OBJECTIVES.values()}
@@ -230,11 +232,12 @@ def to_dict(config) -> dict:
     return json.loads(json.dumps(config))
 
 
-def override(config: dict, changes: dict) -> dict:
+def override(config: dict, changes: dict, place: str = "compare.overrides") -> dict:
     """A copy of a plain config with `changes` put in.
 
     Args:
       changes: {"objective": name, "section": {"field": value}}.
+      place: where they come from, as errors name it.
 
     Raises:
       UserError: a name that is no setting, or a value of another type.
@@ -246,10 +249,10 @@ def override(config: dict, changes: dict) -> dict:
             continue
         if not isinstance(fields, dict):
             raise UserError(
-                f"compare.overrides: {section}={fields!r}: must be a section's settings"
+                f"{place}: {section}={fields!r}: must be a section's settings"
             )
         for field, value in fields.items():
-            name = f"compare.overrides: {section}.{field}"
+            name = f"{place}: {section}.{field}"
             if field not in config.get(section, {}):
                 raise UserError(f"{name}: unknown setting")
             old = config[section][field]
@@ -356,6 +359,22 @@ def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
             f"tokenizer's ids, or 0 for just as many"
         )
     return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
+
+
+def load_config(path: Path, what: str) -> dict:
+    """The config.json of a run; a tokenizer that was a file is the copy beside it.
+
+    So a run goes on wherever it was moved, and without the file that it was given.
+
+    Raises:
+      UserError: as `load_json`.
+    """
+    config = load_json(path, what)
+    section = config.get("tokenizer") if isinstance(config, dict) else None
+    own = path.with_name("tokenizer.json")
+    if isinstance(section, dict) and section.get("kind") == "file" and own.is_file():
+        config["tokenizer"] = section | {"path": str(own)}
+    return config
 
 
 def load_json(path: Path, what: str) -> dict:
