@@ -10,17 +10,19 @@ import numpy as np
 import pytest
 from hub.test_families import Fixture
 from hub.test_runs import make_tokenizer, settings, write_folder
+from safetensors.numpy import load_file
 from tiny import make_config, write_config
 
 from jaxpt.cli import main
 from jaxpt.hub.export import export_run
 from jaxpt.hub.families import find_differences
-from jaxpt.hub.imports import import_run
+from jaxpt.hub.imports import TOKENIZER, import_run
 from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.build import default_config, make_plan, make_task, to_dict
 from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.defaults import get_config
 from jaxpt.run.parallel import Program
 from jaxpt.run.workdir import claim, load_run
 from jaxpt.text.dataset import load_text
@@ -318,8 +320,8 @@ def test_flags_that_make_the_same_model_are_heeded(theirs, capsys):
         "relative_buckets": 16,  # of which its places know nothing
     }
     given = [f"--config.model.{name}={value}" for name, value in asked.items()]
-    text = f"--config.data.path={config.data.path}"
-    argv = ["import", f"--from={folder}", f"--workdir={run}", text, *given]
+    given += [f"--config.data.path={config.data.path}", "--config.data.seq_len=16"]
+    argv = ["import", f"--from={folder}", f"--workdir={run}", *given]
     assert main(argv) == 0
     assert "gives way" not in capsys.readouterr().out
     found = stored(run)["model"]
@@ -333,7 +335,7 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     write_config(
         tmp_path / "config.py",
         config.data.path,
-        objective="bart",
+        objective="prefix_lm",
         model__dropout=0.5,
         train__init_from="somewhere",
         tokenizer__kind="byte",
@@ -345,7 +347,7 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     assert main([*argv, f"--workdir={run}"]) == 0
     told, last = capsys.readouterr().out.splitlines()
     for part in (
-        "objective='bart' ('mlm')",
+        "objective='prefix_lm' ('mlm')",
         "model.num_layers=1 (2)",
         "model.dropout=0.5 (0.1)",
         "train.init_from='somewhere' ('')",
@@ -396,7 +398,7 @@ def test_specials_are_added_where_the_model_has_room(changes, size, theirs):
     [
         ({"num_sentinels": 4}, ["num_sentinels=4", "31 ids", "the model's 30"]),
         ({"specials": ("nlu", "nlg", "s2s")}, ["specials=", "31 ids", "30"]),
-        ({"specials": ("cat",)}, ["specials=", "'cat'"]),
+        ({"specials": ("cat",)}, ["specials has 'cat'"]),
         ({"kind": "wordpiece"}, ["kind=wordpiece", "must be 'file'"]),
         ({"lowercase": True}, ["lowercase=True", "must be False"]),
         ({"vocab_size": 400}, ["vocab_size=400", "must be 28"]),
@@ -434,3 +436,66 @@ def test_a_generators_share_is_the_folders(export, tmp_path, refuses):
     import_run(theirs, tmp_path / "again", plain, [*names, *more])
     assert stored(tmp_path / "again")["electra"]["generator_size"] == 0.3
     assert stored(tmp_path / "again")["model"]["dropout"] == 0.2
+
+
+def use(run, tmp_path, capsys, *asks):
+    """What each command that uses a run prints, and its export."""
+    told = []
+    for ask in asks:
+        assert main([*ask, f"--workdir={run}"]) == 0
+        out = capsys.readouterr().out
+        told.append(out[out.find("step ") :])  # not that the text was prepared
+    to = tmp_path / f"of-{run.name}-{len(list(tmp_path.iterdir()))}"
+    assert main(["export", f"--workdir={run}", f"--to={to}"]) == 0
+    capsys.readouterr()
+    return told, load_file(to / "model.safetensors"), to / "tokenizer.json"
+
+
+@pytest.mark.parametrize(
+    "name, asks",
+    [
+        ("bert", [["evaluate"], ["fill", "--text=a [MASK] b"]]),
+        ("gpt2", [["generate", "--prompt=a b", "--num_tokens=4"]]),
+    ],
+)
+def test_an_imported_run_can_be_moved(name, asks, theirs, tmp_path, capsys):
+    folder, run, config = theirs(name)
+    import_run(folder, run, config)
+    assert str(tmp_path) not in json.dumps(stored(run)["tokenizer"])
+    before, tensors, _ = use(run, tmp_path, capsys, *asks)
+    moved = tmp_path / "moved"
+    shutil.move(run, moved)
+    shutil.rmtree(folder)
+    # What stands in its old place is nothing to it.
+    run.mkdir()
+    tokenizers.export(make_tokenizer(28), run / "tokenizer.json")
+    after, again, tokenizer = use(moved, tmp_path, capsys, *asks)
+    assert after == before
+    same(again, tensors)
+    found = tokenizers.load(tokenizer)
+    assert tokenizers.fingerprint(found) == tokenizers.fingerprint(make_tokenizer())
+
+
+def test_a_moved_run_goes_on_and_is_a_config(theirs, tmp_path):
+    folder, run, config = theirs("bert")
+    config.train.steps = config.train.steps_per_call = 2
+    import_run(folder, run, config)
+    (tmp_path / "deep").mkdir()
+    moved = tmp_path / "deep" / "moved"
+    shutil.move(run, moved)
+    assert main(["train", f"--workdir={moved}"]) == 0
+    assert load_run(moved)[3] == 2
+    shutil.move(moved, run)
+    more = ["train", f"--config={run / 'config.json'}"]
+    assert main([*more, f"--workdir={run}"]) == 0  # finds that it is finished
+    assert get_config(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
+
+
+def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):
+    folder, run, config = theirs("gpt2")
+    import_run(folder, run, config)
+    shutil.copy(run / "config.json", tmp_path / "alone.json")
+    argv = ["train", f"--config={tmp_path / 'alone.json'}", f"--workdir={tmp_path}/b"]
+    assert main(argv) == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1 and "tokenizer.path=''" in err

@@ -207,6 +207,26 @@ def test_what_is_prepared_is_not_prepared_again(tmp_path, monkeypatch):
     assert changed["train"].fingerprint != first[1]["train"].fingerprint
 
 
+def test_a_store_is_known_by_what_its_tokenizer_is(tmp_path, refuses):
+    """Not by where its file lay."""
+    path = write_lines(tmp_path, ["one two", "three", "four five six"])
+    for name, texts in (("one", ["one two three"]), ("two", ["a b c d e f"])):
+        made = tokenizers.make_tokenizer(TokenizerSpec("bpe", vocab_size=260), texts)
+        tokenizers.export(made, tmp_path / f"{name}.json")
+    one = TokenizerSpec("file", str(tmp_path / "one.json"))
+    spec = TextSpec(path=path, tokenizer=one)
+    quiet = Reporter(lambda text: None)
+    open_stores(spec, folder=tmp_path / "store", reporter=quiet)
+    shutil.copy(tmp_path / "one.json", tmp_path / "copy.json")
+    for name in ("one.json", "copy.json", "store"):
+        mine = TokenizerSpec("file", str(tmp_path / name))
+        there = TextSpec(path=str(tmp_path / "store"), tokenizer=mine)
+        assert open_stores(there)[0].vocab.size == 260
+    two = TokenizerSpec("file", str(tmp_path / "two.json"))
+    with refuses(f"data.path={tmp_path / 'store'}", "another tokenizer"):
+        open_stores(dataclasses.replace(there, tokenizer=two))
+
+
 @pytest.mark.parametrize("kind", ["byte", "bpe"])
 @pytest.mark.parametrize("where", ["path", "valid_path", "mixture"])
 def test_a_text_is_known_by_what_it_holds(tmp_path, kind, where):
