@@ -7,7 +7,7 @@ from pathlib import Path
 from absl import flags
 
 from jaxpt.errors import UserError
-from jaxpt.settings import parse, parse_config
+from jaxpt.settings import list_given, parse, parse_config
 
 USAGE = """usage: jaxpt COMMAND [flags]
 
@@ -136,10 +136,10 @@ def _config_or_stored(argv: list[str]):
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, _define_processes)
     values = parse("train", argv, _define_processes)
-    from jaxpt.run.folder import load_json
+    from jaxpt.run.folder import load_config
 
     what = "without --config, --workdir must be a run's"
-    return load_json(_workdir(values) / "config.json", what), values
+    return load_config(_workdir(values) / "config.json", what), values
 
 
 def compare(argv: list[str]) -> int:
@@ -275,7 +275,8 @@ def import_(argv: list[str]) -> int:
     _start_jax()
     from jaxpt.hub.imports import import_run
 
-    for line in import_run(Path(values["from"].value), workdir, config):
+    source, given = Path(values["from"].value), list_given(values)
+    for line in import_run(source, workdir, config, given):
         print(line)
     return 0
 

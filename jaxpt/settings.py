@@ -75,6 +75,11 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
         del sys.path[0]
 
 
+def list_given(values: flags.FlagValues) -> list[str]:
+    """Full names of the settings that flags have set, such as "model.dropout"."""
+    return list(config_flags.get_override_values(values["config"]))
+
+
 def _config_path(argv: list[str]) -> str:
     """The config file's path among the flags, without `:ARGUMENT`; "" for none."""
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):

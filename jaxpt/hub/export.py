@@ -8,6 +8,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
+from jaxpt.hub.origin import write_origin
 from jaxpt.run.build import Task
 from jaxpt.run.folder import is_new, load_measured
 from jaxpt.run.workdir import load_run
@@ -28,7 +29,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
 
     Raises:
       UserError: there is no run, the model is of no family, or not with its tokenizer,
-        a parameter is no finite number, or the folder is not empty or cannot be written.
+        a parameter is no finite number, or the folder is not empty or cannot be
+        written.
     """
     if not is_new(folder):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
@@ -71,6 +73,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
             lines.append(
                 f"{into}: no tokenizer: transformers has none of kind {tokenizer.kind}"
             )
+    write_origin(folder, task, params, parts)
     return lines
 
 

@@ -1,8 +1,10 @@
 """A folder of transformers as the start of a run."""
 
 import dataclasses
+from collections.abc import Collection
 from pathlib import Path
 
+import flax.traverse_util
 import jax
 import jax.numpy as jnp
 import ml_collections
@@ -10,18 +12,23 @@ import numpy as np
 
 from jaxpt import sums
 from jaxpt.errors import UserError
+from jaxpt.hub.asked import Asked
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.learn.state import make_state
 from jaxpt.nn.spec import COMPUTING, ModelSpec
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.build import Task, make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.folder import hold, is_new, write_json
 from jaxpt.run.parallel import Program
+from jaxpt.run.start import check_start
+from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 
+TOKENIZER = "tokenizer.json"
 # What a network is for -> the first objective whose runs have it.
 HEADS = {
     head: name for name, module in reversed(OBJECTIVES.items()) for head in module.HEADS
@@ -29,14 +36,22 @@ HEADS = {
 
 
 def import_run(
-    folder: Path, workdir: Path, config: ml_collections.ConfigDict
+    folder: Path,
+    workdir: Path,
+    config: ml_collections.ConfigDict,
+    flags: Collection[str] = (),
 ) -> list[str]:
     """Makes a run whose step 0 holds the parameters of a checkpoint of transformers.
 
+    What the folder is overrules the config, but for what `flags` name: that is heeded,
+    or refused where it contradicts the folder.
+
     Args:
       folder: with config.json, model.safetensors and tokenizer files; of ELECTRA with
-        folders `generator` and `discriminator` that have those.
+        folders `generator` and `discriminator` that have those; of an export also what
+        `jaxpt.hub.origin` keeps.
       config: all settings; objective, model and tokenizer are set here.
+      flags: full names of the settings that the user insists on.
 
     Returns:
       Lines to say.
@@ -54,45 +69,152 @@ def _import(
 ) -> list[str]:
     if not is_new(workdir):
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
-    parts = _read_parts(folder)
-    objective = HEADS[next(iter(parts))]
+    parts, origin = _read_parts(folder), read_origin(folder)
+    asked = Asked(config, flags, folder)
+    objective = _find_objective(asked, parts, origin)
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
-    config = ml_collections.ConfigDict(config)
-    config.objective = objective
-    for field in dataclasses.fields(ModelSpec):
-        if field.name not in COMPUTING:
-            config.model[field.name] = getattr(spec, field.name)
+    asked.settle_objective(objective, origin)
+    asked.settle_model(spec)
+    asked.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
-        # What jaxpt needs of the generator's width is its share of the other's.
-        config.electra.generator_size = parts["generator"][1].width / spec.width
-    tokenizer = _read_tokenizer(folder, parts, spec)
+        _settle_generator(asked, parts["generator"][1], spec, origin)
+    tokenizer = asked.settle_tokenizer(_find_tokenizer(folder, parts), spec.vocab_size)
     family.check_pad(spec, tokenizer.vocab.pad)
-    config.tokenizer.kind = "file"
-    config.tokenizer.path = str((workdir / "tokenizer.json").absolute())
-    task = make_task(make_plan(config), tokenizer.vocab)
-    program = Program(task, is_training=False)
-    wanted = program.abstract_state().params
-    like = task.module.networks(wanted, task.model_spec, task.spec)
-    found = {}
-    for head, (kind, read, tensors) in parts.items():
-        if head not in like:
-            raise UserError(
-                f"--from={folder}: holds a {head} model: must be one of "
-                f"{', '.join(like)}, as the settings of {objective} are"
-            )
-        mine, shapes = like[head]
-        _check_same(mine, read, head)
-        found[head] = from_hf(tensors, kind, read, head, shapes)
-    _check_shared(found)
-    params = task.module.join_networks(found)
+    own = {"path": str(workdir / TOKENIZER)}
+    config = asked.config | {"tokenizer": asked.config["tokenizer"] | own}
+    program = _make_program(config, tokenizer, parts, asked)
+    task = program.task
+    params = task.module.join_networks(_read_networks(program, parts, asked))
+    params, drawn = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
-    sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
+    sums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
-    write_json(workdir / "config.json", task.plan.config)
+    # No path: wherever a run lies, its tokenizer is the file beside its config.
+    section = task.plan.config["tokenizer"] | {"path": ""}
+    write_json(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
-    return [f"{workdir}: {objective} from {family.name}, {size:,} parameters"]
+    return [
+        *asked.list_replaced(),
+        *(f"{workdir}: {name} is not in {folder}: drawn anew" for name in drawn),
+        f"{workdir}: {objective} from {family.name}, {size:,} parameters",
+    ]
+
+
+def _find_objective(asked: Asked, parts: dict, origin: Origin | None) -> str:
+    """The one that a flag names; else the export's; else the first with such a head."""
+    if "objective" not in asked:
+        return origin.objective if origin else HEADS[next(iter(parts))]
+    objective = asked.get("objective")
+    if objective not in OBJECTIVES:
+        raise _misfit(asked, parts)
+    return objective
+
+
+def _misfit(asked: Asked, parts: dict) -> UserError:
+    """That a flag names an objective whose networks are not the folder's."""
+    fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= set(m.HEADS)]
+    held = " and a ".join(parts)
+    allowed = f"must be one of {', '.join(fitting)}, whose runs have a {held} model,"
+    return asked.refusal("objective", allowed)
+
+
+def _settle_generator(
+    asked: Asked, generator: ModelSpec, spec: ModelSpec, origin: Origin | None
+) -> None:
+    """Sets what jaxpt needs of the generator's width: its share of the other's."""
+    name = "electra.generator_size"
+    is_told = name in asked or origin is not None
+    if not is_told or round(spec.width * asked.get(name)) != generator.width:
+        asked.take(name, generator.width / spec.width)
+
+
+def _make_program(config: dict, tokenizer, parts: dict, asked: Asked) -> Program:
+    """The program of the settled config, whose networks are those of the folder.
+
+    Raises:
+      UserError: they are others, or the config does not serve the objective.
+    """
+    objective = config["objective"]
+    is_asked = "objective" in asked
+    try:
+        task = make_task(make_plan(config), tokenizer.vocab)
+        program = Program(task, is_training=False)
+        heads = _list_networks(program).keys()
+    except UserError:
+        if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+            raise _misfit(asked, parts) from None
+        raise
+    if heads == parts.keys():
+        return program
+    if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+        raise _misfit(asked, parts)
+    raise UserError(
+        f"--from={asked.folder}: holds a {' and a '.join(parts)} model: must be "
+        f"{' and '.join(heads) or 'none'}, as the settings of {objective} are"
+    )
+
+
+def _list_networks(program: Program) -> dict[str, tuple[ModelSpec, object]]:
+    """What the networks of a task are for -> their specs and shapes."""
+    task, shapes = program.task, program.abstract_state().params
+    return task.module.networks(shapes, task.model_spec, task.spec)
+
+
+def _read_networks(program: Program, parts: dict, asked: Asked) -> dict:
+    """What each network of a folder is for -> its parameters."""
+    like, found = _list_networks(program), {}
+    for head, (kind, read, tensors) in parts.items():
+        mine, shapes = like[head]
+        _check_same(mine, read, head, asked.model)
+        found[head] = from_hf(tensors, kind, read, head, shapes)
+    _check_shared(found)
+    return found
+
+
+def _complete(
+    program: Program, params, origin: Origin | None, tokenizer
+) -> tuple[dict, list[str]]:
+    """A run's parameters from those of its networks, and which had to be drawn.
+
+    What is in no network comes from the export, a teacher from its run, as it is now.
+
+    Raises:
+      UserError: the export's do not fit, or there is no such teacher.
+    """
+    task, wanted = program.task, flatten(program.abstract_state().params)
+    flat = flatten(params)
+    missing = {path: leaf for path, leaf in wanted.items() if path not in flat}
+    if origin and origin.objective == task.plan.objective:
+        for path, value in origin.rest.items():
+            if path not in missing or value.shape != missing[path].shape:
+                raise UserError(
+                    f"{origin.path.parent}: {path} {list(value.shape)}: must be a "
+                    f"parameter of {task.plan.objective} with these settings"
+                )
+            flat[path] = value
+    if hasattr(task.module, "TEACHER"):
+        check_start(task, tokenizer)
+        flat = flatten(_add_teacher(task, _nest(missing | flat)))
+    drawn = sorted(missing.keys() - flat.keys())
+    if drawn:
+        fresh = flatten(program.init_state(task.plan.train.seed).params)
+        flat |= {path: fresh[path] for path in drawn}
+    return _nest(flat), sorted({path.split("/")[0] for path in drawn})
+
+
+def _add_teacher(task: Task, params):
+    """The student with its teacher, whose layers it does not take."""
+    program, _, taught, _ = load_run(Path(task.spec.teacher))
+    theirs = program.task
+    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
+    spec = dataclasses.replace(task.spec, student_layers=())
+    return task.module.begin(params, parts[task.module.TEACHER][1], spec)
+
+
+def _nest(flat: dict[str, object]) -> dict:
+    return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
 def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, object]]:
@@ -130,17 +252,11 @@ def _find_head(family: Family, config: dict) -> str:
     )
 
 
-def _read_tokenizer(folder: Path, parts, spec: ModelSpec):
-    """The tokenizer of a folder, its vocabulary not larger than the model's."""
+def _find_tokenizer(folder: Path, parts: dict) -> Path:
+    """Where the tokenizer of a folder lies."""
     place = folder if "discriminator" not in parts else folder / "discriminator"
     own = place / "jaxpt_tokenizer.json"
-    tokenizer = tokenizers.load(own if own.exists() else place)
-    if tokenizer.vocab.size > spec.vocab_size:
-        raise UserError(
-            f"{place}: its tokenizer has {tokenizer.vocab.size} ids, its config "
-            f"vocab_size={spec.vocab_size}, which must be at least as many"
-        )
-    return tokenizer
+    return own if own.exists() else place
 
 
 def _check_shared(found: dict) -> None:
@@ -154,9 +270,15 @@ def _check_shared(found: dict) -> None:
             )
 
 
-def _check_same(mine: ModelSpec, read: ModelSpec, head: str) -> None:
-    """Refuses a generator that is not the discriminator made narrower."""
-    free = ("vocab_size", "embed_width", *COMPUTING)
+def _check_same(
+    mine: ModelSpec, read: ModelSpec, head: str, asked: Collection[str]
+) -> None:
+    """Refuses a generator that is not the discriminator made narrower.
+
+    Args:
+      asked: fields that flags have set, and that were looked at.
+    """
+    free = ("vocab_size", "embed_width", *COMPUTING, *asked)
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)
         if one != two and field.name not in free:

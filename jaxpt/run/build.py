@@ -38,6 +38,8 @@ SECTIONS = {
 } | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
 # Fields of an objective's Spec that other sections say.
 MADE = {"row_length", "max_documents", "is_seq2seq"}
+# Fields that `make_plan` writes itself, of what others name.
+WRITTEN = {"teacher_model"}
 HIDDEN = {
     TextSpec: {"tokenizer"},
 } | {module.Spec: MADE for module in OBJECTIVES.values()}
@@ -231,11 +233,12 @@ def to_dict(config) -> dict:
     return json.loads(json.dumps(config))
 
 
-def override(config: dict, changes: dict) -> dict:
+def override(config: dict, changes: dict, place: str = "compare.overrides") -> dict:
     """A copy of a plain config with `changes` put in.
 
     Args:
       changes: {"objective": name, "section": {"field": value}}.
+      place: where they come from, as errors name it.
 
     Raises:
       UserError: a name that is no setting, or a value of another type.
@@ -247,10 +250,10 @@ def override(config: dict, changes: dict) -> dict:
             continue
         if not isinstance(fields, dict):
             raise UserError(
-                f"compare.overrides: {section}={fields!r}: must be a section's settings"
+                f"{place}: {section}={fields!r}: must be a section's settings"
             )
         for field, value in fields.items():
-            name = f"compare.overrides: {section}.{field}"
+            name = f"{place}: {section}.{field}"
             if field not in config.get(section, {}):
                 raise UserError(f"{name}: unknown setting")
             old = config[section][field]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.run.build import default_config
-from jaxpt.run.folder import load_json
+from jaxpt.run.folder import load_config
 
 
 def get_config(path=""):
@@ -19,7 +19,7 @@ def get_config(path=""):
     config = default_config()
     if not path:
         return config
-    stored = load_json(Path(path), "--config=FILE.json must be a run's config.json")
+    stored = load_config(Path(path), "--config=FILE.json must be a run's config.json")
     if not isinstance(stored, dict):
         raise UserError(f"--config={path}: must hold sections of settings")
     for name, value in stored.items():

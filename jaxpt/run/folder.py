@@ -97,6 +97,22 @@ def load_json(path: Path, what: str, cure: str = sums.CURE) -> dict:
         raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None
 
 
+def load_config(path: Path, what: str) -> dict:
+    """The config.json of a run; a tokenizer that was a file is the copy beside it.
+
+    So a run goes on wherever it was moved, and without the file that it was given.
+
+    Raises:
+      UserError: as `load_json`.
+    """
+    config = load_json(path, what)
+    section = config.get("tokenizer") if isinstance(config, dict) else None
+    own = path.with_name("tokenizer.json")
+    if isinstance(section, dict) and section.get("kind") == "file" and own.is_file():
+        config["tokenizer"] = section | {"path": str(own)}
+    return config
+
+
 def load_measured(path: Path) -> dict:
     """As `load_json`, of what is measured again where it is missing."""
     again = "delete it, and the command that wrote it measures again"

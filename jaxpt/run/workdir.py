@@ -40,6 +40,7 @@ HARMLESS = {
     "train.keep_checkpoints",
     "train.fsdp",
     "train.tensor",
+    "tokenizer.path",  # what lies there is compared, wherever it lies
 }
 
 
@@ -171,7 +172,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     Raises:
       UserError: the folder holds no run, or one that is damaged.
     """
-    config = load_json(workdir / "config.json", "--workdir must be a training run's")
+    config = load_config(workdir / "config.json", "--workdir must be a training run's")
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
     plan, vocab = make_plan(config), tokenizer.vocab
     if getattr(plan.module, "COUNTS", False):

@@ -10,9 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.text.sources.source import SourceSpec, describe_source, read_documents
+from jaxpt.text.sources.hashes import Hashes
+from jaxpt.text.sources.source import (
+    SourceSpec,
+    describe_source,
+    list_contents,
+    read_documents,
+)
 from jaxpt.text.spec import TextSpec
-from jaxpt.text.stores.prepare import prepare
+from jaxpt.text.stores.prepare import check_unchanged, prepare
 from jaxpt.text.stores.store import Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -56,6 +62,8 @@ def open_stores(
             "data.valid_path one by one"
         )
     opened = {s.path: open_store(s.path) for s, _ in sources if is_store(s.path)}
+    if tokenizer is None and spec.tokenizer.kind == "file":
+        tokenizer = make_tokenizer(spec.tokenizer, ())
     for path, store in opened.items():
         _check_store(spec, path, store)
         tokenizer = tokenizer or store.tokenizer
@@ -130,17 +138,18 @@ def _key(*values) -> str:
 def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     """A tokenizer made before from the same text, or a new one, kept for next time."""
     wanted = spec.tokenizer
-    if wanted.kind in ("byte", "file"):
+    if wanted.kind == "byte":
         return make_tokenizer(wanted, ())
-    described = [
-        (dataclasses.asdict(source), describe_source(source))
-        for source, _ in spec.sources
-    ]
-    key = _key(dataclasses.asdict(wanted), described, spec.limit_chars)
+    sources = [source for source, _ in spec.sources]
+    described = [describe_source(source) for source in sources]
+    held = [(_reading(source), _list_contents(spec, source)) for source in sources]
+    key = _key(dataclasses.asdict(wanted), held, spec.limit_chars)
     path = cache_root(spec) / "tokenizers" / f"{wanted.kind}-{key}.json"
     if path.exists():
         return tokenizers.load(path)
     tokenizer = train_tokenizer(spec, reporter)
+    for source, before in zip(sources, described, strict=True):
+        check_unchanged(source, before)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizers.save(tokenizer, path)
@@ -149,11 +158,25 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
     return tokenizer
 
 
-def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
-    """What a store's content depends on beside the text and the tokenizer."""
+def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
+    """`list_contents`, for which only files that were touched are read."""
+    name = _key(os.path.abspath(source.path), source.tfds_data_dir)
+    hashes = Hashes(cache_root(spec) / "hashes" / f"{name}.json")
+    contents = list_contents(source, hashes)
+    hashes.save()
+    return contents
+
+
+def _reading(source: SourceSpec) -> dict:
+    """How a source is read, wherever it lies."""
     reading = dataclasses.asdict(source)
     del reading["path"], reading["tfds_data_dir"]
-    return reading | {
+    return reading
+
+
+def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
+    """What a store's content depends on beside the text and the tokenizer."""
+    return _reading(source) | {
         "sentences": spec.sentences,
         "limit_chars": spec.limit_chars if limited else 0,
         "heldout_chars": spec.heldout_chars if limited else 0,
@@ -172,14 +195,16 @@ def _find_store(
     """A store made before of the same text, or a new one."""
     settings = _settings(spec, source, limited)
     described = describe_source(source)
+    contents = _list_contents(spec, source)
     is_keyed = folder is None
     if is_keyed:
-        key = _key(settings, described, tokenizers.fingerprint(tokenizer))
+        key = _key(settings, contents, tokenizers.fingerprint(tokenizer))
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
         folder = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(
         source,
         described,
+        contents,
         tokenizer,
         spec.tokenizer,
         folder,
@@ -204,6 +229,8 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
             raise UserError(
                 f"data.{name}={value!r}: the store {path} was prepared with {made!r}"
             )
+    if spec.tokenizer.kind == "file":
+        return  # whichever file it was: what it holds is compared
     wanted, made = dataclasses.asdict(spec.tokenizer), store.card["tokenizer"]["spec"]
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
         mine = list(wanted[name]) if isinstance(value, tuple) else wanted[name]

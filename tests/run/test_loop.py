@@ -16,6 +16,7 @@ import optax
 import pytest
 from tiny import CORE, make_config, write_config
 
+from jaxpt.cli import main
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.ops import attention
 from jaxpt.run import loop
@@ -27,6 +28,8 @@ from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.workdir import claim, load_run, load_task
 from jaxpt.run.writer import read_metrics
 from jaxpt.text.dataset import load_text
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.tokenizer import ByteTokenizer
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -416,6 +419,28 @@ def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
     text.write_text(content + "Ω", encoding="utf-8")
     with pytest.raises(UserError, match="another tokenizer"):
         run(make_config(text), tmp_path / "run")
+
+
+def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
+    """Wherever the run lies, and whatever became of the file that it was given."""
+    given, first = tmp_path / "given.json", tmp_path / "first"
+    tokenizer, _ = load_text(make_plan(make_config(speech)).text)
+    tokenizers.save(tokenizer, given)
+    few = {"train__steps": 2, "tokenizer__kind": "file"}
+    config = make_config(speech, tokenizer__path=str(given), **few)
+    _, result = run(config, first)
+    # Its own copy is the same file, so this is the same run.
+    own = make_config(speech, tokenizer__path=str(first), **few)
+    assert run(own, first)[1] == result
+    first.rename(tmp_path / "moved")
+    tokenizers.save(ByteTokenizer(("pad", "unk", "mask", "eos"), 4), given)
+    (tmp_path / "moved" / "result.json").unlink()
+    assert main(["train", f"--workdir={tmp_path / 'moved'}"]) == 0
+    assert main(["evaluate", f"--workdir={tmp_path / 'moved'}"]) == 0
+    stored = json.loads((tmp_path / "moved" / "result.json").read_text())
+    assert stored["metrics"] == result["metrics"]
+    with pytest.raises(UserError, match="another tokenizer"):
+        run(config, tmp_path / "moved")
 
 
 def test_settings_that_change_no_number_may_change(speech, tmp_path):

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from jaxpt.text.dataset import Split, load_text, share_out
 from jaxpt.text.library import Reporter, open_stores
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.spec import TextSpec
+from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer, CharTokenizer, TokenizerSpec
 
 
@@ -202,6 +205,93 @@ def test_what_is_prepared_is_not_prepared_again(tmp_path, monkeypatch):
     changed = load(spec)[1]
     assert changed["valid"].num_tokens != 0
     assert changed["train"].fingerprint != first[1]["train"].fingerprint
+
+
+def test_a_store_is_known_by_what_its_tokenizer_is(tmp_path, refuses):
+    """Not by where its file lay."""
+    path = write_lines(tmp_path, ["one two", "three", "four five six"])
+    for name, texts in (("one", ["one two three"]), ("two", ["a b c d e f"])):
+        made = tokenizers.make_tokenizer(TokenizerSpec("bpe", vocab_size=260), texts)
+        tokenizers.export(made, tmp_path / f"{name}.json")
+    one = TokenizerSpec("file", str(tmp_path / "one.json"))
+    spec = TextSpec(path=path, tokenizer=one)
+    quiet = Reporter(lambda text: None)
+    open_stores(spec, folder=tmp_path / "store", reporter=quiet)
+    shutil.copy(tmp_path / "one.json", tmp_path / "copy.json")
+    for name in ("one.json", "copy.json", "store"):
+        mine = TokenizerSpec("file", str(tmp_path / name))
+        there = TextSpec(path=str(tmp_path / "store"), tokenizer=mine)
+        assert open_stores(there)[0].vocab.size == 260
+    two = TokenizerSpec("file", str(tmp_path / "two.json"))
+    with refuses(f"data.path={tmp_path / 'store'}", "another tokenizer"):
+        open_stores(dataclasses.replace(there, tokenizer=two))
+
+
+@pytest.mark.parametrize("kind", ["byte", "bpe"])
+@pytest.mark.parametrize("where", ["path", "valid_path", "mixture"])
+def test_a_text_is_known_by_what_it_holds(tmp_path, kind, where):
+    """Not by its size and the time of its change, which anyone can set."""
+    mine = write_lines(tmp_path, ["one two", "three", "four five six"])
+    other = write_lines(tmp_path, ["seven", "eight nine"], name="other")
+    paths = {
+        "path": {"path": mine},
+        "valid_path": {"path": other, "valid_path": mine},
+        "mixture": {"path": "", "mixture": (f"{other}=1", f"{mine}=2")},
+    }[where]
+    spec = TextSpec(
+        **paths,
+        valid_fraction=0.4,
+        cache_dir=str(tmp_path / "cache"),
+        tokenizer=TokenizerSpec(kind, vocab_size=300 if kind == "bpe" else 8192),
+    )
+    load_text(spec, reporter=Reporter(lambda text: None))
+    before = os.stat(mine)
+    write_lines(tmp_path, ["one TWO", "THREE", "four FIVE six"])
+    os.utime(mine, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert os.stat(mine).st_size == before.st_size
+    assert os.stat(mine).st_mtime_ns == before.st_mtime_ns
+    tokenizer, splits = load_text(spec, reporter=Reporter(lambda text: None))
+    texts = [
+        text
+        for split in splits.values()
+        for part in split.parts
+        for text in decode_documents(tokenizer, part)
+    ]
+    assert {"one TWO", "THREE", "four FIVE six"} <= set(texts)
+    if kind == "bpe" and where != "valid_path":
+        fresh = library.train_tokenizer(spec, Reporter(lambda text: None))
+        assert tokenizers.fingerprint(tokenizer) == tokenizers.fingerprint(fresh)
+
+
+def test_a_copy_of_a_text_is_the_same_text(tmp_path, monkeypatch):
+    path = write_lines(tmp_path, ["one two", "three", "four five six"])
+    spec = TextSpec(path=path, valid_fraction=0.4, cache_dir=str(tmp_path / "cache"))
+    spec = dataclasses.replace(spec, tokenizer=TokenizerSpec("bpe", vocab_size=300))
+    first = load_text(spec, reporter=Reporter(lambda text: None))
+    (tmp_path / "moved").mkdir()
+    moved = shutil.copy(path, tmp_path / "moved")
+    os.utime(moved, ns=(1, 1))
+    os.remove(path)
+    monkeypatch.setattr(library, "read_documents", None)  # reading again would fail
+    spec, lines = dataclasses.replace(spec, path=str(moved)), []
+    again = load_text(spec, reporter=Reporter(lines.append))
+    assert again[1]["train"].fingerprint == first[1]["train"].fingerprint
+    assert not lines and len(os.listdir(tmp_path / "cache" / "stores")) == 1
+
+
+def test_a_text_that_changes_as_a_tokenizer_is_trained(tmp_path, refuses, monkeypatch):
+    path = write_lines(tmp_path, ["one two", "three"])
+    read = library.read_documents
+
+    def change(source):
+        yield from read(source)
+        write_lines(tmp_path, ["one TWO", "three"])
+
+    monkeypatch.setattr(library, "read_documents", change)
+    spec = TextSpec(path=path, cache_dir=str(tmp_path / "cache"))
+    with refuses(f"data.path={path}", "changed while it was read"):
+        load(spec)
+    assert not (tmp_path / "cache" / "tokenizers").exists()
 
 
 def test_a_prepared_folder_is_a_path(tmp_path, refuses):

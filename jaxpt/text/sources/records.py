@@ -241,6 +241,24 @@ def open_tfds(path: str, data_dir: str):
         raise UserError(f"data.path={path}: {reason}") from error
 
 
+def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
+    """A data set's full name, its split and number of records; and the files it reads.
+
+    The files are those of the split, and those that say what its fields are; none of
+    them where they do not lie on this machine.
+
+    Raises:
+      UserError: as `read_tfds`.
+    """
+    source = open_tfds(path, data_dir)
+    info, split = source.dataset_info, _split_tfds(path)[1]
+    about = {"tfds": info.full_name, "split": split, "records": len(source)}
+    folder = Path(info.data_dir)
+    paths = [Path(path) for path in info.splits[split].filepaths]
+    paths += [*folder.glob("*.json"), *folder.glob("*.txt")]
+    return about, sorted(path for path in paths if path.is_file())
+
+
 def _decode_field(record, features, setting: str, field: str, place: str) -> str:
     """A field as text: a string itself, or a class by its name ("" for -1: none)."""
     value = record[field]

@@ -5,15 +5,16 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
+from jaxpt.text.sources.hashes import stamp
 from jaxpt.text.sources.records import (
-    open_tfds,
+    describe_tfds,
     read_json_lines,
     read_parquet,
     read_tfds,
@@ -88,38 +89,53 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
 
 
 def describe_source(spec: SourceSpec) -> dict:
-    """What tells quickly whether a source is still the same; no file is opened.
+    """What tells quickly whether a source is still as it was; no file is opened.
+
+    It says nothing of what the source holds: `list_contents` does.
 
     Returns:
-      "path"; and "files", for each its name, bytes and mtime_ns (time of its last
-      change), or "tfds", the data set's full name with its version, and "records".
+      "path"; "files": for each its name and its `hashes.stamp`; of TFDS also "tfds",
+      the data set's full name with its version, its "split", and how many "records".
 
     Raises:
       UserError: nothing is there.
     """
-    if spec.path.startswith("tfds:"):
-        source = open_tfds(spec.path, spec.tfds_data_dir)
-        name = source.dataset_info.full_name
-        return {"path": spec.path, "tfds": name, "records": len(source)}
-    files = []
-    for file in _list_files(spec):
-        with reading(file.path):
-            stat = os.stat(file.path)
-        files.append(
-            {"name": file.name, "bytes": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-        )
-    return {"path": spec.path, "files": files}
+    about, files = _describe(spec)
+    stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
+    return {"path": spec.path} | about | {"files": stamps}
 
 
-def hash_files(spec: SourceSpec) -> dict[str, str]:
-    """sha256 in hex of each file as it lies there, by name; none for TFDS.
+def list_contents(
+    spec: SourceSpec, hash_file: Callable[[Path], str] = hash_file
+) -> list[dict]:
+    """What a source holds: the same wherever and whenever its files lie.
+
+    Args:
+      hash_file: gives the sha256 of a file, such as `hashes.Hashes`.
+
+    Returns:
+      for each file its "name", "bytes" and "sha256", and its "label" if the source
+      gives it one; of TFDS what `describe_source` says of the data set comes first.
+      Files of a data set that lie in no folder of this machine are left out.
 
     Raises:
       UserError: nothing is there, or it cannot be read.
     """
-    if spec.path.startswith("tfds:"):
-        return {}
-    return {file.name: hash_file(file.path) for file in _list_files(spec)}
+    about, files = _describe(spec)
+    contents = [about] if about else []
+    for file in files:
+        held = {"bytes": stamp(file.path)[0], "sha256": hash_file(file.path)}
+        label = {"label": file.label} if file.label else {}
+        contents.append({"name": file.name} | held | label)
+    return contents
+
+
+def _describe(spec: SourceSpec) -> tuple[dict, list[_File]]:
+    """What is said of a TFDS data set as a whole, and the files of any source."""
+    if not spec.path.startswith("tfds:"):
+        return {}, _list_files(spec)
+    about, paths = describe_tfds(spec.path, spec.tfds_data_dir)
+    return about, [_File(path.name, path) for path in paths]
 
 
 def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:

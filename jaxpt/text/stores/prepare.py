@@ -24,7 +24,6 @@ from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
     SourceSpec,
     describe_source,
-    hash_files,
     read_documents,
 )
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
@@ -50,6 +49,7 @@ __all__ = ["SENTENCES", "Sizes", "prepare", "take", "write_store"]
 def prepare(
     source: SourceSpec,
     described: dict,
+    contents: list[dict],
     tokenizer: Tokenizer,
     tokenizer_spec: TokenizerSpec,
     folder: Path,
@@ -66,6 +66,7 @@ def prepare(
 
     Args:
       described: `describe_source(source)`.
+      contents: `list_contents(source)`, asked for after `described`.
       settings: what the store depends on beside the text and the tokenizer, in JSON;
         of these sentences, limit_chars and heldout_chars are heeded here.
       workers: processes that tokenise; 0 is one a core.
@@ -89,7 +90,7 @@ def prepare(
         about = {
             "path": source.path,
             "settings": settings,
-            "sources": _list_sources(source, described),
+            "sources": contents,
             "tokenizer": {
                 "sha256": fingerprint(tokenizer),
                 "spec": dataclasses.asdict(tokenizer_spec),
@@ -101,7 +102,7 @@ def prepare(
             return _open(folder)
         say(f"preparing {source.path} as {folder}")
         progress = reporter.progress and reporter.progress(
-            f"preparing {source.path}", _guess_bytes(source, described, settings)
+            f"preparing {source.path}", _guess_bytes(contents, settings)
         )
         try:
             return write_store(
@@ -112,7 +113,7 @@ def prepare(
                 workers=workers,
                 progress=progress,
                 say=say,
-                check=lambda: _check_unchanged(source, described),
+                check=lambda: check_unchanged(source, described),
                 sizes=sizes,
             )
         finally:
@@ -341,31 +342,22 @@ def _check_same(folder: Path, about: dict) -> None:
             )
 
 
-def _check_unchanged(source: SourceSpec, described: dict) -> None:
+def check_unchanged(source: SourceSpec, described: dict) -> None:
+    """Raises UserError where a source is not as `describe_source` described it."""
     if describe_source(source) != described:
         raise UserError(f"data.path={source.path}: was changed while it was read")
 
 
-def _list_sources(source: SourceSpec, described: dict) -> list[dict]:
-    """What was read, as the card lists it: the same wherever and whenever it lay."""
-    if "files" not in described:
-        return [{key: value for key, value in described.items() if key != "path"}]
-    sums = hash_files(source)
-    return [
-        {"name": f["name"], "bytes": f["bytes"], "sha256": sums.get(f["name"])}
-        for f in described["files"]
-    ]
-
-
-def _guess_bytes(source: SourceSpec, described: dict, settings: dict) -> int:
+def _guess_bytes(contents: list[dict], settings: dict) -> int:
     """How many bytes of text there will be, about; 0 where that is not known."""
     if settings["limit_chars"]:
         return settings["limit_chars"] + settings["heldout_chars"]
-    files = described.get("files", [])
     packed = (".gz", ".zst", ".xz", ".parquet")
-    if any(file["name"].lower().endswith(packed) for file in files):
+    if any(entry.get("name", "").lower().endswith(packed) for entry in contents):
         return 0
-    return sum(file["bytes"] for file in files)
+    if any("tfds" in entry for entry in contents):
+        return 0
+    return sum(entry["bytes"] for entry in contents)
 
 
 def _conclude(

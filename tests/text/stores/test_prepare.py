@@ -19,7 +19,7 @@ from jaxpt import lock
 from jaxpt.errors import UserError
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
-from jaxpt.text.sources.source import SourceSpec, describe_source
+from jaxpt.text.sources.source import SourceSpec, describe_source, list_contents
 from jaxpt.text.stores import prepare
 from jaxpt.text.stores.prepare import Sizes, write_store
 from jaxpt.text.stores.sentences import cut_sentences
@@ -506,6 +506,7 @@ def prepare_file(path, folder, workers=1, documents="file", say=None, **rest):
     store = prepare.prepare(
         source,
         describe_source(source),
+        list_contents(source),
         BYTES,
         TokenizerSpec("byte", specials=("eos",)),
         folder,

@@ -1,0 +1,101 @@
+"""What an export keeps of its run beside the networks, so that it can come back.
+
+    <folder>/jaxpt/run.json            the objective, and its section of the settings
+                   model.safetensors   parameters that are in no network: heads that
+                                       nothing but pretraining reads
+
+transformers looks into no folder of a folder. A teacher's parameters are not kept: they
+are another run's, which `teacher` names.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.hub.convert import flatten
+from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run.build import WRITTEN, Task
+
+FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Origin:
+    """The run that a folder was exported from.
+
+    Attributes:
+      path: of the file that says so.
+      objective: its name.
+      settings: its section, as JSON has it.
+      rest: by path, parameters that are in none of the folder's networks.
+    """
+
+    path: Path
+    objective: str
+    settings: dict
+    rest: Mapping[str, np.ndarray]
+
+
+def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
+    """Writes what `read_origin` reads.
+
+    Args:
+      params: of the run.
+      parts: its `networks`.
+
+    Raises:
+      UserError: a file cannot be written.
+    """
+    section = task.plan.config[task.plan.objective]
+    settings = {name: value for name, value in section.items() if name not in WRITTEN}
+    about = {"format": FORMAT, "objective": task.plan.objective, "settings": settings}
+    write_json(folder / FOLDER, RUN, about)
+    # `networks` gives out the arrays themselves, under other paths.
+    given = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
+    rest = {
+        path: np.asarray(leaf)
+        for path, leaf in flatten(params).items()
+        if id(leaf) not in given and not is_under(path, task.frozen)
+    }
+    if rest:
+        write_tensors(folder / FOLDER, rest)
+
+
+def read_origin(folder: Path) -> Origin | None:
+    """The run that a folder was exported from; None of a folder of others.
+
+    Raises:
+      UserError: what is said of it cannot be read or is not of this format.
+    """
+    path = folder / FOLDER / RUN
+    if not path.exists():
+        return None
+    about = read_json(folder / FOLDER, RUN)
+    if about.get("format") != FORMAT:
+        raise UserError(
+            f"{path}: format={about.get('format')!r}: this jaxpt reads {FORMAT}"
+        )
+    objective, settings = about.get("objective"), about.get("settings")
+    if not isinstance(objective, str) or objective not in OBJECTIVES:
+        raise UserError(
+            f"{path}: objective={objective!r}: must be one of {', '.join(OBJECTIVES)}"
+        )
+    if not isinstance(settings, dict):
+        raise UserError(f"{path}: settings={settings!r}: must be a section of settings")
+    has_rest = (folder / FOLDER / MODEL).exists()
+    rest = read_tensors(folder / FOLDER) if has_rest else {}
+    return Origin(path, objective, settings, rest)
+
+
+def is_under(path: str, roots: tuple[str, ...]) -> bool:
+    """Whether a path is one of the roots, or below one.
+
+    >>> is_under("teacher/embed", ("teacher",)), is_under("teachers", ("teacher",))
+    (True, False)
+    """
+    return any(path == root or path.startswith(root + "/") for root in roots)
