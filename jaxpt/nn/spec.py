@@ -292,9 +292,9 @@ def find_differences(
     Args:
       free: fields that are not compared, beside how a model is computed and trained.
 
-    >>> one, two = ModelSpec(num_heads=4), ModelSpec(num_heads=2, dropout=0.1)
+    >>> one, two = ModelSpec(), ModelSpec(norm_epsilon=1e-12, dropout=0.1)
     >>> find_differences(one, two)
-    [('num_heads', 2), ('head_dim', 64)]
+    [('norm_epsilon', 1e-12)]
     """
     one, two = _normal(spec), _normal(other)
     # What only one of them has depends on a choice in which they differ.
