@@ -94,3 +94,22 @@ def many_devices(num):
         f"--xla_force_host_platform_device_count={num}",
         "NPROC": "32",
     }
+
+
+def write_run(config, folder):
+    """A run's folder as it stands before its first step, which compiles little."""
+    # Not above: a config that is read imports this file, and needs none of them.
+    from jaxpt.run.build import make_plan, make_task
+    from jaxpt.run.checkpoint import Checkpointer
+    from jaxpt.run.data import know_text
+    from jaxpt.run.parallel import Program
+    from jaxpt.run.workdir import claim
+    from jaxpt.text.dataset import load_text
+
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, know_text(plan, tokenizer.vocab, corpora["train"]))
+    claim(folder, plan, tokenizer, corpora)
+    with Checkpointer(folder / "checkpoints") as checkpointer:
+        checkpointer.save(0, Program(task).init_state(plan.train.seed))
+    return folder

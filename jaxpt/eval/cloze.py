@@ -25,8 +25,9 @@ def hide(
 ) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
     """The places that are asked for: 15 % of each row, rounded, but 1 at least.
 
-    The first place is not among them, of which objectives that read it from the place
-    before know nothing; nor are special tokens.
+    Neither the first place nor the last is among them: objectives that read a token from
+    the place before know nothing of the first, and need not read the last; nor are
+    special tokens.
 
     Returns:
       Places, and whether each counts: a row may have too few tokens to ask for.
@@ -34,7 +35,7 @@ def hide(
     num = min(max(1, round(tokens.shape[1] * CLOZE_RATE)), tokens.shape[1])
     draws = np.random.default_rng(CLOZE_SEED).random(tokens.shape)
     draws[np.isin(tokens, specials)] = 2
-    draws[:, :1] = 2
+    draws[:, [0, -1]] = 2
     places = np.argsort(draws, axis=1, kind="stable")[:, :num].astype(np.int32)
     return places, np.take_along_axis(draws, places, 1) < 2
 
@@ -60,6 +61,7 @@ def measure_cloze(
     banned: list[int],
     num_ids: int,
     batch_size: int,
+    length: int,
 ) -> dict[str, float]:
     """How well hidden tokens of running text are filled in.
 
@@ -68,17 +70,24 @@ def measure_cloze(
         of the logits for these tokens.
       banned: ids that are no answer; they are not asked for either.
       num_ids: that the model scores.
+      length: tokens of a row that the model reads, all or all but the last.
 
     Returns:
       cloze_accuracy, of the likeliest answer, and cloze_bits, -log2 p of the true one;
       nothing where no row has a token to ask for.
+
+    Raises:
+      ValueError: the model reads less.
     """
+    if length < tokens.shape[1] - 1:
+        raise ValueError(f"{length} of {tokens.shape[1]} tokens: all but one are asked")
     places, counts = hide(tokens, np.array(banned, np.int32))
     targets = np.take_along_axis(tokens, places, 1)
     hidden = tokens.copy()
     rows, columns = np.nonzero(counts)
     hidden[rows, places[rows, columns]] = mask_id
     allowed = ~np.isin(np.arange(num_ids), banned)
+    hidden = hidden[:, :length]
     parts = {"tokens": hidden, "places": places, "targets": targets, "counts": counts}
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
     nats = hits = asked = 0.0

@@ -9,11 +9,8 @@ from collections.abc import Callable
 
 from jaxpt.errors import UserError
 from jaxpt.hub import decoders, encoders
-from jaxpt.nn.spec import COMPUTING, ModelSpec
+from jaxpt.nn.spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
-
-# Of a spec, what no config of transformers keeps.
-_TRAINING = ("dropout", "embed_dropout", "attention_dropout", "init")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -127,31 +124,6 @@ def write_config(
         f"the model is of no family of transformers; nearest is {nearest}, where it "
         f"must be otherwise: {told}"
     )
-
-
-def find_differences(spec: ModelSpec, other: ModelSpec) -> list[tuple[str, object]]:
-    """The fields in which another spec is another model, with its values."""
-    one, two = _normal(spec), _normal(other)
-    # What only one of them has depends on a choice in which they differ.
-    return [(k, two[k]) for k in one if k in two and one[k] != two[k]]
-
-
-def _normal(spec: ModelSpec) -> dict:
-    """A spec's values, where two that say the same are the same."""
-    values = dataclasses.asdict(spec)
-    for key in (*_TRAINING, *COMPUTING, "init_std"):
-        del values[key]
-    values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
-    values["embed_width"] = spec.table_width
-    if spec.positions != "rotary":
-        del values["rotary_base"]
-    if spec.positions != "relative":
-        del values["relative_buckets"], values["relative_max_distance"]
-    if spec.positions in ("relative", "none"):
-        del values["max_len"]  # nothing in the model depends on it
-    if spec.norm == "rmsnorm":
-        del values["norm_bias"]
-    return values
 
 
 FAMILIES = {

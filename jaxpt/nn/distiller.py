@@ -24,12 +24,10 @@ class Distiller(nn.Module):
     temperature: float
     is_restricted: bool = False
     has_cosine: bool = False
-    is_bidirectional: bool = True
 
     def setup(self):
-        kind = {"is_bidirectional": self.is_bidirectional}
-        self.student = Transformer(self.student_spec, **kind)
-        self.teacher = Transformer(self.teacher_spec, **kind)
+        self.student = Transformer(self.student_spec)
+        self.teacher = Transformer(self.teacher_spec)
 
     def encode(
         self,

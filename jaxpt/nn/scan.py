@@ -70,7 +70,7 @@ def unroll(model: nn.Module) -> nn.Module:
     """The same model unrolled, without remat; it reads `unstack_layers(params)`."""
     plain = {
         name: dataclasses.replace(spec, scan_layers=False, remat="none")
-        for name, spec in _specs(model).items()
+        for name, spec in list_specs(model).items()
     }
     return model.clone(**plain)
 
@@ -81,7 +81,7 @@ def init_params(model: nn.Module, rng, *args, **kwargs):
     The same numbers scanned and unrolled: a loop draws each layer with the keys that it
     would have by itself, for to compile the draws of many layers takes long.
     """
-    if not any(spec.scan_layers for spec in _specs(model).values()):
+    if not any(spec.scan_layers for spec in list_specs(model).values()):
         return unroll(model).init(rng, *args, **kwargs)["params"]
     shapes = jax.eval_shape(lambda: model.init(rng, *args, **kwargs)["params"])
     variables = {KEYS: _layer_keys(rng, shapes)}
@@ -125,7 +125,7 @@ def _fold_paths(rng, above: tuple[str, ...], first: int, below, leaf):
     return fold(rng, jnp.array(hashes, jnp.uint32))
 
 
-def _specs(model: nn.Module) -> dict[str, ModelSpec]:
+def list_specs(model: nn.Module) -> dict[str, ModelSpec]:
     """The specs of a model's networks, by field."""
     fields = {
         field.name: getattr(model, field.name) for field in dataclasses.fields(model)

@@ -15,6 +15,7 @@ NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
+DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
@@ -38,6 +39,7 @@ CHOICES = {
     "norm_position": NORM_POSITIONS,
     "activation": ACTIVATIONS,
     "positions": POSITIONS,
+    "relative_directions": DIRECTIONS,
     "init": INITS,
     "dtype": DTYPES,
     "remat": REMATS,
@@ -46,6 +48,28 @@ CHOICES = {
 
 # Fields that say how a model is computed, not which one it is; no checkpoint says them.
 COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
+# Fields that say which parameters there are and of what shape; the others say what is
+# made of them.
+LAYOUT = (
+    "vocab_size",
+    "num_layers",
+    "num_decoder_layers",
+    "width",
+    "mlp_width",
+    "max_len",
+    "embed_width",
+    "num_types",
+    "norm_bias",
+    "embed_norm",
+    "gated_mlp",
+    "relative_buckets",
+    "use_bias",
+    "tie_embeddings",
+    "head_bias",
+    "head_transform",
+)
+# Fields that say how a model begins and is trained; no config of transformers does.
+TRAINING = (*RATES, "init", "init_std")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +96,11 @@ class ModelSpec:
       positions: learned and sinusoidal are added to the embeddings, with an encoder and
         a decoder each by itself; relative is T5's bucketed bias, one table per stack;
         rotary turns queries and keys (Su et al. 2021, in Llama's halves).
+      relative_directions: what T5's buckets are spent on: "both" sides of a token, half
+        of them on each, or all on its "past" (a decoder's beside an encoder always
+        are). "auto" is "past" for an objective that never reads ahead (`clm`,
+        `causal_distillation`), "both" for others; who goes on with another's network
+        reads as that does, or is refused.
       position_offset: rows of the learned table before the first place, which no token
         uses (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
@@ -124,6 +153,7 @@ class ModelSpec:
     rotary_base: float = 10000.0
     relative_buckets: int = 32
     relative_max_distance: int = 128
+    relative_directions: str = "auto"
     scale_attention: bool = True
     use_bias: bool = True
     tie_embeddings: bool = True
@@ -234,9 +264,63 @@ class ModelSpec:
         return "float32" if jax.default_backend() == "cpu" else "bfloat16"
 
     @property
+    def is_bidirectional(self) -> bool:
+        """Whether the relative bias of the only stack, or the encoder, knows sides."""
+        return self.relative_directions != "past"
+
+    def direct(self, reads_ahead: bool) -> "ModelSpec":
+        """The spec with `relative_directions=auto` as what it means to an objective."""
+        if self.positions != "relative" or self.relative_directions != "auto":
+            return self
+        meant = "both" if reads_ahead else "past"
+        return dataclasses.replace(self, relative_directions=meant)
+
+    @property
     def norms_embeddings(self) -> bool:
         """Whether the embeddings are normed."""
         return self.embed_norm or self.norm_position == "post"
+
+
+def find_differences(
+    spec: ModelSpec, other: ModelSpec, free: tuple[str, ...] = ()
+) -> list[tuple[str, object]]:
+    """The fields in which another spec is another model, with its values.
+
+    Two that are told apart by none of them give the same numbers on the same
+    parameters, dropout aside.
+
+    Args:
+      free: fields that are not compared, beside how a model is computed and trained.
+
+    >>> one, two = ModelSpec(), ModelSpec(norm_epsilon=1e-12, dropout=0.1)
+    >>> find_differences(one, two)
+    [('norm_epsilon', 1e-12)]
+    """
+    one, two = _normal(spec), _normal(other)
+    # What only one of them has depends on a choice in which they differ.
+    return [
+        (key, two[key])
+        for key in one
+        if key in two and one[key] != two[key] and key not in free
+    ]
+
+
+def _normal(spec: ModelSpec) -> dict:
+    """A spec's values, where two that say the same are the same."""
+    values = dataclasses.asdict(spec)
+    for key in (*TRAINING, *COMPUTING):
+        del values[key]
+    values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
+    values["embed_width"] = spec.table_width
+    values["relative_directions"] = "both" if spec.is_bidirectional else "past"
+    relative = [key for key in values if key.startswith("relative_")]
+    is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
+        "rotary_base": spec.positions != "rotary",
+        "position_offset": spec.positions != "learned",
+        "max_len": spec.positions in ("relative", "none"),
+        "norm_bias": spec.norm == "rmsnorm",
+    }
+    return {key: value for key, value in values.items() if not is_idle.get(key)}
 
 
 def _check(is_good: bool, name: str, value, allowed: str) -> None:

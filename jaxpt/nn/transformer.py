@@ -30,14 +30,13 @@ class Transformer(nn.Module):
 
     spec: ModelSpec
     embedder: Embedder | None = None  # given when two networks share it (ELECTRA)
-    is_bidirectional: bool = True  # how T5's relative bias spends its buckets
 
     def setup(self):
         spec = self.spec
         self.embed = Embedder(spec) if self.embedder is None else self.embedder
         if spec.table_width != spec.width:
             self.project = Dense(spec.width, spec)
-        self.encoder = Stack(spec, spec.num_layers, self.is_bidirectional)
+        self.encoder = Stack(spec, spec.num_layers, spec.is_bidirectional)
         if spec.num_decoder_layers:
             self.decoder = Stack(spec, spec.num_decoder_layers, is_bidirectional=False)
             self.decoder_embed = Embedder(spec, self.embed)

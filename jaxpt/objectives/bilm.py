@@ -38,6 +38,8 @@ from jaxpt.text.tokens.vocab import Vocab
 READS = frozenset({"tokens", "index", "segment_ids"})
 # transformers has no such network.
 HEADS = ()
+# Fields of the spec without which its parameters do not say what the network gives.
+NETWORK = ("num_chars", "cell_clip", "proj_clip")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -28,6 +28,8 @@ from jaxpt.text.tokens.vocab import Vocab
 READS = frozenset({"tokens", "index", "segment_ids"})
 # What its networks are for, as `jaxpt.hub.families` names it.
 HEADS = ("causal",)
+# Whether a token may see what follows it.
+READS_AHEAD = False
 # What the teacher must be: a run has a network for this.
 TEACHER = "causal"
 
@@ -111,10 +113,12 @@ def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Distiller:
             f"causal_distillation, whose networks have one stack each "
             f"(model.num_layers)"
         )
-    theirs = distillation.teacher_spec(model_spec, spec)
+    model_spec = model_spec.direct(READS_AHEAD)
+    # One that a config does not tell the directions of was read so before it could.
+    theirs = distillation.teacher_spec(model_spec, spec).direct(READS_AHEAD)
     length = model_lengths(spec)["teacher"]
     distillation.check_teacher("causal_distillation", model_spec, theirs, spec, length)
-    return Distiller(model_spec, theirs, spec.temperature, is_bidirectional=False)
+    return Distiller(model_spec, theirs, spec.temperature)
 
 
 def init_params(rng, model: Distiller, spec: Spec):
@@ -243,7 +247,7 @@ def next_logits(params, model: Distiller, tokens):
 
 def make_decoder(model: Distiller, vocab: Vocab) -> decoding.Decoder:
     """What goes on from a prompt, token by token: the student."""
-    student = Transformer(model.student_spec, is_bidirectional=False)
+    student = Transformer(model.student_spec)
     made = decoding.make_decoder(student)
     return dataclasses.replace(
         made, prepare=lambda params: made.prepare(params["student"])

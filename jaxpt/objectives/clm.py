@@ -22,6 +22,8 @@ from jaxpt.text.tokens.vocab import Vocab
 READS = frozenset({"tokens", "index", "segment_ids"})
 # What its networks are for, as `jaxpt.hub.families` names it.
 HEADS = ("causal",)
+# Whether a token may see what follows it.
+READS_AHEAD = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,7 +67,7 @@ def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Transformer:
             f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be 0 for "
             f"clm, which has one stack (model.num_layers)"
         )
-    return Transformer(model_spec, is_bidirectional=False)
+    return Transformer(model_spec.direct(READS_AHEAD))
 
 
 def init_params(rng, model: Transformer, spec: Spec):

@@ -22,7 +22,7 @@ from jaxpt.learn import update
 from jaxpt.learn.frozen import keep
 from jaxpt.nn import distiller, flops, scan
 from jaxpt.nn.distiller import Distiller
-from jaxpt.nn.spec import COMPUTING, ModelSpec
+from jaxpt.nn.spec import COMPUTING, LAYOUT, ModelSpec, find_differences
 from jaxpt.ops import edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import segment_positions
@@ -183,6 +183,12 @@ def check_teacher(
     layers = spec.student_layers
     if not layers:
         return
+    # Which parameters there are, `begin` looks at.
+    for key, value in find_differences(model_spec, theirs, free=LAYOUT):
+        raise UserError(
+            f"model.{key}={getattr(model_spec, key)}: must be the teacher's {value} "
+            f"where the student begins as its layers ({name}.student_layers)"
+        )
     if len(layers) != model_spec.num_layers:
         raise UserError(
             f"{name}.student_layers={layers}: must be model.num_layers="

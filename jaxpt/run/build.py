@@ -84,6 +84,13 @@ class Plan:
         """The objective's module."""
         return OBJECTIVES[self.objective]
 
+    @property
+    def heads(self) -> tuple[str, ...]:
+        """What the networks are for: of the objective's HEADS, those of its stacks."""
+        is_pair = self.model.num_decoder_layers > 0
+        heads = self.module.HEADS
+        return tuple(head for head in heads if (head == "seq2seq") == is_pair)
+
     def rows_spec(self, seed: int) -> RowsSpec:
         """The rows this plan reads; a seed draws what a form draws (pairs)."""
         rows = self.rows
@@ -118,7 +125,8 @@ def make_plan(config) -> Plan:
         settings["teacher_model"] = _read_teacher(objective, settings["teacher"])
         config[objective] |= {"teacher_model": settings["teacher_model"]}
     rows = RowSpec(**_pick(RowSpec, parts["data"]))
-    model = ModelSpec(**parts["model"])
+    reads_ahead = getattr(module, "READS_AHEAD", True)
+    model = ModelSpec(**parts["model"]).direct(reads_ahead)
     fields = {f.name for f in dataclasses.fields(module.Spec)}
     if "max_documents" in fields:
         settings["max_documents"] = rows.max_documents * (rows.rows in PACKED)
@@ -158,10 +166,11 @@ def _read_teacher(objective: str, path: str) -> dict:
     name, wanted = f"{objective}.teacher={path}", OBJECTIVES[objective].TEACHER
     stored = load_json(Path(path) / "config.json", f"{name} must be a run's folder")
     plan = make_plan(stored)
-    if wanted not in plan.module.HEADS:
-        raise UserError(
-            f"{name}: holds a {plan.objective} run; must hold one with a {wanted} model"
-        )
+    if wanted not in plan.heads:
+        held = f"{plan.objective} run"
+        if plan.model.num_decoder_layers:
+            held += f" of two stacks ({', '.join(plan.heads)})"
+        raise UserError(f"{name}: holds a {held}; must hold one with a {wanted} model")
     return to_dict(dataclasses.asdict(plan.model))
 
 
@@ -298,6 +307,11 @@ class Task:
     def frozen(self) -> tuple[str, ...]:
         """Paths of the parameters that no step changes."""
         return _frozen(self.plan)
+
+    @property
+    def read_length(self) -> int:
+        """Tokens that the model, or its first stack, reads at once in training."""
+        return next(iter(self.module.model_lengths(self.spec).values()))
 
     @property
     def nonwords(self) -> list[int]:

@@ -20,8 +20,8 @@ from jaxpt.run.build import (
     override,
     plan_as,
     to_dict,
-    with_vocab,
 )
+from jaxpt.run.check import check_run
 from jaxpt.run.data import know_text, make_feed
 from jaxpt.run.folder import hold, load_json, load_measured, write_json
 from jaxpt.run.loop import count_costs, train
@@ -29,9 +29,8 @@ from jaxpt.run.page import write_report
 from jaxpt.run.parallel import Program
 from jaxpt.run.report import summarise
 from jaxpt.run.spec import CompareSpec
-from jaxpt.run.start import check_start
 from jaxpt.run.workdir import flatten, with_defaults
-from jaxpt.text.dataset import load_text
+from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -77,13 +76,13 @@ def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
         name: know_text(plan, tokenizer.vocab, corpora["train"])
         for name, plan in plans.items()
     }
-    processes.together(lambda: _check_models(plans, vocabs))
     processes.on_first(lambda: _check_folder(workdir, config))
+    processes.together(lambda: _check_runs(plans, vocabs, tokenizer, corpora))
     plans = {
         name: _spend(name, plan, spec, vocabs[name], corpora, workdir)
         for name, plan in plans.items()
     }
-    processes.together(lambda: _check_tasks(plans, vocabs, tokenizer))
+    processes.together(lambda: _check_steps(plans, vocabs))
     # Its runs are its own also while others of them train.
     for name in plans:
         for seed in spec.seeds:
@@ -146,21 +145,29 @@ def _naming(name: str):
         raise UserError(f"{error} (for {name})") from error
 
 
-def _check_models(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
+def _check_runs(
+    plans: dict[str, Plan],
+    vocabs: dict[str, Vocab],
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+) -> None:
     """Raises UserError for what no number of steps mends: they are not known yet."""
     for name, plan in plans.items():
         with _naming(name):
-            model_spec = with_vocab(plan.model, vocabs[name])
-            plan.module.make_model(model_spec, plan.objective_spec, vocabs[name])
+            check_run(make_task(_unschedule(plan), vocabs[name]), tokenizer, corpora)
 
 
-def _check_tasks(
-    plans: dict[str, Plan], vocabs: dict[str, Vocab], tokenizer: Tokenizer
-) -> None:
-    """Raises UserError for what the steps, or the start that is asked for, forbid."""
+def _unschedule(plan: Plan) -> Plan:
+    """The plan with a learning rate that fits any number of steps."""
+    optim = dataclasses.replace(plan.optim, schedule="constant", warmup_steps=0)
+    return dataclasses.replace(plan, optim=optim)
+
+
+def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
+    """Raises UserError for what the steps that a budget buys forbid."""
     for name, plan in plans.items():
         with _naming(name):
-            check_start(make_task(plan, vocabs[name]), tokenizer)
+            make_task(plan, vocabs[name])
 
 
 def _reseed(plan: Plan, seed: int) -> Plan:
@@ -177,7 +184,7 @@ def _check_folder(workdir: Path, config: dict) -> None:
     if not path.exists():
         return
     stored = flatten(with_defaults(load_json(path, "use another --workdir")))
-    wanted = flatten(config)
+    wanted = flatten(with_defaults(config))
     for name in sorted(stored.keys() | wanted.keys()):
         if stored.get(name) != wanted.get(name):
             raise UserError(
@@ -216,9 +223,7 @@ def _spend(
     steps = processes.on_first(lambda: _known_steps(workdir, name))
     if steps is None:
         if spec.budget == "seconds":
-            longer = max(plan.train.steps, plan.optim.warmup_steps + 1)
-            task = make_task(_resteps(plan, longer), vocab)
-            price = _seconds_per_step(task, corpora)
+            price = _seconds_per_step(make_task(_unschedule(plan), vocab), corpora)
         else:
             price = count_costs(plan, vocab, 1)[spec.budget]
         steps = int(spec.amount / price) // per_call * per_call

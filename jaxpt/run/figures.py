@@ -8,6 +8,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, next_distribution
 from jaxpt.run import passage, plots, processes
+from jaxpt.run.build import Task
 from jaxpt.run.parallel import Program
 from jaxpt.run.workdir import load_run
 from jaxpt.text.dataset import Split
@@ -85,12 +86,17 @@ def show_mask(program: Program, train: Split) -> dict:
     return passage.compose_mask(task, batch)
 
 
+def _fit(task: Task, corpus: Corpus) -> int:
+    """Tokens of an example: as many as the model reads and the text has."""
+    return min(CONTEXT, task.read_length, corpus.num_tokens)
+
+
 def temperature_effect(
     program: Program, tokenizer: Tokenizer, params, corpus: Corpus, num_tokens: int = 12
 ):
     """tokens, {temperature: probabilities}, prompt: what may follow held-out text."""
     task = program.task
-    ids = windows(corpus, min(CONTEXT, task.model_spec.max_len), 1)
+    ids = windows(corpus, _fit(task, corpus), 1)
     logits = program.next_logits(params, ids)[0, -1, : task.vocab.size]
     best = np.argsort(-np.asarray(logits), kind="stable")[:num_tokens]
     chances = {
@@ -106,7 +112,7 @@ def mask_examples(
 ) -> list[dict]:
     """Held-out rows with their middle token hidden, and the k likeliest fills."""
     vocab, examples = tokenizer.vocab, []
-    length = min(CONTEXT, program.task.spec.row_length)
+    length = _fit(program.task, corpus)
     for ids in windows(corpus, length, NUM_EXAMPLES):
         place = length // 2
         hidden = ids.copy()

@@ -13,12 +13,12 @@ import numpy as np
 from jaxpt.errors import DivergedError
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.learn.state import TrainState
-from jaxpt.nn.attention import check_kernel
 from jaxpt.ops import metrics as sums
 from jaxpt.run import processes
 from jaxpt.run.build import Plan, Task, with_vocab
+from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.data import describe_rows, make_feed
+from jaxpt.run.data import describe_rows
 from jaxpt.run.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.run.measure import (
     measure,
@@ -28,12 +28,11 @@ from jaxpt.run.measure import (
 )
 from jaxpt.run.parallel import MFU_NOTE, Program, device_peak
 from jaxpt.run.signals import SignalWatch, Stopped
-from jaxpt.run.start import check_start, make_start
+from jaxpt.run.start import make_start
 from jaxpt.run.workdir import check_shared, claim, fingerprint
 from jaxpt.run.writer import MetricWriter, Progress, read_metrics
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
-from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -89,18 +88,11 @@ class _Run:
         self.task, self.corpora, self.workdir = task, corpora, workdir
         self.result_path = workdir / "result.json"
         self.label, self.spec = label, task.plan.train
-        check_kernel(
-            task.model_spec,
-            task.module.model_lengths(task.spec).values(),
-            is_packed=task.plan.rows.rows in SEGMENTED,
-        )
-        self.program = program or processes.together(lambda: Program(task))
-        self.feed = processes.together(
-            lambda: make_feed(task, corpora["train"], self.program.places)
-        )
         # Once it has begun, a run is whole without what it began with.
-        if not processes.on_first((workdir / CHECKPOINTS).is_dir):
-            processes.together(lambda: check_start(task, tokenizer))
+        has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
+        self.program, self.feed = processes.together(
+            lambda: check_run(task, tokenizer, corpora, program, has_begun)
+        )
         whole = fingerprint(task.plan, tokenizer, corpora)
         processes.check_same("config or text", whole)
         # The first thing written.

@@ -50,11 +50,10 @@ def measure_probe_accuracy(
     if not has_labels(corpora):
         return {}
     task, spec = program.task, program.task.plan.eval
-    longest = next(iter(task.module.model_lengths(task.spec).values()))
-    if spec.probe_length > longest:
+    if spec.probe_length > task.read_length:
         raise UserError(
-            f"eval.probe_length={spec.probe_length}: must be at most {longest}, what "
-            f"{task.plan.objective} reads at once"
+            f"eval.probe_length={spec.probe_length}: must be at most "
+            f"{task.read_length}, what {task.plan.objective} reads at once"
         )
     return measure_probe(
         program.features,
@@ -123,6 +122,7 @@ def measure(
             task.nonwords,
             model_spec.vocab_size,
             spec.batch_size,
+            task.read_length,
         )
     if "probe_accuracy" not in metrics:
         metrics |= measure_probe_accuracy(program, params, corpora)

@@ -144,7 +144,10 @@ class Program:
         return score_hidden(logits, rows["places"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
-        """(params, host rows, ...) -> what every process can read, compiled."""
+        """(params, host rows, ...) -> what every process can read, compiled.
+
+        Its `trace`, for the same arguments, gives shapes alone and computes nothing.
+        """
         compiled = jax.jit(function, out_shardings=self._whole)
 
         def put(x):
@@ -155,6 +158,11 @@ class Program:
             with jax.set_mesh(self.mesh):
                 return compiled(params, jax.tree.map(put, rows), *rest)
 
+        def trace(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
+
+        measure.trace = trace
         return measure
 
     def _put(self, x, layout: NamedSharding) -> jax.Array:

@@ -8,6 +8,8 @@ import jax.numpy as jnp
 
 from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState
+from jaxpt.nn.scan import list_specs
+from jaxpt.nn.spec import find_differences
 from jaxpt.run.build import Task
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.parallel import Program
@@ -23,10 +25,11 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
 
     Raises:
       UserError: one holds no run, or one with another tokenizer, or the first other
-        parameters; or a teacher is wanted and none is named.
+        parameters or a model that reads the same ones otherwise; or a teacher is wanted
+        and none is named.
     """
     if hasattr(task.module, "TEACHER"):
-        _load_other(*_name_teacher(task), tokenizer)
+        _check_teacher(task, tokenizer)
     path = task.plan.train.init_from
     if not path:
         return
@@ -40,6 +43,49 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
                 f"{held.get(leaf, 'not at all')}, this {task.plan.objective} one "
                 f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
             )
+    for setting, own, other in _compare_networks(task, theirs):
+        raise UserError(
+            f"{name}: its {theirs.plan.objective} model has {setting}={other}, this "
+            f"{task.plan.objective} one {own}; they must make the same of their "
+            f"parameters"
+        )
+
+
+def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, object]]:
+    """Settings that make two runs' networks differ on the same parameters.
+
+    Those of a teacher are not looked at: whoever teaches is put in its place.
+
+    Returns:
+      of each: its name, this task's value and the other's.
+    """
+    found, others = [], list_specs(theirs.model)
+    for network, spec in list_specs(task.model).items():
+        if network.removesuffix("_spec") in task.frozen or network not in others:
+            continue
+        other = others[network]
+        for key, value in find_differences(spec, other, free=("max_len",)):
+            found.append((f"model.{key}", getattr(spec, key), value))
+    if task.module is theirs.module:
+        for key in getattr(task.module, "NETWORK", ()):
+            own, other = getattr(task.spec, key), getattr(theirs.spec, key)
+            if own != other:
+                found.append((f"{task.plan.objective}.{key}", own, other))
+    return found
+
+
+def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
+    """Raises UserError unless a run can teach this task, and lend it its layers."""
+    name, path = _name_teacher(task)
+    theirs = _load_other(name, path, tokenizer)
+    for key, value in find_differences(task.model.teacher_spec, theirs.model_spec):
+        raise UserError(
+            f"{name}: its model has model.{key}={value}, that of "
+            f"{task.plan.objective}.teacher_model "
+            f"{getattr(task.model.teacher_spec, key)}; leave teacher_model out, or name "
+            f"the run that it is of"
+        )
+    jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
 
 
 def _name_teacher(task: Task) -> tuple[str, str]:
@@ -84,17 +130,28 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
         template = program.abstract_state().params
         params = _restore(name, spec.init_from, theirs, template)
     if hasattr(module, "TEACHER"):
-        params = _add_teacher(program, params, is_fresh=not spec.init_from)
+        params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
     return dataclasses.replace(state, params=params, ema=ema)
 
 
-def _add_teacher(program: Program, params, is_fresh: bool):
-    """The parameters with the teacher's in their place.
+def _begin(task: Task, params, theirs: Task, taught):
+    """A task's parameters with those of a run that teaches in their place.
 
-    Args:
-      is_fresh: nothing has been learnt yet, so that the student takes its layers.
+    The student takes the teacher's layers unless it goes on from another run.
+
+    Raises:
+      UserError: it has other parameters than those layers.
     """
+    layers = () if task.plan.train.init_from else task.spec.student_layers
+    spec = dataclasses.replace(task.spec, student_layers=layers)
+    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
+    _, lent = parts[task.module.TEACHER]
+    return task.module.begin(params, lent, spec)
+
+
+def _add_teacher(program: Program, params):
+    """The parameters with the teacher's in their place."""
     task = program.task
     name, path = _name_teacher(task)
     theirs, _ = load_task(Path(path))
@@ -105,18 +162,14 @@ def _add_teacher(program: Program, params, is_fresh: bool):
         shard_params(shapes, program.mesh),
     )
     taught = _restore(name, path, theirs, template)
-    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
-    layers = task.spec.student_layers if is_fresh else ()
-    spec = dataclasses.replace(task.spec, student_layers=layers)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
     begin = jax.jit(
         lambda params, taught: jax.tree.map(
-            jnp.copy, task.module.begin(params, taught, spec)
+            jnp.copy, _begin(task, params, theirs, taught)
         ),
         out_shardings=places,
     )
-    _, lent = parts[task.module.TEACHER]
-    return begin(params, lent)
+    return begin(params, taught)
 
 
 def _restore(name: str, path: str, theirs: Task, template):

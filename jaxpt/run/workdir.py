@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jaxpt import sums
 from jaxpt.errors import UserError
+from jaxpt.nn.spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run import processes
 from jaxpt.run.build import (
@@ -141,7 +142,7 @@ def check_shared(workdir: Path, seconds: float = 30.0) -> None:
 
 def _compare_configs(workdir: Path, plan: Plan) -> None:
     stored = load_json(workdir / "config.json", "use another --workdir")
-    old, new = _relevant(with_defaults(stored)), _relevant(plan.config)
+    old, new = (_relevant(with_defaults(each)) for each in (stored, plan.config))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise UserError(
@@ -153,11 +154,17 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
 def with_defaults(config: dict) -> dict:
     """A stored config; a setting that is younger than it stands at its default."""
     defaults = to_dict(default_config())
-    return config | {
+    whole = config | {
         name: part | config.get(name, {})
         for name, part in defaults.items()
         if isinstance(part, dict)
     }
+    for name, module in OBJECTIVES.items():
+        if held := whole[name].get("teacher_model"):
+            reads_ahead = getattr(module, "READS_AHEAD", True)
+            held = dataclasses.asdict(ModelSpec(**held).direct(reads_ahead))
+            whole[name] = whole[name] | {"teacher_model": held}
+    return whole
 
 
 def _relevant(config: dict) -> dict:

@@ -72,7 +72,7 @@ def make_pair(kind: str):
     with torch.no_grad():  # at their start all models say the same again and again
         for parameter in theirs.parameters():
             parameter += 0.05 * torch.randn_like(parameter)
-    model = Transformer(spec, is_bidirectional=head != "causal")
+    model = Transformer(spec)
     ids = jnp.zeros((1, 8), jnp.int32)
     masks = dict.fromkeys(("self", "dec_self", "cross"), attention_masks.full())
     second = ids if head == "seq2seq" else None

@@ -21,7 +21,7 @@ def draw_rows(seed, num=6, length=40):
     return rows
 
 
-def ask(logits_of, rows, batch_size=4):
+def ask(logits_of, rows, batch_size=4, length=0):
     """`measure_cloze` of a model, and the rows that it read."""
     read = []
 
@@ -31,13 +31,15 @@ def ask(logits_of, rows, batch_size=4):
         score = jax.jit(cloze.score_hidden)
         return score(logits, batch["places"], batch["targets"], allowed)
 
-    found = cloze.measure_cloze(fill_scores, None, rows, MASK, BANNED, V, batch_size)
+    length = length or rows.shape[1]
+    ids = MASK, BANNED, V
+    found = cloze.measure_cloze(fill_scores, None, rows, *ids, batch_size, length)
     return found, read
 
 
 @given(st.integers(1, 70), st.integers(0, 1000), st.floats(0, 1))
 @settings(max_examples=60)
-def test_the_share_is_exact_and_neither_first_nor_special(length, seed, share):
+def test_the_share_is_exact_and_neither_first_nor_last_nor_special(length, seed, share):
     rng = np.random.default_rng(seed)
     rows = rng.integers(2, V, (5, length), np.int32)
     rows[rng.random(rows.shape) < share] = EOS
@@ -45,7 +47,7 @@ def test_the_share_is_exact_and_neither_first_nor_special(length, seed, share):
     wanted = min(max(1, round(0.15 * length)), length)
     assert places.shape == counts.shape == (5, wanted)
     for row, chosen, is_asked in zip(rows, places, counts, strict=True):
-        can = [i for i in range(1, length) if row[i] not in BANNED]
+        can = [i for i in range(1, length - 1) if row[i] not in BANNED]
         asked = chosen[is_asked].tolist()
         assert len(asked) == min(wanted, len(can)) and set(asked) <= set(can)
         assert len(set(chosen.tolist())) == wanted
@@ -61,6 +63,16 @@ def test_what_a_model_reads_is_the_text_with_masks_in_it():
     np.put_along_axis(expected, places, MASK, 1)
     assert (read[0] == expected).all() and (rows != MASK).all()
     assert (expected == MASK).sum(1).tolist() == [6] * 6
+
+
+def test_who_reads_all_but_the_last_is_asked_the_same():
+    rows, table = draw_rows(5, num=8), np.random.default_rng(0).normal(size=(V, V))
+    found, read = ask(lambda t: table[t].astype(np.float32), rows, 8, 39)
+    whole, all_of_it = ask(lambda t: table[t].astype(np.float32), rows, 8)
+    np.testing.assert_array_equal(read[0], all_of_it[0][:, :-1])
+    assert found == whole
+    with pytest.raises(ValueError, match="38 of 40 tokens"):
+        ask(None, rows, 8, 38)
 
 
 def test_one_who_knows_the_text_fills_in_all():

@@ -45,7 +45,7 @@ def make_transformer():
             positions="relative" if is_pair else "learned",
             init_std=0.5,
         )
-        model, ids = Transformer(spec, is_bidirectional=is_pair), jnp.zeros((1, 3), int)
+        model, ids = Transformer(spec), jnp.zeros((1, 3), int)
         seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
         init = functools.partial(model.init, deterministic=True)
         key, dec_ids = jax.random.key(0), ids if is_pair else None

@@ -117,8 +117,7 @@ class Ours:
         self.family, spec = read_config(config)
         self.spec = refine_spec(spec, self.family, tensors)
         self.head = head
-        is_causal = head == "causal"
-        self.model = Transformer(self.spec, is_bidirectional=not is_causal)
+        self.model = Transformer(self.spec)
         self.score = TokenScore(self.spec)
         like = jax.eval_shape(self._init)
         self.params = from_hf(tensors, self.family, self.spec, head, like)

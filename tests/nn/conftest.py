@@ -38,7 +38,7 @@ def make_params():
 
     def make(spec, is_bidirectional=True):
         draw = default_rng(0)
-        model = Transformer(spec, is_bidirectional=is_bidirectional)
+        model = Transformer(spec.direct(is_bidirectional))
         ids = jnp.zeros((1, 3), jnp.int32)
         seen = {name: masks.full() for name in ("self", "dec_self", "cross")}
         dec_ids = ids if spec.num_decoder_layers else None

