@@ -83,7 +83,7 @@ def measure_cloze(
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
     nats = hits = asked = 0.0
     for batch in batches(parts, size):
-        counts = batch.pop("counts")
+        counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
         found = fill_scores(params, batch, allowed)
         of_nats, of_hits = (np.asarray(x)[counts] for x in found)

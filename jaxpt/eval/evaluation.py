@@ -13,19 +13,21 @@ EVAL_SEED = 0
 
 
 def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
-    """Whole batches of rows, each with its "index"; the rows left over are dropped.
+    """Batches of `batch_size` rows, each row with its "index" and its "row_weights".
 
-    With fewer rows than `batch_size` they make one smaller batch.
+    The last batch is filled up with copies of the last row, whose weight is 0: one
+    shape is one compiled program, and a batch that devices share out stays so.
 
     Args:
       rows: "tokens" [n, R], and the form's other keys [n, ...].
     """
     num_rows = len(rows["tokens"])
-    size = min(batch_size, num_rows)
-    for start in range(0, num_rows - size + 1, size):
-        index = np.arange(start, start + size, dtype=np.int32)
-        part = {key: values[start : start + size] for key, values in rows.items()}
-        yield part | {"index": index}
+    for start in range(0, num_rows, batch_size):
+        index = np.arange(start, start + batch_size, dtype=np.int32)
+        places = np.minimum(index, num_rows - 1)
+        weights = (index < num_rows).astype(np.float32)
+        part = {key: values[places] for key, values in rows.items()}
+        yield part | {"index": index, "row_weights": weights}
 
 
 def evaluate(
@@ -65,10 +67,11 @@ def measure_likelihood(
     token_bytes = np.array(vocab.token_bytes)
     nats = num_bytes = 0.0
     for rows in batches({"tokens": tokens}, batch_size):
-        found = np.asarray(token_nats(params, rows["tokens"]), np.float64)
+        counts = rows["row_weights"] > 0
+        found = np.asarray(token_nats(params, rows["tokens"]), np.float64)[counts]
         nats += float(found.sum())
         if vocab.token_bytes:
-            num_bytes += int(token_bytes[rows["tokens"][:, 1:]].sum())
+            num_bytes += int(token_bytes[rows["tokens"][counts, 1:]].sum())
         else:
             num_bytes += found.size * bytes_per_token
     return {"bits_per_byte": sums.bits_per_byte(nats, num_bytes)}

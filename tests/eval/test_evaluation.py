@@ -16,31 +16,33 @@ from jaxpt.text.tokens.vocab import Vocab
 TOKENS = np.arange(7 * 3, dtype=np.int32).reshape(7, 3)
 
 
-@pytest.mark.parametrize("size, used", [(1, 7), (2, 6), (3, 6), (7, 7), (100, 7)])
-def test_only_the_incomplete_last_batch_is_dropped(size, used):
+@pytest.mark.parametrize("size, num", [(1, 7), (2, 8), (3, 9), (7, 7), (100, 100)])
+def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(size, num):
     rows = {"tokens": TOKENS, "segment_ids": TOKENS + 1}
     batches = list(evaluation.batches(rows, size))
-    assert {len(rows["tokens"]) for rows in batches} == {min(size, 7)}
     for batch in batches:
+        assert {len(value) for value in batch.values()} == {size}  # one shape
         np.testing.assert_array_equal(batch["segment_ids"], batch["tokens"] + 1)
-    found = np.concatenate([rows["tokens"] for rows in batches])
-    np.testing.assert_array_equal(found, TOKENS[:used])
-    index = np.concatenate([rows["index"] for rows in batches])
-    assert index.dtype == np.int32 and index.tolist() == list(range(used))
+    found = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
+    assert found["row_weights"].dtype == np.float32
+    assert found["row_weights"].tolist() == [1.0] * 7 + [0.0] * (num - 7)
+    np.testing.assert_array_equal(found["tokens"][:7], TOKENS)
+    assert found["index"].dtype == np.int32
+    assert found["index"].tolist() == list(range(num))
 
 
 def test_means_are_over_rows_not_over_batches():
     def eval_step(params, rows, rng):
-        first = rows["tokens"][:, 0]
+        first, weights = rows["tokens"][:, 0], rows["row_weights"]
         return {
-            "mean": (params * first.sum(), len(first)),
+            "mean": (params * (first * weights).sum(), weights.sum()),
             "weighed": (first[0] * first[0], first[0]),
             "key": (float(jax.random.uniform(rng)), 1),
         }
 
     found = evaluation.evaluate(eval_step, 2.0, {"tokens": TOKENS}, 2)
-    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15])
-    assert found["weighed"] == (0 + 36 + 144) / (0 + 6 + 12)
+    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15, 18])
+    assert found["weighed"] == (0 + 36 + 144 + 324) / (0 + 6 + 12 + 18)
     again = evaluation.evaluate(eval_step, 2.0, {"tokens": TOKENS[::-1]}, 3)
     assert again["key"] == pytest.approx(found["key"])  # one key for every evaluation
 
