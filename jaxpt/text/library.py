@@ -13,7 +13,7 @@ from jaxpt.errors import UserError
 from jaxpt.text.sources.source import SourceSpec, describe_source, read_documents
 from jaxpt.text.spec import TextSpec
 from jaxpt.text.stores.prepare import prepare
-from jaxpt.text.stores.store import Store, is_store, open_store
+from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
@@ -181,7 +181,7 @@ def _find_store(
     described = describe_source(source)
     is_keyed = folder is None
     if is_keyed:
-        key = _key(settings, described, tokenizers.fingerprint(tokenizer))
+        key = _key(FORMAT, settings, described, tokenizers.fingerprint(tokenizer))
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
         folder = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(
