@@ -28,9 +28,10 @@ ROW_KEYS = {
     "is_swapped": "int32 [B], optional: 1 where B precedes A",
     "sentence_ids": "int32 [B, R], optional: 1.. the sentences of a row, 0 padding",
     "progress": "float32 [B], while training: the share of its steps that are done",
+    "row_weights": "float32 [B], while measuring: 0 in rows that only fill up a batch",
 }
 
-# After corruption. A decoder's carry the prefix `dec_`.
+# After corruption. A decoder's carry the prefix `dec_`; what is float32 is a weight.
 BATCH_KEYS = {
     "index": "int32 [B]: the row's own, which keys the generator's samples",
     "inputs": "int32 [B, T]",

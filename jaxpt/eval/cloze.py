@@ -25,9 +25,9 @@ def hide(
 ) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
     """The places that are asked for: 15 % of each row, rounded, but 1 at least.
 
-    Neither the first place nor the last is among them: objectives that read a token from
-    the place before know nothing of the first, and need not read the last; nor are
-    special tokens.
+    Neither the first place nor the last is among them: objectives that read a token
+    from the place before know nothing of the first, and need not read the last; nor
+    are special tokens.
 
     Returns:
       Places, and whether each counts: a row may have too few tokens to ask for.
@@ -92,7 +92,7 @@ def measure_cloze(
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
     nats = hits = asked = 0.0
     for batch in batches(parts, size):
-        counts = batch.pop("counts")
+        counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
         found = fill_scores(params, batch, allowed)
         of_nats, of_hits = (np.asarray(x)[counts] for x in found)

@@ -13,19 +13,21 @@ EVAL_SEED = 0
 
 
 def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
-    """Whole batches of rows, each with its "index"; the rows left over are dropped.
+    """Batches of `batch_size` rows, each row with its "index" and its "row_weights".
 
-    With fewer rows than `batch_size` they make one smaller batch.
+    The last batch is filled up with copies of the last row, whose weight is 0: one
+    shape is one compiled program, and a batch that devices share out stays so.
 
     Args:
       rows: "tokens" [n, R], and the form's other keys [n, ...].
     """
     num_rows = len(rows["tokens"])
-    size = min(batch_size, num_rows)
-    for start in range(0, num_rows - size + 1, size):
-        index = np.arange(start, start + size, dtype=np.int32)
-        part = {key: values[start : start + size] for key, values in rows.items()}
-        yield part | {"index": index}
+    for start in range(0, num_rows, batch_size):
+        index = np.arange(start, start + batch_size, dtype=np.int32)
+        places = np.minimum(index, num_rows - 1)
+        weights = (index < num_rows).astype(np.float32)
+        part = {key: values[places] for key, values in rows.items()}
+        yield part | {"index": index, "row_weights": weights}
 
 
 def evaluate(
@@ -50,25 +52,30 @@ def measure_likelihood(
     token_nats: Callable,
     params,
     tokens: np.ndarray,
+    num_bytes: np.ndarray,
     batch_size: int,
     vocab: Vocab,
-    bytes_per_token: float,
 ) -> dict[str, float]:
-    """Bits per UTF-8 byte of the predicted text.
+    """Bits per UTF-8 byte of the text that is predicted, told where documents end.
+
+    Neither the nats nor the bytes (there are none) of special tokens count, as [EOS]:
+    the same bytes are divided by, whatever the tokenizer. An [UNK] counts, with all of
+    the text that it stands for; what it hides of that is not paid for.
 
     Args:
       token_nats: (params, tokens [B, R]) -> nats [B, R - 1] of all but the first.
       tokens: int32 [n, R].
-      bytes_per_token: of the whole split's raw text; taken where the tokens do not say
-        how many bytes they stand for (`Vocab.token_bytes` is empty).
+      num_bytes: int [n, R], of the text that each token stands for.
+
+    Returns:
+      bits_per_byte; nothing where no byte is predicted.
     """
-    token_bytes = np.array(vocab.token_bytes)
-    nats = num_bytes = 0.0
-    for rows in batches({"tokens": tokens}, batch_size):
-        found = np.asarray(token_nats(params, rows["tokens"]), np.float64)
-        nats += float(found.sum())
-        if vocab.token_bytes:
-            num_bytes += int(token_bytes[rows["tokens"][:, 1:]].sum())
-        else:
-            num_bytes += found.size * bytes_per_token
-    return {"bits_per_byte": sums.bits_per_byte(nats, num_bytes)}
+    is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
+    parts = {"tokens": tokens, "is_text": is_text[:, 1:]}
+    nats = 0.0
+    for batch in batches(parts, batch_size):
+        found = np.asarray(token_nats(params, batch["tokens"]), np.float64)
+        counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
+        nats += float(found[counts].sum())
+    total = int(num_bytes[:, 1:].sum(dtype=np.int64))
+    return {"bits_per_byte": sums.bits_per_byte(nats, total)} if total else {}

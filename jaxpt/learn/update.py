@@ -31,6 +31,23 @@ def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
     )
 
 
+def weigh_rows(batch: dict, rows: dict) -> dict:
+    """The corrupted batch with its weights times those of its rows, if these have any.
+
+    All that is real-valued in a batch is a weight (`jaxpt.dims.BATCH_KEYS`): a row of
+    weight 0 adds to no loss and to no metric.
+    """
+    if "row_weights" not in rows:
+        return batch
+
+    def weigh(x):
+        if not jnp.issubdtype(x.dtype, jnp.floating):
+            return x
+        return x * rows["row_weights"].reshape(-1, *[1] * (x.ndim - 1))
+
+    return {key: weigh(value) for key, value in batch.items()}
+
+
 def accumulate(
     loss_fn: Callable,
     params,

@@ -355,7 +355,7 @@ def make_eval_step(model, vocab: Vocab, spec: Spec):
 
     def eval_step(params, rows, rng):
         rng_corrupt, rng_sample = jax.random.split(rng)
-        batch = corrupt(rng_corrupt, rows, vocab, spec)
+        batch = update.weigh_rows(corrupt(rng_corrupt, rows, vocab, spec), rows)
         rngs = {"sample": rng_sample}
         return loss(params, model, batch, masks(batch), rngs, spec.temperature)[1]
 

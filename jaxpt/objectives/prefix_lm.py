@@ -253,7 +253,7 @@ def make_eval_step(model, vocab: Vocab, spec: Spec):
     """step(params, rows, rng) -> {name: (sum, weight)}, without dropout."""
 
     def eval_step(params, rows, rng):
-        batch = corrupt(rng, rows, vocab, spec)
+        batch = update.weigh_rows(corrupt(rng, rows, vocab, spec), rows)
         return loss(params, model, batch, masks(batch), {})[1]
 
     return eval_step

@@ -69,6 +69,14 @@ def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
     return np.concatenate([windows(part, length, n) for part, n in pairs])
 
 
+def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:
+    """The bytes of UTF-8 that each token of `likelihood_rows` stands for, int [n, R]."""
+    if task.vocab.token_bytes:
+        return np.array(task.vocab.token_bytes)[likelihood_rows(task, split, num)]
+    parts = [dataclasses.replace(p, stream=p.byte_stream) for p in split.parts]
+    return likelihood_rows(task, dataclasses.replace(split, parts=tuple(parts)), num)
+
+
 def describe_rows(task: Task, feed: Feed) -> list[str]:
     """What is worth knowing of a feed's rows, a line a part; chunks say nothing."""
     lines = []

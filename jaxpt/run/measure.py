@@ -8,7 +8,7 @@ from jaxpt.eval.evaluation import add_up, evaluate, measure_likelihood
 from jaxpt.eval.probe import has_labels, measure_probe
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
-from jaxpt.run.data import held_rows, likelihood_rows
+from jaxpt.run.data import held_rows, likelihood_bytes, likelihood_rows
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import Split
 
@@ -103,9 +103,9 @@ def measure(
             program.token_nats,
             params,
             likelihood_rows(task, valid, spec.num_rows),
+            likelihood_bytes(task, valid, spec.num_rows),
             spec.batch_size,
             task.vocab,
-            valid.bytes_per_token,
         )
     if program.fill_logits:
         rows = _rows(program, corpora.get("heldout", corpora["valid"]))

@@ -52,12 +52,6 @@ class Split:
         return counts
 
     @property
-    def bytes_per_token(self) -> float:
-        """UTF-8 bytes of raw text a token, over the parts by their shares."""
-        pairs = zip(self.parts, self.shares, strict=True)
-        return sum(s * p.num_bytes / max(p.num_tokens, 1) for p, s in pairs)
-
-    @property
     def labels(self) -> np.ndarray:
         """Every document's label, int32."""
         return np.concatenate([part.labels for part in self.parts])
@@ -143,7 +137,7 @@ def _whole(store: Store) -> Corpus:
         labels=store.labels,
         label_names=tuple(store.card["label_names"]),
         sentence_starts=store.sentence_starts,
-        num_bytes=store.card["num_bytes"],
+        byte_stream=store.token_bytes,
         fingerprint=store.fingerprint,
     )
 
@@ -153,11 +147,7 @@ def _main(store: Store) -> Corpus:
     whole, num_main = _whole(store), store.card["num_main"]
     if num_main == len(whole.labels):
         return whole
-    return _select(store, whole, np.arange(len(whole.labels)) < num_main, "main")
-
-
-def _select(store: Store, whole: Corpus, is_in: np.ndarray, name: str) -> Corpus:
-    return select(whole, is_in, int(store.doc_bytes[: len(is_in)][is_in].sum()), name)
+    return select(whole, np.arange(len(whole.labels)) < num_main, "main")
 
 
 def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
@@ -179,8 +169,8 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
                 f"at data.valid_fraction {float(fraction)}; use data.split=position"
             )
         splits = {
-            "train": _select(store, main, ~is_valid, "train"),
-            "valid": _select(store, main, is_valid, "valid"),
+            "train": select(main, ~is_valid, "train"),
+            "valid": select(main, is_valid, "valid"),
         }
     else:
         border = int((1 - fraction) * main.num_tokens)
@@ -196,7 +186,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
     if spec.heldout_chars:
         whole = _whole(store)
         is_out = np.arange(len(whole.labels)) >= num_main
-        splits["heldout"] = _select(store, whole, is_out, "heldout")
+        splits["heldout"] = select(whole, is_out, "heldout")
     for name, part in splits.items():
         _check_tokens(part, name, path)
     return splits

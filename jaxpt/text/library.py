@@ -19,7 +19,7 @@ from jaxpt.text.sources.source import (
 )
 from jaxpt.text.spec import TextSpec
 from jaxpt.text.stores.prepare import check_unchanged, prepare
-from jaxpt.text.stores.store import Store, is_store, open_store
+from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
@@ -198,7 +198,7 @@ def _find_store(
     contents = _list_contents(spec, source)
     is_keyed = folder is None
     if is_keyed:
-        key = _key(settings, contents, tokenizers.fingerprint(tokenizer))
+        key = _key(FORMAT, settings, contents, tokenizers.fingerprint(tokenizer))
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
         folder = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(

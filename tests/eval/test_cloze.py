@@ -94,7 +94,7 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
     assert found["cloze_bits"] == pytest.approx(math.log2(V - len(BANNED)))
     first = draw_rows(2) == 2  # of equal scores, the first allowed one is the answer
     places, _ = cloze.hide(draw_rows(2), np.array(BANNED))
-    hits = np.take_along_axis(first, places, 1)[:4]  # two rows are left over
+    hits = np.take_along_axis(first, places, 1)
     assert found["cloze_accuracy"] == pytest.approx(hits.mean())
 
 
@@ -108,7 +108,7 @@ def test_scores_by_hand():
     assert hits.tolist() == [[True, False]]
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 4, 8])
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 5, 8, 11])
 def test_the_size_of_a_batch_changes_nothing(batch_size):
     rows, table = draw_rows(3, num=8), np.random.default_rng(0).normal(size=(V, V))
     found, _ = ask(lambda tokens: table[tokens].astype(np.float32), rows, batch_size)

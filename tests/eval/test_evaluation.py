@@ -16,61 +16,68 @@ from jaxpt.text.tokens.vocab import Vocab
 TOKENS = np.arange(7 * 3, dtype=np.int32).reshape(7, 3)
 
 
-@pytest.mark.parametrize("size, used", [(1, 7), (2, 6), (3, 6), (7, 7), (100, 7)])
-def test_only_the_incomplete_last_batch_is_dropped(size, used):
+@pytest.mark.parametrize("size, num", [(1, 7), (2, 8), (3, 9), (7, 7), (100, 100)])
+def test_the_last_batch_is_filled_up_with_rows_that_do_not_count(size, num):
     rows = {"tokens": TOKENS, "segment_ids": TOKENS + 1}
     batches = list(evaluation.batches(rows, size))
-    assert {len(rows["tokens"]) for rows in batches} == {min(size, 7)}
     for batch in batches:
+        assert {len(value) for value in batch.values()} == {size}  # one shape
         np.testing.assert_array_equal(batch["segment_ids"], batch["tokens"] + 1)
-    found = np.concatenate([rows["tokens"] for rows in batches])
-    np.testing.assert_array_equal(found, TOKENS[:used])
-    index = np.concatenate([rows["index"] for rows in batches])
-    assert index.dtype == np.int32 and index.tolist() == list(range(used))
+    found = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
+    assert found["row_weights"].dtype == np.float32
+    assert found["row_weights"].tolist() == [1.0] * 7 + [0.0] * (num - 7)
+    np.testing.assert_array_equal(found["tokens"][:7], TOKENS)
+    assert found["index"].dtype == np.int32
+    assert found["index"].tolist() == list(range(num))
 
 
 def test_means_are_over_rows_not_over_batches():
     def eval_step(params, rows, rng):
-        first = rows["tokens"][:, 0]
+        first, weights = rows["tokens"][:, 0], rows["row_weights"]
         return {
-            "mean": (params * first.sum(), len(first)),
+            "mean": (params * (first * weights).sum(), weights.sum()),
             "weighed": (first[0] * first[0], first[0]),
             "key": (float(jax.random.uniform(rng)), 1),
         }
 
     found = evaluation.evaluate(eval_step, 2.0, {"tokens": TOKENS}, 2)
-    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15])
-    assert found["weighed"] == (0 + 36 + 144) / (0 + 6 + 12)
+    assert found["mean"] == 2 * np.mean([0, 3, 6, 9, 12, 15, 18])
+    assert found["weighed"] == (0 + 36 + 144 + 324) / (0 + 6 + 12 + 18)
     again = evaluation.evaluate(eval_step, 2.0, {"tokens": TOKENS[::-1]}, 3)
     assert again["key"] == pytest.approx(found["key"])  # one key for every evaluation
 
 
-def test_a_uniform_model_of_bytes_has_eight_bits_per_byte():
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 10])
+def test_a_uniform_model_of_bytes_has_eight_bits_per_byte(batch_size):
     vocab = Vocab(size=256, token_bytes=(1,) * 256)
 
     def token_nats(params, tokens):
-        return jnp.full((len(tokens), tokens.shape[1] - 1), math.log(256))
+        """Uniform, but for the last row, of which a copy must not count."""
+        last = (tokens == TOKENS[-1]).all(axis=1)[:, None]
+        return jnp.full(tokens[:, 1:].shape, math.log(256)) * jnp.where(last, 8, 1)
 
-    tokens = np.random.default_rng(0).integers(0, 256, (7, 11)).astype(np.int32)
-    found = evaluation.measure_likelihood(token_nats, None, tokens, 2, vocab, 9.0)
-    assert found == {"bits_per_byte": pytest.approx(8)}
+    ones = np.ones_like(TOKENS)
+    found = evaluation.measure_likelihood(
+        token_nats, None, TOKENS, ones, batch_size, vocab
+    )
+    assert found == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
 
 
-def test_bits_are_divided_by_the_bytes_of_the_predicted_tokens():
-    vocab = Vocab(size=3, eos=2, token_bytes=(1, 4, 0))
-    tokens = np.array([[1, 0, 1, 2], [0, 0, 0, 0]], np.int32)
-    nats = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+def test_bits_are_those_of_the_predicted_text_over_its_bytes():
+    vocab = Vocab(size=5, eos=2, unk=3, bos=4)
+    tokens = np.array([[1, 0, 1, 2], [0, 4, 3, 0]], np.int32)
+    num_bytes = np.array([[50, 1, 4, 0], [60, 0, 7, 0]])  # those of the first are given
+    nats = np.array([[1.0, 2.0, 30.0], [40.0, 5.0, 6.0]])
 
-    def measure(vocab):
-        found = evaluation.measure_likelihood(
-            lambda p, t: nats, None, tokens, 2, vocab, 2.5
+    def measure(tokens, num_bytes):
+        return evaluation.measure_likelihood(
+            lambda p, t: nats, None, tokens, num_bytes, 2, vocab
         )
-        return found["bits_per_byte"]
 
-    # The first tokens are given; [EOS] stands for no byte: 1 + 4 + 0 and 3 bytes.
-    assert measure(vocab) == pytest.approx(21 / math.log(2) / 8)
-    # Where tokens do not say, the whole text's 2.5 bytes a token: 6 of them.
-    assert measure(Vocab(size=3)) == pytest.approx(21 / math.log(2) / 15)
+    # [EOS] and [BOS] are no text; [UNK] is, and so is a token without bytes of its own.
+    wanted = (1 + 2 + 5 + 6) / math.log(2) / (1 + 4 + 7)
+    assert measure(tokens, num_bytes) == {"bits_per_byte": pytest.approx(wanted)}
+    assert measure(np.full_like(tokens, 2), 0 * num_bytes) == {}
 
 
 def score(params, tokens):

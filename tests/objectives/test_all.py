@@ -14,6 +14,7 @@ from tiny import MODELS, VARIANTS
 
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
+from jaxpt.eval.evaluation import add_up
 from jaxpt.learn.state import make_state
 from jaxpt.nn.heads import Embedder
 from jaxpt.nn.recurrent import CharCnn, Lstm
@@ -21,6 +22,8 @@ from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.stacks import Stack
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
+from jaxpt.ops.metrics import add
+from jaxpt.rng import stream
 from jaxpt.text.tokens.vocab import Vocab
 
 norm = optax.tree.norm
@@ -187,6 +190,37 @@ def test_the_first_loss_is_that_of_knowing_nothing(name, make_case, make_rows, v
     for term, (value, gap) in wanted.items():
         assert means[term] == pytest.approx(value, abs=gap)
     assert set(case.module.coefficients(case.spec)) == set(wanted)
+
+
+@every
+def test_every_row_is_measured_once(name, make_packed, make_rows, vocab):
+    case = make_packed(name)
+    rows = jax.tree.map(np.asarray, eight_rows(case, make_rows))
+    step = jax.jit(case.module.make_eval_step(case.model, vocab, case.spec))
+    batches = []
+
+    def remember(params, batch, rng):
+        batches.append(batch)
+        return step(params, batch, rng)
+
+    whole = add_up(remember, case.params, rows, 4)
+    seven = {key: value[:7] for key, value in rows.items()}
+    found = add_up(remember, case.params, seven, 4)
+    rng = stream(0, 0, "evaluate")
+    eighth = batches[1] | {"row_weights": np.float32([0, 0, 0, 1])}
+    parts = add(found, step(case.params, eighth, rng))
+    # What stands in a row that only fills up its batch is as good as any other.
+    filled = batches[3]
+    fills = {key: value[[0, 1, 2, 0]] for key, value in filled.items() if key in rows}
+    fills["index"] = filled["index"]
+    first, last = batches[2], filled | fills
+    again = add(*(step(case.params, batch, rng) for batch in (first, last)))
+    assert filled["row_weights"].tolist() == [1, 1, 1, 0]
+    assert (fills["tokens"] != filled["tokens"]).any() and found.keys() == whole.keys()
+    for metric in whole:
+        assert whole[metric][1] > 0
+        np.testing.assert_allclose(parts[metric], whole[metric], rtol=1e-5)
+        np.testing.assert_array_equal(found[metric], again[metric])
 
 
 @deep

@@ -17,9 +17,10 @@ import numpy as np
 import optax
 from tiny import make_config
 
+from jaxpt.eval.evaluation import add_up
 from jaxpt.ops import metrics
 from jaxpt.run.build import make_plan, make_task
-from jaxpt.run.data import make_feed
+from jaxpt.run.data import held_rows, make_feed
 from jaxpt.run.measure import total_loss
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import load_text
@@ -45,11 +46,14 @@ CASES = {
     "tensor 2, fsdp 4": (8, {"train__tensor": 2, "train__fsdp": 4}),
     "pmap 8": (8, {"train__backend": "pmap"}),
 }
+MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
 
 
-def run(path, objective, num_devices, changes, start):
+def run(path, objective, num_devices, changes, start, size=0):
     """The first step's gradient (flat) and its norm, 30 losses, and what is where.
+
+    With a `size`, what 13 rows at the start sum up to, measured in batches of so many.
 
     Also the state from which it started, if none is given: compiling it takes time.
     """
@@ -69,7 +73,10 @@ def run(path, objective, num_devices, changes, start):
     program = Program(task, jax.devices()[:num_devices])
     start = start or jax.device_get(program.init_state(3))
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state())
-    state = program.run_form(jax.device_put(start, places))
+    start_state = jax.device_put(start, places)
+    rows = held_rows(task, corpora["valid"], 13)
+    measured = size and add_up(program.eval_step, start_state.params, rows, size)
+    state = program.run_form(start_state)
     losses, norms = [], []
     for step in range(30):
         stack = program.place(feed.stack(step, 1))
@@ -85,6 +92,7 @@ def run(path, objective, num_devices, changes, start):
         "grads": grads.tolist(),
         "losses": losses,
         "norm": norms[0],
+        "measured": jax.tree.map(float, measured),
         "shares": [find_shares(tree) for tree in (state.params, adam.mu, adam.nu)],
         "largest": max(x.size for x in jax.tree.leaves(start.params)),
         "moved": find_moved(program._calls[1].as_text()),
@@ -115,6 +123,7 @@ if __name__ == "__main__":
     first = None
     for name, case in cases.items():
         begin = time.process_time()
-        found[name], first = run(path, objective, *case, first)
+        size = (13 if name == "one" else 8) if name in MEASURED else 0
+        found[name], first = run(path, objective, *case, first, size)
         print(f"{name}: {time.process_time() - begin:.1f} s of the processor")
     print(json.dumps(found))

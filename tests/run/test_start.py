@@ -147,7 +147,7 @@ def test_another_model_or_tokenizer_is_refused(
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory, speech):
-    """`bare("clm", model__norm="rmsnorm")`: a run's folder, with no parameters in it."""
+    """`bare("clm", model__norm="rmsnorm")`: a run's folder, without parameters."""
     folder = tmp_path_factory.mktemp("bare")
 
     @functools.cache

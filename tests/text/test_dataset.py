@@ -42,6 +42,11 @@ def read(corpus: Corpus) -> np.ndarray:
     return corpus.read(0, corpus.num_tokens)
 
 
+def read_bytes(corpus: Corpus) -> list[int]:
+    """The bytes of text of each token."""
+    return read(dataclasses.replace(corpus, stream=corpus.byte_stream)).tolist()
+
+
 def decode_documents(tokenizer, corpus: Corpus) -> list[str]:
     starts = corpus.doc_starts.tolist()
     pairs = zip(starts[:-1], starts[1:], strict=True)
@@ -68,7 +73,7 @@ def test_founding_experiment(tinyshakespeare):
     assert tokenizer.decode(read(corpora["heldout"])) == text[80_000:100_000]
     for corpus in corpora.values():
         assert corpus.doc_starts.tolist() == [0, corpus.num_tokens]
-        assert corpus.num_bytes == corpus.num_tokens
+        assert read_bytes(corpus) == [1] * corpus.num_tokens
 
 
 def test_split_documents_by_hand(tmp_path):
@@ -86,8 +91,8 @@ def test_split_documents_by_hand(tmp_path):
         assert corpus.label_names == ("a", "b", "c")
     assert corpora["train"].labels.tolist() == [1, 0, -1, 0, 1]
     assert corpora["valid"].labels.tolist() == [1, 2]
-    assert (corpora["train"].num_bytes, corpora["valid"].num_bytes) == (17, 11)
     for corpus in corpora.values():
+        assert read_bytes(corpus) == [1] * corpus.num_tokens
         assert read(corpus).dtype == corpus.labels.dtype == np.int32
         assert corpus.doc_starts.dtype == np.int64
 
@@ -121,7 +126,7 @@ def test_eos_ends_each_document(tmp_path):
     tokenizer, corpora = load(spec)
     assert decode_documents(tokenizer, corpora["train"]) == ["ab[EOS]", "c[EOS]"]
     assert decode_documents(tokenizer, corpora["valid"]) == ["d[EOS]"]
-    assert corpora["train"].num_bytes == 3
+    assert read_bytes(corpora["train"]) == [1, 1, 0, 1, 0]
     path = write_lines(tmp_path, ["abcd"], name="one")
     spec = TextSpec(path=path, split="position", tokenizer=specials, valid_fraction=0.5)
     assert tokenizer.vocab.eos not in read(load(spec)[1]["valid"])
@@ -345,7 +350,6 @@ def test_mixture(tmp_path, refuses):
     assert splits["train"].parts[1].label_names == ("x", "y")
     assert set(splits["train"].parts[0].labels.tolist()) == {0}
     assert set(splits["train"].parts[1].labels.tolist()) == {1}
-    assert splits["train"].bytes_per_token == 1
     # Three documents of 4 tokens to one of 2 are 12 tokens to 2.
     spec = dataclasses.replace(spec, mixture_unit="documents")
     by_documents = load_text(spec)[1]["train"]

@@ -24,7 +24,8 @@ class Corpus:
       label_names: the labels of the whole text, alike in all its splits.
       sentence_starts: int64 [S+1] with the end, every document start among them; None
         where the text was not cut into sentences.
-      num_bytes: of the raw text in UTF-8.
+      byte_stream: how many bytes of text each token of the stream stands for; None
+        where the vocabulary tells, or nobody knows.
       fingerprint: sha256 of what the split holds, in hex.
     """
 
@@ -35,7 +36,7 @@ class Corpus:
     labels: np.ndarray
     label_names: tuple[str, ...]
     sentence_starts: np.ndarray | None
-    num_bytes: int
+    byte_stream: TokenStream | None
     fingerprint: str
 
     @classmethod
@@ -46,7 +47,6 @@ class Corpus:
         labels=None,
         sentence_starts=None,
         label_names: tuple[str, ...] = (),
-        num_bytes: int = 0,
     ) -> "Corpus":
         """A split of tokens in memory, by default one document without a label."""
         tokens = np.ascontiguousarray(tokens, np.int32)
@@ -67,7 +67,7 @@ class Corpus:
             labels=np.asarray(labels, np.int32),
             label_names=label_names,
             sentence_starts=sentence_starts,
-            num_bytes=num_bytes,
+            byte_stream=None,
             fingerprint=digest.hexdigest(),
         )
 
@@ -124,11 +124,10 @@ class Corpus:
         return out
 
 
-def select(whole: Corpus, is_in: np.ndarray, num_bytes: int, name: str) -> Corpus:
+def select(whole: Corpus, is_in: np.ndarray, name: str) -> Corpus:
     """The documents of a corpus where `is_in` [D] is True, as a split of their own.
 
     Args:
-      num_bytes: of their raw text.
       name: of the split; it enters the fingerprint.
     """
     docs = np.flatnonzero(is_in)
@@ -156,18 +155,14 @@ def select(whole: Corpus, is_in: np.ndarray, num_bytes: int, name: str) -> Corpu
         doc_starts=places,
         labels=whole.labels[docs],
         sentence_starts=sentences,
-        num_bytes=num_bytes,
         fingerprint=digest.hexdigest(),
     )
 
 
 def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
-    """Tokens start..stop-1 of a corpus; a document across an end is cut there.
-
-    Its raw bytes are shared out by tokens.
-    """
+    """Tokens start..stop-1 of a corpus; a document across an end is cut there."""
     if start == stop:
-        return select(whole, np.zeros(len(whole.labels), bool), 0, name)
+        return select(whole, np.zeros(len(whole.labels), bool), name)
     first = int(np.searchsorted(whole.doc_starts, start, "right")) - 1
     last = int(np.searchsorted(whole.doc_starts, stop, "left"))
     inner = np.clip(whole.doc_starts[first : last + 1], start, stop)
@@ -179,7 +174,6 @@ def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
     if sentences is not None:
         inside = sentences[(sentences > start) & (sentences < stop)]
         sentences = np.concatenate([[start], inside, [stop]]) - start
-    share = (stop - start) / max(whole.num_tokens, 1)
     digest = hashlib.sha256(f"{whole.fingerprint} {name} {start} {stop}".encode())
     return replace(
         whole,
@@ -188,7 +182,6 @@ def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
         doc_starts=inner - start,
         labels=whole.labels[first:last],
         sentence_starts=sentences,
-        num_bytes=round(whole.num_bytes * share),
         fingerprint=digest.hexdigest(),
     )
 

@@ -4,7 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxpt.text.stores.store import DOC_BYTES, DOC_STARTS, LABELS, SENTENCE_STARTS
+from jaxpt.text.stores.store import (
+    DOC_BYTES,
+    DOC_STARTS,
+    LABELS,
+    SENTENCE_STARTS,
+    TOKEN_BYTES,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,12 +39,15 @@ class Encoded:
       counts: int64 [p], how many of them each piece has.
       sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
       num_unknown: characters that the vocabulary lacks.
+      sizes: [n], bytes of the pieces' text from the end of the token before, or the
+        piece's beginning, to each token's own end; [0] where ids tell them.
     """
 
     tokens: np.ndarray
     counts: np.ndarray
     sentence_starts: np.ndarray
     num_unknown: int
+    sizes: np.ndarray
 
 
 @dataclass
@@ -52,6 +61,7 @@ class Layout:
 
     eos: int | None
     has_sentences: bool
+    has_sizes: bool
     num_tokens: int = 0
     num_documents: int = 0
     num_main: int = 0
@@ -66,6 +76,10 @@ class Layout:
     open_bytes: int = 0
     open_label: str = ""
     open_is_heldout: bool = False
+    # Its bytes after its last token, or all while it has none.
+    open_rest: int = 0
+    # The last token's bytes, which may become more; -1 where there is no token.
+    last_size: int = -1
     # A sentence begins at the next token.
     is_sentence_due: bool = False
 
@@ -90,7 +104,10 @@ class Layout:
             return self.num_tokens + begins + np.searchsorted(ends, begins, "right")
 
         starts = np.where(docs.is_new, place(docs.begins), docs.old_starts)
+        sizes = self._share_bytes(pieces, encoded, ends) if self.has_sizes else None
         arrays = self._close(docs, starts)
+        if self.has_sizes:
+            arrays[TOKEN_BYTES] = sizes
         if self.has_sentences:
             sentences = self._find_sentences(encoded, docs.begins[docs.is_new])
             arrays[SENTENCE_STARTS] = place(sentences)
@@ -107,9 +124,13 @@ class Layout:
         if self.eos is not None and self.num_main > 1:
             tokens = np.array([self.eos], dtype)
         # One more beginning closes the last document.
-        nothing = Pieces(np.ones(1, bool), np.zeros(1, bool), [""], np.zeros(1))
-        docs = self._group(nothing, np.zeros(1, np.int64))
-        arrays = self._close(docs, docs.old_starts)
+        none, zero = np.zeros(0, np.int64), np.zeros(1, np.int64)
+        nothing = Pieces(np.ones(1, bool), np.zeros(1, bool), [""], zero)
+        docs, sizes = self._group(nothing, zero), {}
+        if self.has_sizes:
+            self._share_bytes(nothing, Encoded(none, zero, none, 0, none), none)
+            sizes[TOKEN_BYTES] = np.append(self.last_size, np.zeros(len(tokens)))
+        arrays = sizes | self._close(docs, docs.old_starts)
         self.num_tokens += len(tokens)
         end = np.array([self.num_tokens])
         arrays[DOC_STARTS] = np.append(arrays[DOC_STARTS], end)
@@ -138,6 +159,41 @@ class Layout:
             labels=[self.open_label, *(pieces.labels[i] for i in firsts.tolist())],
             num_bytes=num_bytes,
         )
+
+    def _share_bytes(self, pieces: Pieces, encoded: Encoded, eos) -> np.ndarray:
+        """The bytes of tokens: of all up to the last, and of the one kept back before.
+
+        A token's are those from the end of the one before it in its document to its own
+        end; to the document's, if it is the last. Pieces may end in text without a
+        token, so the last token's are only known when the next one comes.
+
+        Args:
+          eos: places among the encoded tokens before which an [EOS] is put.
+        """
+        counts, num_bytes = encoded.counts, pieces.num_bytes
+        piece_begins = np.cumsum(num_bytes) - num_bytes
+        doc_begins = np.append(-self.open_rest, piece_begins[pieces.is_start])
+        doc_ends = np.append(doc_begins[1:], num_bytes.sum())
+        within = np.cumsum(encoded.sizes, dtype=np.int64)
+        before = np.append(0, within)[np.cumsum(counts) - counts]
+        ends = within + np.repeat(piece_begins - before, counts)
+        doc = np.repeat(np.cumsum(pieces.is_start), counts)
+        starts = np.append(0, ends)[:-1]
+        is_first = np.diff(doc, prepend=-1) > 0
+        starts[is_first] = doc_begins[doc[is_first]]
+        last = len(doc_begins) - 1
+        is_last = np.diff(doc, append=last) > 0
+        ends[is_last] = doc_ends[doc[is_last]]
+        if last and self.open_start >= 0 and not (doc == 0).any():
+            self.last_size += int(doc_ends[0] - doc_begins[0])
+        is_going_on = len(doc) and doc[-1] == last
+        self.open_rest = int(doc_ends[-1] - (ends if is_going_on else doc_begins)[-1])
+        sizes = np.insert(ends - starts, eos, 0)
+        if self.last_size >= 0:
+            sizes = np.append(self.last_size, sizes)
+        if len(sizes):
+            self.last_size = int(sizes[-1])
+        return sizes[:-1]
 
     def _find_sentences(self, encoded: Encoded, begins: np.ndarray) -> np.ndarray:
         """Where sentences begin among the encoded tokens, int64."""

@@ -197,6 +197,7 @@ class _Writing:
             layout = {
                 "eos": tokenizer.vocab.eos,
                 "has_sentences": bool(self._sentences),
+                "has_sizes": not tokenizer.vocab.token_bytes,
             }
             state = {"num_tasks": 0, "digest": "", "num_bytes": 0, "layout": layout}
         self._num_tasks, self._digest = state["num_tasks"], state["digest"]

@@ -5,6 +5,8 @@
              tokens-00000.bin  and on: uint16 or uint32 ids
              documents.bin     int64 [D+1], where each document's tokens begin; the end
              doc_bytes.bin     int64 [D], bytes of each document's text in UTF-8
+             token_bytes.bin   uint32 [T], those that each token stands for; only where
+                               ids do not tell (`Vocab.token_bytes` is empty)
              labels.bin        int32 [D], places in the card's label_names, -1 for none
              sentences.bin     int64 [S+1], where sentences begin; the end; if asked for
 
@@ -25,7 +27,7 @@ from jaxpt.errors import UserError
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
 
-FORMAT = 1
+FORMAT = 2  # of 1, which had no token_bytes.bin
 CARD = "card.json"
 TOKENIZER = "tokenizer.json"
 _SHARD = "tokens-"
@@ -33,9 +35,16 @@ _SHARD_NAME = re.compile(rf"{_SHARD}\d{{5,}}\.bin")
 _SCAN_BYTES = 1 << 20
 DOC_STARTS = "documents.bin"
 DOC_BYTES = "doc_bytes.bin"
+TOKEN_BYTES = "token_bytes.bin"
 LABELS = "labels.bin"
 SENTENCE_STARTS = "sentences.bin"
-DTYPES = {DOC_STARTS: "<i8", DOC_BYTES: "<i8", LABELS: "<i4", SENTENCE_STARTS: "<i8"}
+DTYPES = {
+    DOC_STARTS: "<i8",
+    DOC_BYTES: "<i8",
+    TOKEN_BYTES: "<u4",
+    LABELS: "<i4",
+    SENTENCE_STARTS: "<i8",
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +60,14 @@ class Store:
         text), text_sha256, and each file's bytes and sha256.
       doc_starts: int64 [D+1]; document i is tokens doc_starts[i] to doc_starts[i+1].
       doc_bytes: int64 [D], of the raw text in UTF-8.
+      token_bytes: of it, those that each token stands for (`Tokenizer.encode_sized`;
+        what follows a document's last token is that one's, an [EOS] has none), so that
+        a document's add up to its own; None where the vocabulary tells them.
       labels: int32 [D], places in the card's label_names, -1 for none.
       sentence_starts: int64 [S+1] with the end, every document start among them; None
         where the text was not cut into sentences.
-      fingerprint: sha256 of all that the files but the card hold, in hex.
+      fingerprint: sha256 of all that the files but the card hold, in hex; of the bytes
+        of tokens nothing, which follow from the rest.
     """
 
     card: dict
@@ -62,6 +75,7 @@ class Store:
     tokens: TokenStream
     doc_starts: np.ndarray
     doc_bytes: np.ndarray
+    token_bytes: TokenStream | None
     labels: np.ndarray
     sentence_starts: np.ndarray | None
     fingerprint: str
@@ -105,29 +119,33 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     names = sorted(name for name in card["files"] if name.startswith(_SHARD))
     shards = [_map(folder / name, card["dtype"], card) for name in names]
     tokens = TokenStream(shards)
-    sentences = arrays[SENTENCE_STARTS]
+    sentences, sizes = arrays[SENTENCE_STARTS], arrays[TOKEN_BYTES]
+    num_sized = None if tokenizer.vocab.token_bytes else card["num_tokens"]
     for name, found, told in (
-        (names[0] if names else shard_name(0), tokens.num_tokens, "num_tokens"),
-        (DOC_STARTS, len(arrays[DOC_STARTS]) - 1, "num_documents"),
-        (DOC_BYTES, len(arrays[DOC_BYTES]), "num_documents"),
-        (LABELS, len(arrays[LABELS]), "num_documents"),
+        (names[0] if names else shard_name(0), tokens.num_tokens, card["num_tokens"]),
+        (DOC_STARTS, len(arrays[DOC_STARTS]) - 1, card["num_documents"]),
+        (DOC_BYTES, len(arrays[DOC_BYTES]), card["num_documents"]),
+        (TOKEN_BYTES, None if sizes is None else len(sizes), num_sized),
+        (LABELS, len(arrays[LABELS]), card["num_documents"]),
         (
             SENTENCE_STARTS,
             None if sentences is None else len(sentences) - 1,
-            "num_sentences",
+            card["num_sentences"],
         ),
     ):
-        if found != card[told]:
-            raise _fault(folder / name, f"holds {found}, the card says {card[told]}")
+        if found != told:
+            raise _fault(folder / name, f"holds {found}, the card says {told}")
+    files = {name: card["files"][name] for name in card["files"] if name != TOKEN_BYTES}
     return Store(
         card=card,
         tokenizer=tokenizer,
         tokens=tokens,
         doc_starts=arrays[DOC_STARTS],
         doc_bytes=arrays[DOC_BYTES],
+        token_bytes=None if sizes is None else TokenStream([sizes]),
         labels=arrays[LABELS],
         sentence_starts=sentences,
-        fingerprint=_digest([card["files"], card["label_names"]]),
+        fingerprint=_digest([files, card["label_names"]]),
     )
 
 
@@ -156,9 +174,8 @@ def read_card(folder: Path) -> dict:
     if not isinstance(card, dict) or "format" not in card:
         raise _fault(path, "is not the card of a store")
     if card["format"] != FORMAT:
-        raise _fault(
-            path, f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
-        )
+        what = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
+        raise _fault(path, f"{what}; prepare the text again")
     told = card.pop("sha256", None)
     if told != _digest(card):
         raise _fault(path, "was altered: its checksum differs")

@@ -23,7 +23,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, load
 
 _LENGTH = struct.Struct("<Q")
 _TASK = struct.Struct("<Q")
-_REPLY = struct.Struct("<QQQ")
+_REPLY = struct.Struct("<QQQQ")
 _BEFORE = "a"
 DONE, REFUSED, FAILED = b"D", b"R", b"F"
 
@@ -47,18 +47,26 @@ def encode_texts(
     """
     # Some tokenizers put a space before a text, or take one away, but not after this.
     before, num_before = _BEFORE, len(tokenizer.encode(_BEFORE))
+    # Only these do not tell by their ids how many bytes they stand for.
+    is_sized = not tokenizer.vocab.token_bytes
 
-    def encode(text: str, goes_on: bool) -> np.ndarray:
-        if goes_on:
-            return tokenizer.encode(before + text)[num_before:]
-        return tokenizer.encode(text)
+    def encode(text: str, goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
+        start, put = (num_before, before) if goes_on else (0, "")
+        if not is_sized:
+            return tokenizer.encode(put + text)[start:], no_sizes
+        ids, of_ids = tokenizer.encode_sized(put + text)
+        ends = np.cumsum(of_ids)[start:] - len(put)
+        return ids[start:], np.diff(ends, prepend=0)
 
-    arrays, counts, begins = [], [], []
+    no_sizes = np.zeros(0, np.int64)
+    arrays, sizes, counts, begins = [], [no_sizes], [], []
     flags = zip(is_start.tolist(), is_sentence.tolist(), strict=True)
     for text, (is_first, is_begin) in zip(texts, flags, strict=True):
         parts = cut_sentences(text, sentences) if sentences else [text]
-        found = [encode(part, bool(i) or not is_first) for i, part in enumerate(parts)]
+        both = [encode(part, bool(i) or not is_first) for i, part in enumerate(parts)]
+        found = [ids for ids, _ in both]
         arrays += found
+        sizes += _carry(parts, [of_ids for _, of_ids in both]) if is_sized else []
         counts.append(sum(map(len, found)))
         begins += [is_begin, *[True] * (len(found) - 1)][: len(found)]
     lengths = np.array(list(map(len, arrays)), np.int64)
@@ -74,7 +82,26 @@ def encode_texts(
         counts=np.array(counts, np.int64),
         sentence_starts=starts if sentences else starts[:0],
         num_unknown=num_unknown,
+        sizes=np.concatenate(sizes).astype("<u4"),
     )
+
+
+def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
+    """The parts' bytes by token: what follows a part's last is the next part's first's.
+
+    Args:
+      sizes: of each part by itself; they are changed.
+    """
+    rest = 0
+    for part, found in zip(parts, sizes, strict=True):
+        num_bytes = len(part.encode("utf-8", "surrogatepass"))
+        if not len(found):
+            rest += num_bytes
+            continue
+        left = num_bytes - int(found.sum())
+        found[0] += rest
+        rest = left
+    return sizes
 
 
 def send(file: BinaryIO, *parts: bytes) -> None:
@@ -119,20 +146,23 @@ def unpack_task(data: memoryview) -> tuple[list[str], np.ndarray, np.ndarray]:
 
 def pack_reply(encoded: Encoded) -> list[bytes]:
     """A frame of ids."""
-    numbers = len(encoded.counts), len(encoded.sentence_starts), encoded.num_unknown
-    arrays = encoded.counts, encoded.sentence_starts, encoded.tokens
+    arrays = encoded.counts, encoded.sentence_starts, encoded.sizes, encoded.tokens
+    numbers = *map(len, arrays[:3]), encoded.num_unknown
     return [DONE, _REPLY.pack(*numbers), *(array.tobytes() for array in arrays)]
 
 
 def unpack_reply(data: memoryview, dtype: str) -> Encoded:
     """What `pack_reply` packed."""
     place = len(DONE)
-    num_counts, num_starts, num_unknown = _REPLY.unpack_from(data, place)
+    *numbers, num_unknown = _REPLY.unpack_from(data, place)
     place += _REPLY.size
-    counts = np.frombuffer(data, "<i8", num_counts, place)
-    starts = np.frombuffer(data, "<i8", num_starts, place + 8 * num_counts)
-    tokens = np.frombuffer(data[place + 8 * (num_counts + num_starts) :], dtype)
-    return Encoded(tokens, counts, starts, num_unknown)
+    found = []
+    for kind, number in zip(("<i8", "<i8", "<u4"), numbers, strict=True):
+        found.append(np.frombuffer(data, kind, number, place))
+        place += found[-1].nbytes
+    counts, starts, sizes = found
+    tokens = np.frombuffer(data[place:], dtype)
+    return Encoded(tokens, counts, starts, num_unknown, sizes)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,5 +1,7 @@
 """Fast encoding: text is cut into chunks, and each distinct chunk is encoded once.
 
+Beside its ids it is remembered how many bytes of the text each of them stands for.
+
 The `tokenizers` library encodes 3 to 6 MB/s on one core. Words repeat, so a cache from
 a chunk to its ids does better, if what is cut apart never changes an id: a chunk's ids
 in the text are those it has alone. That holds between pieces that a tokenizer's own
@@ -41,6 +43,7 @@ FINE_WORDS = "|".join([*_FINE, _WORD])
 MAX_CACHED = 64  # characters: longer chunks hardly ever come again
 MAX_ENTRIES = 1 << 18  # some 60 MB; the 78 MB of a hundred novels have 200,000
 _PIECE = 1 << 14  # characters cut at a time: what is at work stays in the processor
+_NO_ID = (1 << 32) - 1  # stands before the bytes of a chunk that follow its last token
 
 # What may stand before a pre-tokenizer that goes by whitespace, and leaves it alone.
 _FOLDS = {"Lowercase", "NFC"}
@@ -49,6 +52,9 @@ _REWRITES = _FOLDS | {"NFKC", "Nmt", "Precompiled"}
 
 class ChunkEncoder:
     """Text to ids through a cache.
+
+    A chunk is looked up with the whitespace before it, so that all of the text is in
+    one: its bytes are counted.
 
     Args:
       core: what encodes a chunk, without any special token.
@@ -59,39 +65,62 @@ class ChunkEncoder:
     def __init__(self, core: Tokenizer, cut: str, prefix: str = ""):
         self._core = core
         self._prefix = prefix
-        self._typecode = "H" if _count_ids(core) <= 1 << 16 else "I"
-        self._cut = re.compile(cut) if cut else None
+        spaced = rf"[{_SPACE}]*+(?:{cut})|[{_SPACE}]++"
+        self._cut = re.compile(spaced) if cut else None
         self._place = re.compile(rf"(?<=[{_SAFE}])(?=[{_SPACE}])")
         self._cache = _Cache(self._encode_alone)
 
     def encode(self, text: str) -> np.ndarray:
         """The int32 ids [n] of a text."""
-        if text and not text.startswith(self._prefix):
-            text = self._prefix + text
+        return self.encode_sized(text)[0]
+
+    def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """The ids, and the bytes of the text that each stands for: int32, int64 [n].
+
+        See `Tokenizer.encode_sized`.
+        """
+        prefix = "" if not text or text.startswith(self._prefix) else self._prefix
+        found = np.frombuffer(self._encode(prefix + text), np.uint32).reshape(-1, 2)
+        ids, sizes = found.T
+        is_token = ids != _NO_ID
+        ends = np.cumsum(sizes, dtype=np.int64)[is_token] - len(prefix)
+        return ids[is_token].astype(np.int32), np.diff(ends, prepend=0)
+
+    def _encode(self, text: str) -> bytes:
         if self._cut is None:
-            return self._to_ids(self._encode_alone(text))
+            return self._encode_alone(text)
         get, find, parts, start = self._cache.__getitem__, self._cut.findall, [], 0
         while start < len(text):
             place = self._place.search(text, start + _PIECE)
             stop = place.start() if place else len(text)
             parts.append(b"".join(map(get, find(text, start, stop))))
             start = stop
-        return self._to_ids(b"".join(parts))
-
-    def _to_ids(self, data: bytes) -> np.ndarray:
-        return np.frombuffer(data, self._typecode).astype(np.int32)
+        return b"".join(parts)
 
     def _encode_alone(self, text: str) -> bytes:
+        """Pairs of uint32: ids and bytes of the text, which add up to all of it."""
         try:
-            ids = self._core.encode(text, add_special_tokens=False).ids
-        except TypeError:  # a lone surrogate is no text
+            found = self._core.encode(text, add_special_tokens=False)
+        except TypeError:  # a lone surrogate is no text; what is has as many bytes
             text = re.sub("[\ud800-\udfff]", "\ufffd", text)
-            ids = self._core.encode(text, add_special_tokens=False).ids
-        return array(self._typecode, ids).tobytes()
+            found = self._core.encode(text, add_special_tokens=False)
+        # Of tokens that share a character the last has its bytes: a T5 word's "▁" alone
+        # is said to stand for the word's first letter.
+        ends, later = [], len(text)
+        for start, end in reversed(found.offsets):
+            ends.append(min(end, later))
+            later = min(later, start)
+        pairs, place, is_ascii = array("I"), 0, text.isascii()
+        for id_, end in zip([*found.ids, _NO_ID], [*reversed(ends), len(text)]):
+            end = max(end, place)
+            pairs.append(id_)
+            pairs.append(end - place if is_ascii else len(text[place:end].encode()))
+            place = end
+        return (pairs if pairs[-1] else pairs[:-2]).tobytes()
 
 
 class _Cache(dict):
-    """Chunks to the bytes of their ids; emptied when full, to bound the memory."""
+    """Chunks to what is kept of them; emptied when full, to bound the memory."""
 
     def __init__(self, encode):
         self._encode = encode
@@ -136,7 +165,3 @@ def flatten_steps(step: dict | None) -> list[dict]:
         return [step]
     inner = step.get("normalizers", step.get("pretokenizers", []))
     return [each for part in inner for each in flatten_steps(part)]
-
-
-def _count_ids(core: Tokenizer) -> int:
-    return max(core.get_vocab(with_added_tokens=True).values(), default=-1) + 1

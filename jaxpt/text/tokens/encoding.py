@@ -26,6 +26,16 @@ class Tokenizer(Protocol):
         """The int32 ids [n] of plain text: a special's name is ordinary characters."""
         ...
 
+    def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """`encode`, and how many bytes of the text each id stands for, int64 [n].
+
+        That is the UTF-8 from the end of the token before it to its own: what stands
+        between words belongs to the word after it. What follows the last token is in
+        no number.
+        """
+        ids = self.encode(text)
+        return ids, np.array(self.vocab.token_bytes, np.int64)[ids]
+
     def count_unknown(self, text: str) -> int:
         """How often the text has what the vocabulary lacks: characters, or [UNK]s."""
         ...

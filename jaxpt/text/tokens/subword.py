@@ -50,13 +50,16 @@ class SubwordTokenizer(Tokenizer):
         names = sorted(id_of, key=id_of.get)
         special = {token["id"] for token in data["added_tokens"] if token["special"]}
         self._bytes = self._list_bytes(names, special, data["model"])
-        prefix = data["model"].get("continuing_subword_prefix")
-        self.vocab = self._make_vocab(names, special, roles, sentinels, prefix)
+        self.vocab = self._make_vocab(names, special, roles, sentinels, data)
         self._encoder = _make_encoder(data)
 
     def encode(self, text: str) -> np.ndarray:
         """See `Tokenizer.encode`."""
         return self._encoder.encode(text)
+
+    def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer.encode_sized`."""
+        return self._encoder.encode_sized(text)
 
     def count_unknown(self, text: str) -> int:
         """See `Tokenizer.count_unknown`."""
@@ -109,13 +112,16 @@ class SubwordTokenizer(Tokenizer):
                 out.append(name.replace("▁", " ").encode())
         return out
 
-    def _make_vocab(self, names, special: set[int], roles, sentinels, prefix) -> Vocab:
+    def _make_vocab(
+        self, names, special: set[int], roles, sentinels, data: dict
+    ) -> Vocab:
         known = {*roles.values(), *sentinels}
         if known - special or len(set(sentinels)) < len(sentinels):
             raise UserError(
                 f"specials {roles} and sentinels {list(sentinels)}: each must be one "
                 "of its special tokens, a sentinel once"
             )
+        prefix = data["model"].get("continuing_subword_prefix")
         if self.kind == "wordpiece":
             begins = [not name.startswith(prefix) for name in names]
         else:
@@ -128,8 +134,7 @@ class SubwordTokenizer(Tokenizer):
             size=len(names),
             sentinels=sentinels,
             others=tuple(sorted(special - known)),
-            # The others have lost spaces and line ends, which no token stands for.
-            token_bytes=sizes if self._is_byte_level else (),
+            token_bytes=sizes if _keeps_bytes(data) else (),
             word_starts=tuple(i in special or begins[i] for i in range(len(names))),
             pieces=tuple(self._bytes),
             **roles,
@@ -224,6 +229,26 @@ def _is_byte_level(data: dict) -> bool:
     """Whether tokens are bytes, each written as one character (GPT-2's way)."""
     steps = flatten_steps(data["pre_tokenizer"])
     return any(step["type"] == "ByteLevel" for step in steps)
+
+
+def _keeps_bytes(data: dict) -> bool:
+    """Whether the ids of any text hold all of its bytes, and none that it has not.
+
+    Others lose or change spaces, line ends, capitals, or put a space before a text.
+    """
+    model, split = data["model"], data["pre_tokenizer"] or {}
+    added = [token for token in data["added_tokens"] if not token["special"]]
+    return (
+        model["type"] == "BPE"
+        and split.get("type") == "ByteLevel"
+        and not split["add_prefix_space"]
+        and data["normalizer"] is None
+        and set(_list_byte_chars()) <= set(model["vocab"])
+        and not model.get("continuing_subword_prefix")
+        and not model.get("end_of_word_suffix")
+        and all(token["content"].isascii() for token in added)
+        and not any(token["lstrip"] or token["rstrip"] for token in added)
+    )
 
 
 def _list_byte_chars() -> list[str]:

@@ -31,9 +31,11 @@ class CharTokenizer(Tokenizer):
     ):
         self.characters = sorted(set(characters))
         symbols = [c.encode("utf-8", "surrogatepass") for c in self.characters]
-        self.vocab = _make_vocab(
+        vocab = _make_vocab(
             specials, num_sentinels, symbols, [c.isspace() for c in self.characters]
         )
+        # What it was not made with may have any number of bytes.
+        self.vocab = replace(vocab, token_bytes=())
         self._texts = _list_texts(self.vocab, self.characters)
         self._id_of_code = np.full(0x110000, -1, np.int32)
         codes = _to_codes("".join(self.characters))
@@ -42,10 +44,18 @@ class CharTokenizer(Tokenizer):
     def encode(self, text: str) -> np.ndarray:
         """See `Tokenizer.encode`."""
         ids = self._id_of_code[_to_codes(text)]
-        is_known = ids >= 0
         if self.vocab.unk is None:
-            return ids[is_known]
-        return np.where(is_known, ids, np.int32(self.vocab.unk))
+            return ids[ids >= 0]
+        return np.where(ids >= 0, ids, np.int32(self.vocab.unk))
+
+    def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
+        """See `Tokenizer.encode_sized`."""
+        codes = _to_codes(text)
+        sizes = 1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)
+        if self.vocab.unk is None:
+            ends = np.cumsum(sizes)[self._id_of_code[codes] >= 0]
+            sizes = np.diff(ends, prepend=0)
+        return self.encode(text), sizes
 
     def count_unknown(self, text: str) -> int:
         """See `Tokenizer.count_unknown`."""

@@ -32,7 +32,8 @@ class Vocab:
       others: further special ids, which have no role here.
       special_texts: (id, text) of each special that is not written as `SPECIALS` says.
       token_bytes: the UTF-8 bytes that each id stands for (0 for specials), to turn a
-        loss per token into bits per byte; empty where ids do not hold the whole text.
+        loss per token into bits per byte; empty where ids do not hold the whole of any
+        text, so that only `Tokenizer.encode_sized` tells.
       word_starts: True at each id that begins a word, bool [size] in a tuple: the text
         begins with whitespace, or has no "##" before it; specials are True. Fairseq's
         `get_whole_word_mask` has the same table.

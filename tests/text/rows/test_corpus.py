@@ -62,20 +62,20 @@ def make(sizes: list[int]) -> Corpus:
 
 def test_select_by_hand():
     whole = make([3, 2, 4, 1])
-    part = select(whole, np.array([False, True, True, False]), 7, "x")
+    part = select(whole, np.array([False, True, True, False]), "x")
     assert documents(part) == [[3, 4], [5, 6, 7, 8]]
     assert sentences(part) == [[3, 4], [5, 6], [7, 8]]
     assert len(part.run_starts) == 1  # neighbours are one run
-    part = select(whole, np.array([True, False, True, True]), 7, "x")
+    part = select(whole, np.array([True, False, True, True]), "x")
     assert documents(part) == [[0, 1, 2], [5, 6, 7, 8], [9]]
     assert sentences(part) == [[0, 1], [2], [5, 6], [7, 8], [9]]
-    assert part.labels.tolist() == [0, 2, 3] and part.num_bytes == 7
+    assert part.labels.tolist() == [0, 2, 3]
     assert part.gather(np.array([1, 2, 4]), 4).tolist() == [
         [1, 2, 5, 6],
         [2, 5, 6, 7],
         [6, 7, 8, 9],
     ]
-    inner = select(whole, np.array([False, True, False, False]), 2, "x")
+    inner = select(whole, np.array([False, True, False, False]), "x")
     for view, start in ((part, 5), (part, -1), (inner, -1), (inner, 1)):
         with pytest.raises(IndexError):  # though the stream goes on there
             view.gather(np.array([start]), 4 if view is part else 2)
@@ -101,7 +101,7 @@ def test_cut_by_hand():
 def test_views_of_views_lose_nothing(sizes, data):
     whole = make(sizes)
     is_in = np.array(data.draw(st.tuples(*[st.booleans()] * len(sizes))))
-    part = select(whole, is_in, 0, "x")
+    part = select(whole, is_in, "x")
     wanted = [d for d, kept in zip(documents(whole), is_in, strict=True) if kept]
     assert documents(part) == wanted
     border = data.draw(st.integers(0, part.num_tokens))

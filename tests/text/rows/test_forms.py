@@ -327,7 +327,7 @@ def test_runs_of_a_split_do_not_show(form):
     """A split whose documents lie apart in the stream reads as if they did not."""
     whole = lay_out(TEXT * 4)
     is_in = np.arange(len(whole.labels)) % 3 != 1
-    for split in (select(whole, is_in, 0, "x"), cut(whole, 2, 60, "y")):
+    for split in (select(whole, is_in, "x"), cut(whole, 2, 60, "y")):
         plain = Corpus.from_arrays(
             split.read(0, split.num_tokens),
             doc_starts=split.doc_starts,

@@ -31,6 +31,7 @@ def add(layout, pieces):
                 np.int64,
             ),
             1,
+            np.array([], "<u4"),
         ),
     )
     return tokens.tolist(), to_lists(arrays)
@@ -41,7 +42,7 @@ def to_lists(arrays):
 
 
 def test_by_hand():
-    layout = Layout(eos=99, has_sentences=True)
+    layout = Layout(eos=99, has_sentences=True, has_sizes=False)
     # A document of 3 + 2 tokens, one without a token, one of 2 that goes on.
     tokens, arrays = add(
         layout,
@@ -85,7 +86,7 @@ def test_by_hand():
 
 
 def test_one_document_has_no_eos():
-    layout = Layout(eos=99, has_sentences=False)
+    layout = Layout(eos=99, has_sentences=False, has_sizes=False)
     assert add(layout, [(2, True, False, "", [])])[0] == [0, 1]
     # Not even where the rest of it is held out.
     assert add(layout, [(2, True, True, "", [])])[0] == [0, 1]
@@ -94,7 +95,7 @@ def test_one_document_has_no_eos():
 
 
 def test_a_sentence_waits_for_its_first_token():
-    layout = Layout(eos=None, has_sentences=True)
+    layout = Layout(eos=None, has_sentences=True, has_sizes=False)
     # The second sentence's first tokens come with the piece after the next.
     assert add(layout, [(2, True, False, "", [0, 2])])[1]["sentences"] == [0]
     assert add(layout, [(0, False, False, "", [])])[1]["sentences"] == []

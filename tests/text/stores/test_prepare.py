@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,8 +25,10 @@ from jaxpt.text.stores import prepare
 from jaxpt.text.stores.prepare import Sizes, write_store
 from jaxpt.text.stores.sentences import cut_sentences
 from jaxpt.text.stores.store import open_store
+from jaxpt.text.tokens.published import read_published
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, fingerprint
+from jaxpt.text.tokens.training import train_subword
 
 ROOT = Path(__file__).resolve().parents[3]
 SMALL = Sizes(task_chars=1000, task_texts=9, commit_bytes=3000, shard_tokens=2500)
@@ -111,8 +114,16 @@ def expect(texts, tokenizer, limit, heldout, mode):
     }
     dropped += sum(len(taken[out]) - len(kept[out]) for out in taken)
     eos = [] if tokenizer.vocab.eos is None or len(kept[False]) < 2 else [0]
-    tokens, starts, sentences = [], [], set()
+    tokens, starts, sentences, sizes = [], [], set(), []
     for text, _ in kept[False] + kept[True]:
+        waiting = 0
+        for char in text:
+            waiting += len(char.encode())
+            if len(tokenizer.encode(char)):
+                sizes.append(waiting)
+                waiting = 0
+        sizes[-1] += waiting  # what follows the last token is that one's
+        sizes += [0 for _ in eos]
         starts.append(len(tokens))
         for sentence in cut_sentences(text, mode) if mode else [text]:
             ids = tokenizer.encode(sentence).tolist()
@@ -124,6 +135,7 @@ def expect(texts, tokenizer, limit, heldout, mode):
         "tokens": tokens,
         "starts": [*starts, len(tokens)],
         "bytes": [len(text.encode()) for text, _ in docs],
+        "sizes": sizes,
         "labels": [label for _, label in docs],
         "sentences": [*sorted(sentences), len(tokens)] if mode else None,
         "counts": [len(kept[False]), dropped, truncated, unknown],
@@ -138,6 +150,7 @@ def describe(store):
         "tokens": store.tokens.read(0, store.tokens.num_tokens).tolist(),
         "starts": store.doc_starts.tolist(),
         "bytes": store.doc_bytes.tolist(),
+        "sizes": store.token_bytes.read(0, store.tokens.num_tokens).tolist(),
         "labels": [names[i] for i in store.labels],
         "sentences": None if sentences is None else sentences.tolist(),
         "counts": [
@@ -164,11 +177,20 @@ def describe(store):
     mode=st.sampled_from(["", "lines", "punctuation"]),
     task_chars=st.integers(1, 60),
     shard_tokens=st.integers(1, 30),
+    known=st.sampled_from(["ab .\n", "b .\n"]),
 )
 def test_holds_what_it_must(
-    tmp_path_factory, texts, size, specials, limits, mode, task_chars, shard_tokens
+    tmp_path_factory,
+    texts,
+    size,
+    specials,
+    limits,
+    mode,
+    task_chars,
+    shard_tokens,
+    known,
 ):
-    tokenizer = CharTokenizer("ab .\n", specials)
+    tokenizer = CharTokenizer(known, specials)
     documents = [
         Document(part, "name", label, is_start=not place)
         for text, label in texts
@@ -191,6 +213,71 @@ def test_holds_what_it_must(
     assert found == wanted
     assert store.card["num_documents"] == len(wanted["labels"])
     assert store.card["num_bytes"] == sum(wanted["bytes"])
+
+
+LEARNT = "The cat's hat isn't that flat; the other cats sat. Café one two drei " * 9
+SPECIALS = ("pad", "unk", "eos")
+SHARED = ROOT / "../shared/data/tokenizers"
+KINDS = {
+    "char": lambda: CharTokenizer("ETahinot.! \n", SPECIALS),
+    "char without unk": lambda: CharTokenizer("ETahinot.! \n", ("eos",)),
+    "byte": lambda: BYTES,
+    "bpe": lambda: train_subword("bpe", [LEARNT], 330, SPECIALS),
+    "wordpiece": lambda: train_subword("wordpiece", [LEARNT], 200, SPECIALS),
+    "uncased": lambda: train_subword("wordpiece", [LEARNT], 200, SPECIALS, 0, True),
+    "unigram": lambda: train_subword("unigram", [LEARNT], 90, SPECIALS),
+    **{
+        path: lambda path=path: find_tokenizer(SHARED / path)
+        for path in (
+            "bert/bert-base-uncased-vocab.txt",
+            "t5/sentencepiece.model",
+            "babyberta/babyberta.json",
+            "gpt2",
+        )
+    },
+}
+
+
+def find_tokenizer(path):
+    if not path.exists():
+        pytest.skip("shared/data is not beside this checkout")
+    return read_published(path, ("eos",))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
+    tokenizer = KINDS[kind]()
+    odd = [
+        "a" * 3000 + "  \u2003 ",
+        "x" + " \n" * 500,
+        "\u200b\x00 Ünïcode ﬁne ½ … 中文",
+        " \t ",
+        "\x00",
+        "no end \x00\x00",
+    ]
+    texts = [
+        Document(part, f"odd {i}", is_start=not place)
+        for i, text in enumerate(odd)
+        for place, part in enumerate(split_long(text, 300))
+    ]
+    documents = make_documents() + texts
+    store, _ = write(documents, tmp_path / "s", tokenizer, sizes=SMALL)
+    tokens = store.tokens.read(0, store.tokens.num_tokens)
+    if tokenizer.vocab.token_bytes:
+        assert store.token_bytes is None
+        sizes = np.array(tokenizer.vocab.token_bytes)[tokens]
+    else:
+        sizes = store.token_bytes.read(0, len(tokens))
+    assert (sizes[tokens == tokenizer.vocab.eos] == 0).all()
+    found = np.add.reduceat(sizes, store.doc_starts[:-1])
+    assert found.tolist() == store.doc_bytes.tolist()
+    # Every text without a token is left out; all bytes of the others are there.
+    whole = {}
+    for doc in documents:
+        whole[doc.name] = whole.get(doc.name, "") + doc.text
+    kept = [text for text in whole.values() if len(tokenizer.encode(text))]
+    wanted = [len(text.encode("utf-8", "surrogatepass")) for text in kept]
+    assert store.doc_bytes.tolist() == wanted and len(wanted) > 40
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])

@@ -56,6 +56,8 @@ def test_what_is_in_it(intact):
     assert [len(shard) for shard in store.tokens.shards] == [6, 6, 4]
     assert store.doc_starts.tolist() == [0, 8, 12, 16]
     assert store.doc_bytes.tolist() == [7, 4, 3]
+    sizes = store.token_bytes.read(0, 16).tolist()
+    assert sizes == [1] * 7 + [0, 1, 1, 2, 0, 1, 1, 1, 0]  # [EOS] has none, é has two
     assert [name for name in store.card["label_names"]] == ["x", "a"]
     assert store.labels.tolist() == [0, -1, 1]
     assert store.sentence_starts.tolist() == [0, 3, 8, 12, 13, 16]
@@ -126,6 +128,7 @@ def names():
         "documents.bin",
         "labels.bin",
         "sentences.bin",
+        "token_bytes.bin",
         "tokenizer.json",
         "tokens-00000.bin",
         "tokens-00002.bin",
@@ -198,7 +201,8 @@ def test_a_resealed_card_is_read(folder):
         ({"num_documents": 4}, ["documents.bin", "3", "4"]),
         ({"num_sentences": 6}, ["sentences.bin", "5", "6"]),
         ({"vocab_size": 8}, ["tokenizer.json", "7", "8"]),
-        ({"format": 2}, ["card.json", "format 2", "format 1"]),
+        ({"format": 1}, ["card.json", "format 1", "format 2; prepare the text again"]),
+        ({"format": 3}, ["card.json", "format 3", "format 2"]),
         ({"files": {"../x": {}}}, ["card.json", "'../x'", "no store's file"]),
         ({"format": "1"}, ["card.json", "format '1'"]),
     ],

@@ -53,6 +53,7 @@ def test_encode_by_hand():
     assert found.counts.tolist() == [4, 3, 0, 1]
     assert found.sentence_starts.tolist() == [0, 2, 7]
     assert found.num_unknown == 1
+    assert found.sizes.tolist() == [1] * 8 and found.sizes.dtype == np.uint32
 
 
 @pytest.mark.parametrize(
@@ -100,19 +101,22 @@ def test_tasks_travel_whole(items):
     counts=st.lists(st.integers(0, 2**60)),
     starts=st.lists(st.integers(0, 2**60)),
     num=st.integers(0, 2**60),
+    sizes=st.lists(st.integers(0, 2**32 - 1)),
 )
-def test_replies_travel_whole(dtype, tokens, counts, starts, num):
+def test_replies_travel_whole(dtype, tokens, counts, starts, num, sizes):
     sent = Encoded(
         np.array(tokens, dtype),
         np.array(counts, np.int64),
         np.array(starts, np.int64),
         num,
+        np.array(sizes, "<u4"),
     )
     found = unpack_reply(memoryview(b"".join(pack_reply(sent))), dtype)
     assert found.tokens.tolist() == tokens and found.tokens.dtype == dtype
     assert found.counts.tolist() == counts
     assert found.sentence_starts.tolist() == starts
     assert found.num_unknown == num
+    assert found.sizes.tolist() == sizes
 
 
 def test_frames_that_end_too_early():
