@@ -56,17 +56,13 @@ def read(path: Path, cure: str = CURE) -> bytes:
     return data
 
 
-def read_log(path: Path, cure: str = CURE, is_live: bool = True) -> bytes:
-    """As `read`, of a log: its beginning is compared, as far as it was noted.
-
-    Args:
-      is_live: what came after that is read too.
-    """
+def read_log(path: Path, cure: str = CURE) -> bytes:
+    """As `read`, of a log: its beginning is compared, as far as it was noted."""
     told = _load(path.parent).get(path.name, [])
     data = path.read_bytes() if path.exists() or not told else b""
     if told and _measure(data[: told[0]["bytes"]]) not in told:
         raise _altered(path, cure)
-    return data if is_live or not told else data[: told[0]["bytes"]]
+    return data
 
 
 def note(path: Path, num_bytes: int, sha256: str) -> None:

@@ -183,7 +183,7 @@ class _Run:
         """What was logged last up to the step that is resumed from."""
         if not step:
             return {}
-        lines = read_metrics(self.workdir, until=step)
+        lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
         return lines[-1] if lines else {}
 
     def _advance(self, state: TrainState, step: int, watch: SignalWatch) -> TrainState:

@@ -133,19 +133,14 @@ class MetricWriter:
         return UserError(f"metrics: {where} cannot be written: {error.strerror}")
 
 
-def read_metrics(
-    workdir: str | os.PathLike, until: int | None = None
-) -> list[dict[str, Any]]:
+def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl` in order, a last one cut short by a kill left out.
-
-    Args:
-      until: a restored step: only what was logged before its checkpoint.
 
     Raises:
       UserError: there is no such file, another line is damaged, or one is not as it was
         when a checkpoint was saved.
     """
-    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE, until)]
+    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
 
 
 class Progress:
@@ -258,11 +253,10 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
     )
 
 
-def _read_lines(path: Path, until: int | None) -> list[tuple[bytes, dict[str, Any]]]:
+def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Each whole line, as it stands and parsed."""
     try:
-        # What is not vouched for was written after the last checkpoint.
-        lines = sums.read_log(path, LOST, is_live=until is None).split(b"\n")[:-1]
+        lines = sums.read_log(path, LOST).split(b"\n")[:-1]
     except OSError as error:
         raise UserError(f"metrics: {path}: {error.strerror}") from error
     parsed = []
@@ -275,8 +269,7 @@ def _read_lines(path: Path, until: int | None) -> list[tuple[bytes, dict[str, An
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
                 'must be a JSON object with a "step"'
             ) from error
-        if until is None or row["step"] <= until:
-            parsed.append((line, row))
+        parsed.append((line, row))
     return parsed
 
 
@@ -284,7 +277,8 @@ def _keep_until(path: Path, resume_step: int) -> bytes:
     """The log without what a resumed run will write again; b"" where there is none."""
     if not path.exists():
         return b""
-    return b"".join(line + b"\n" for line, _ in _read_lines(path, resume_step))
+    kept = [line for line, row in _read_lines(path) if row["step"] <= resume_step]
+    return b"".join(line + b"\n" for line in kept)
 
 
 def _refuse_links(folder: Path) -> None:

@@ -117,6 +117,14 @@ def test_counts_are_the_runs_own(runs, capsys):
     flags = [f"--workdir={runs / 'skip_gram'}", f"--to={runs / 'out'}"]
     assert main(["export", *flags]) == 2
     assert "transformers has no model" in capsys.readouterr().err
+    path = runs / "skip_gram" / "counts.json"
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"1", b"2"))
+    try:
+        assert main(["evaluate", f"--workdir={runs / 'skip_gram'}"]) == 2
+    finally:
+        path.write_bytes(whole)
+    assert f"{path}: was altered" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -196,6 +196,34 @@ def test_finished_runs_are_not_repeated(report, labelled, monkeypatch):
     assert json.loads(json.dumps(again["runs"])) == written["runs"]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("compare.json", "runs/clm-steps.json", "checksums.json"),
+        *("runs/clm-seed0/result.json", "runs/electra-seed1/config.json"),
+        *("runs/mlm-seed1/metrics.jsonl", "report.json"),
+    ],
+)
+def test_damage_is_found_as_the_runs_are_collected(
+    name, report, labelled, monkeypatch, refuses
+):
+    workdir, written, _ = report
+    monkeypatch.setattr(loop._Run, "_advance", None)
+    path = workdir / name
+    whole = path.read_bytes()
+    place = len(whole) // 2
+    path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+    try:
+        if name == "report.json":  # nothing reads it, it is written anew
+            comparison.compare(make_comparison(labelled), workdir)
+            assert json.loads(path.read_text())["runs"] == written["runs"]
+        else:
+            with refuses(f"{path}: was altered"):
+                comparison.compare(make_comparison(labelled), workdir)
+    finally:
+        path.write_bytes(whole)
+
+
 def test_runs_and_comparisons_do_not_share_a_folder(report, labelled, tmp_path):
     workdir, _, _ = report
     with pytest.raises(UserError, match="holds a training run"):

@@ -13,7 +13,7 @@ import pytest
 from tiny import many_devices, write_config
 
 from jaxpt import cli
-from jaxpt.run.folder import load_json
+from jaxpt.run.folder import hold, load_json
 from jaxpt.run.workdir import check_shared
 from jaxpt.run.writer import read_metrics
 
@@ -236,6 +236,20 @@ def test_an_error_of_one_process_ends_the_other(tmp_path):
     codes, _, errors = end(start([tmp_path / "work.py"], 1, 2))
     assert codes[1] == 1 and "OSError: its own disk" in errors[1]
     assert codes[0] not in (0, None) and time.monotonic() - begin < 60
+
+
+def test_a_folder_that_another_run_writes_is_refused_by_all(speech, tmp_path):
+    write_config(tmp_path / "config.py", speech, train__steps=2)
+    command = ["-m", "jaxpt", "train", "--config", tmp_path / "config.py"]
+    with hold(tmp_path / "run"):
+        before = os.listdir(tmp_path / "run")
+        codes, _, errors = end(start([*command, "--workdir", tmp_path / "run"], 1, 2))
+        assert codes == [2, 2]
+        told = [
+            line for text in errors for line in text.splitlines() if "jaxpt" in line
+        ]
+        assert len(told) == 1 and "another process is writing" in told[0]
+        assert os.listdir(tmp_path / "run") == before
 
 
 def test_a_folder_that_is_not_shared_is_refused(tmp_path, refuses):

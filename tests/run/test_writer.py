@@ -1,6 +1,8 @@
 """What is logged is read back the same, also by a run that was killed and resumed."""
 
+import contextlib
 import io
+import itertools
 import json
 import math
 import os
@@ -139,6 +141,89 @@ def test_killed_in_the_middle(tmp_path):
     assert len(read_metrics(tmp_path)) > 300
     write_steps(tmp_path, range(201, 400), resume_step=200)
     assert [row["step"] for row in read_metrics(tmp_path)] == list(range(400))
+
+
+def test_damage_before_the_last_checkpoint_is_found(tmp_path, refuses):
+    path = tmp_path / "metrics.jsonl"
+    with MetricWriter(tmp_path) as writer:
+        for step in range(6):
+            writer.write(step, {"loss": 1.5})
+            if step == 3:
+                writer.vouch()
+    whole = path.read_bytes()
+    vouched = b"".join(whole.splitlines(keepends=True)[:4])
+    for place in range(len(vouched)):
+        data = bytearray(whole)
+        data[place] ^= 1
+        path.write_bytes(data)
+        with refuses(str(path), "was altered"):
+            read_metrics(tmp_path)
+        with refuses(str(path), "was altered"):
+            MetricWriter(tmp_path, resume_step=3)
+        assert path.read_bytes() == data
+    for size in range(len(vouched)):
+        path.write_bytes(whole[:size])
+        with refuses(str(path), "was altered"):
+            read_metrics(tmp_path)
+    # What a kill may cut off; and a run that restored nothing needs none of it.
+    path.write_bytes(whole[: len(vouched) + 5])
+    assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1, 2, 3]
+    path.write_bytes(b"\0" + whole)
+    write_steps(tmp_path, range(2))
+    assert [row["step"] for row in read_metrics(tmp_path)] == [0, 1]
+
+
+@pytest.mark.parametrize("last", range(5))
+@pytest.mark.parametrize("resume_step", [0, 2, 5])
+def test_killed_as_it_resumes_it_is_no_damage(tmp_path, monkeypatch, last, resume_step):
+    """Wherever it is: the checksum may be older than the log, or newer."""
+
+    class Killed(BaseException):
+        pass
+
+    changes, replace = itertools.count(), os.replace
+
+    def stop(*arguments):
+        if next(changes) == last:
+            raise Killed
+        replace(*arguments)
+
+    with MetricWriter(tmp_path / "killed") as writer:
+        for step in range(8):
+            writer.write(step, {"loss": 1 / (step + 1)})
+            writer.vouch()
+    more = range(resume_step + 1 if resume_step else 0, 8)
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", stop)
+        with contextlib.suppress(Killed):
+            with MetricWriter(tmp_path / "killed", resume_step) as writer:
+                for step in more:
+                    writer.write(step, {"loss": 1 / (step + 1)})
+                    writer.vouch()
+    assert all(row["step"] < 8 for row in read_metrics(tmp_path / "killed"))
+    write_steps(tmp_path / "killed", more, resume_step)
+    write_steps(tmp_path / "whole", range(8))
+    logs = [tmp_path / name / "metrics.jsonl" for name in ("killed", "whole")]
+    assert logs[0].read_bytes() == logs[1].read_bytes()
+
+
+def test_no_link_is_written_through(tmp_path, refuses):
+    victim = tmp_path / "victim"
+    victim.write_text("dear diary")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in ("metrics.jsonl", "metrics.jsonl.tmp"):
+        (run / name).symlink_to(victim)
+    write_steps(run, range(3))
+    assert len(read_metrics(run)) == 3 and not (run / "metrics.jsonl").is_symlink()
+    (run / "metrics.jsonl").unlink()
+    (run / "metrics.jsonl").symlink_to(tmp_path / "nowhere")
+    write_steps(run, range(3))
+    (run / "tensorboard" / "events.out.tfevents.9.host.0").symlink_to(victim)
+    with refuses("tfevents.9.host.0", "is a link"):
+        MetricWriter(run)
+    assert victim.read_text() == "dear diary"
+    assert not (tmp_path / "nowhere").exists()
 
 
 def test_a_live_file_can_be_read(tmp_path):
