@@ -61,11 +61,14 @@ def import_run(
         not empty; nothing has been written then.
     """
     with hold(workdir):
-        return _import(folder, workdir, config)
+        return _import(folder, workdir, config, flags)
 
 
 def _import(
-    folder: Path, workdir: Path, config: ml_collections.ConfigDict
+    folder: Path,
+    workdir: Path,
+    config: ml_collections.ConfigDict,
+    flags: Collection[str],
 ) -> list[str]:
     if not is_new(workdir):
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")

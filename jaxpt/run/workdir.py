@@ -26,7 +26,7 @@ from jaxpt.run.build import (
 )
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import know_text
-from jaxpt.run.folder import load_json, write_json
+from jaxpt.run.folder import load_config, load_json, write_json
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
