@@ -25,8 +25,8 @@ def hide(
 ) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
     """The places that are asked for: 15 % of each row, rounded, but 1 at least.
 
-    Neither the first place nor the last is among them: objectives that read a token from
-    the place before know nothing of the first, and need not read the last; nor are
+    Neither the first place nor the last is among them: objectives that read a token
+    from the place before know nothing of the first, and need not read the last. Nor are
     special tokens.
 
     Returns:

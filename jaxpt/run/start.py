@@ -82,8 +82,8 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
         raise UserError(
             f"{name}: its model has model.{key}={value}, that of "
             f"{task.plan.objective}.teacher_model "
-            f"{getattr(task.model.teacher_spec, key)}; leave teacher_model out, or name "
-            f"the run that it is of"
+            f"{getattr(task.model.teacher_spec, key)}; leave teacher_model out, or "
+            f"name the run that it is of"
         )
     jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
 
