@@ -109,7 +109,7 @@ def write_run(config, folder):
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, know_text(plan, tokenizer.vocab, corpora["train"]))
-    claim(folder, plan, tokenizer, corpora)
+    claim(folder, task.plan, tokenizer, corpora)
     with Checkpointer(folder / "checkpoints") as checkpointer:
         checkpointer.save(0, Program(task).init_state(plan.train.seed))
     return folder

@@ -26,8 +26,8 @@ def hide(
     """The places that are asked for: 15 % of each row, rounded, but 1 at least.
 
     Neither the first place nor the last is among them: objectives that read a token
-    from the place before know nothing of the first, and need not read the last; nor
-    are special tokens.
+    from the place before know nothing of the first, and need not read the last. Nor are
+    special tokens.
 
     Returns:
       Places, and whether each counts: a row may have too few tokens to ask for.

@@ -127,7 +127,7 @@ def test_what_is_not_measured_is_not_asked_for(speech):
 def test_a_model_that_cannot_read_a_measurement_is_found_by_its_shapes(
     labelled, refuses, monkeypatch
 ):
-    """Whatever an objective makes of rows: here a token more than there are places."""
+    """Whatever an objective makes of its rows: here more than there are places for."""
     task, tokenizer, corpora = prepare(labelled, "mlm", **FULL)
     fill_logits = task.module.fill_logits
 

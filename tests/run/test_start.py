@@ -147,7 +147,7 @@ def test_another_model_or_tokenizer_is_refused(
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory, speech):
-    """`bare("clm", model__norm="rmsnorm")`: a run's folder, without parameters."""
+    """`bare("clm", model__norm="rmsnorm")`: a run's folder without its parameters."""
     folder = tmp_path_factory.mktemp("bare")
 
     @functools.cache
@@ -192,9 +192,8 @@ def test_a_model_that_reads_the_same_parameters_otherwise_is_refused(
     changes = {f"model__{name}": value for name, value in values.items()}
     changes = {k: v for k, v in held.items() if k.startswith("model")} | changes
     changes["train__init_from"] = str(folder)
-    task = make_task(
-        make_plan(make_config(speech, objective, **changes)), tokenizer.vocab
-    )
+    plan = make_plan(make_config(speech, objective, **changes))
+    task = make_task(plan, tokenizer.vocab)
     told = [f"model.{next(iter(values))}="] if values else [f"{next(iter(held))[6:]}="]
     with refuses(f"train.init_from={folder}: its {objective} model has ", *told):
         check_start(task, tokenizer)

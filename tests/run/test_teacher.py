@@ -6,13 +6,16 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, write_run
 
 from jaxpt.cli import main
-from jaxpt.run.build import make_plan, to_dict
+from jaxpt.errors import UserError
+from jaxpt.ops import masks as attention_masks
+from jaxpt.run.build import make_plan, make_task, to_dict
 from jaxpt.run.parallel import Program
-from jaxpt.run.start import make_start
-from jaxpt.run.workdir import load_run, load_task
+from jaxpt.run.start import check_start, make_start
+from jaxpt.run.workdir import claim, load_run, load_task
+from jaxpt.text.dataset import load_text
 
 LAYERS = (2, 0)
 
@@ -77,6 +80,134 @@ def test_it_begins_with_its_teacher_and_ends_without(
     assert step == again_step == 8
     same(again, ended)
     assert main(["evaluate", f"--workdir={tmp_path / 'run'}"]) == 0
+
+
+RELATIVE = {"model__positions": "relative"}
+
+
+@pytest.fixture(scope="module")
+def readers(tmp_path_factory, speech):
+    """Folders of runs whose one stack is told distances apart, before any step."""
+    folder = tmp_path_factory.mktemp("readers")
+    for name in ("clm", "clm_mlm", "prefix_lm"):
+        write_run(make_config(speech, name, **RELATIVE), folder / name)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "kind, directions", [("clm", "past"), ("clm_mlm", "both"), ("prefix_lm", "both")]
+)
+def test_a_teacher_is_read_as_it_was_trained(kind, directions, readers, speech):
+    """Whatever the student does, whose own distances are all of the past."""
+    config = make_student(
+        speech,
+        readers / kind,
+        "causal_distillation",
+        **RELATIVE,
+        causal_distillation__student_layers=(),
+    )
+    plan = make_plan(config)
+    theirs, _, params, _ = load_run(readers / kind)
+    program = Program(make_task(plan, theirs.task.vocab))
+    start = make_start(program, plan.train).params
+    tokens = np.arange(40, dtype=np.int32).reshape(2, 20) % theirs.task.vocab.size
+    mask = attention_masks.causal()
+
+    def lecture(model):
+        return model.teacher.logits(model.lecture(tokens, mask))
+
+    found = program.task.model.apply({"params": start}, method=lecture)
+    wanted = theirs.task.model.apply(
+        {"params": params}, tokens, {"self": mask}, deterministic=True
+    )
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    spec = plan.objective_spec.teacher_model
+    assert spec.relative_directions == directions
+    assert plan.model.relative_directions == "past"
+
+
+def test_a_student_older_than_its_teachers_directions_is_read_as_it_was(
+    readers, tmp_path, speech
+):
+    config = make_student(
+        speech,
+        readers / "clm",
+        "causal_distillation",
+        **RELATIVE,
+        causal_distillation__student_layers=(),
+    )
+    run = write_run(config, tmp_path / "run")
+    task, _ = load_task(run)
+    stored = json.loads((run / "config.json").read_text())
+    del stored["causal_distillation"]["teacher_model"]["relative_directions"]
+    del stored["model"]["relative_directions"]
+    (run / "config.json").write_text(json.dumps(stored))
+    older, tokenizer = load_task(run)
+    assert older.model == task.model and not older.model.teacher_spec.is_bidirectional
+    # It is the same run, to itself and to the config that it was started with.
+    for plan in (older.plan, make_task(make_plan(config), older.vocab).plan):
+        claim(run, plan, tokenizer, load_text(plan.text)[1])
+
+
+@pytest.mark.parametrize("objective", ["prefix_lm", "ul2"])
+def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys):
+    changes = {"model__num_decoder_layers": 1, "model__max_len": 48}
+    teacher = write_run(make_config(speech, objective, **changes), tmp_path / "two")
+    student = make_student(
+        speech,
+        teacher,
+        "causal_distillation",
+        causal_distillation__student_layers=(),
+        tokenizer__kind="file",
+        tokenizer__path=str(teacher / "tokenizer.json"),
+    )
+    assert train(student, tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert f"holds a {objective} run of two stacks (seq2seq); must hold" in error
+    assert error.count("\n") == 1 and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({}, "model.relative_directions=past: must be the teacher's both"),
+        (
+            {"model__relative_directions": "both", "model__num_heads": 4},
+            "model.num_heads=4: must be the teacher's 2",
+        ),
+        (
+            {"model__relative_directions": "both", "model__mlp_width": 64},
+            "the student has encoder/layer_0/mlp/",
+        ),
+    ],
+)
+def test_layers_are_lent_to_who_reads_them_alike(
+    changes, told, readers, tmp_path, speech, capsys
+):
+    student = make_student(
+        speech,
+        readers / "clm_mlm",
+        "causal_distillation",
+        **RELATIVE,
+        **changes,
+        causal_distillation__student_layers=(0,),
+        model__num_layers=1,
+    )
+    assert train(student, tmp_path / "run") == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech):
+    """A config that is taken from a run says what its teacher was."""
+    student = make_student(speech, teachers / "mlm", distillation__student_layers=())
+    config = make_plan(student).config
+    config["distillation"]["teacher_model"]["norm_epsilon"] = 1e-12
+    task, tokenizer = load_task(teachers / "mlm")
+    task = make_task(make_plan(config), task.vocab)
+    with pytest.raises(UserError, match=r"model.norm_epsilon=1e-05, .*1e-12"):
+        check_start(task, tokenizer)
 
 
 def test_its_config_says_what_the_teacher_is(teachers, speech):
