@@ -147,12 +147,15 @@ def test_a_probe_reads_what_is_there_and_no_more(num_parts):
     tables = {
         "parity": np.array([[i % 2, i / 10] for i in range(10)]),
         "nothing": np.ones((10, 2)),
+        # What is small is read off as well as what is large.
+        "small": np.array([[1e-4 * (i % 2), i] for i in range(10)]),
     }
     found = {
         name: probe.measure_probe(read, table, corpora, 6, 2, 1000, 16)
         for name, table in tables.items()
     }
     assert found["parity"]["probe_accuracy"] > 0.95
+    assert found["small"]["probe_accuracy"] > 0.95
     assert found["nothing"] == {"probe_accuracy": 0.5, "probe_majority": 0.5}
 
 

@@ -74,6 +74,25 @@ def test_a_batch_that_devices_cannot_share_is_refused(speech):
         parallel.Program(make_task(plan, tokenizer.vocab), jax.devices() * 4)
 
 
+def test_every_step_draws_its_own_corruption(speech):
+    # Too small a rate to change a parameter: rows and masks alone make the loss.
+    plan = make_plan(make_config(speech, "mlm", optim__lr=1e-30))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    program = parallel.Program(task)
+    batch, losses = make_feed(task, corpora["train"]).stack(0, 1), []
+    same = {key: value.repeat(3, axis=0) for key, value in batch.items()}
+    for seed in (1, 1, 2):
+        state = program.init_state(1)
+        found = []
+        for _ in range(2):
+            state, sums = program.train_call(state, program.place(same), seed)
+            found += np.asarray(sums["loss"][0]).tolist()
+        losses.append(found)
+    assert len(set(losses[0])) == 6
+    assert losses[0] == losses[1] and not set(losses[0]) & set(losses[2])
+
+
 def test_steps_per_call_does_not_change_the_numbers(speech):
     states = []
     for size in (1, 4):

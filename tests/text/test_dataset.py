@@ -206,6 +206,12 @@ def test_what_is_prepared_is_not_prepared_again(tmp_path, monkeypatch):
         load_text(other, reporter=Reporter(lambda text: None))
     for name in ("train", "valid"):
         assert first[1][name].fingerprint == again[1][name].fingerprint
+    # A store of a format of before is left alone, and another made.
+    lines.clear()
+    with monkeypatch.context() as patch:
+        patch.setattr(library, "FORMAT", 1)
+        load_text(spec, reporter=Reporter(lines.append))
+    assert sum(line.startswith("preparing") for line in lines) == 1
     write_lines(tmp_path, ["one two", "three", "another text"])
     changed = load(spec)[1]
     assert changed["valid"].num_tokens != 0

@@ -1,0 +1,75 @@
+"""Which text and which parameters a run's numbers are measured on."""
+
+import json
+
+import jax
+import pytest
+from tiny import make_config
+
+from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.measure import measure, measure_probe_accuracy
+from jaxpt.run.parallel import Program
+from jaxpt.text.dataset import load_text
+from jaxpt.text.library import Reporter
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A program that has a likelihood and fills masks, splits with labels, parameters.
+
+    One label's documents have another alphabet than the other's, which can be read off
+    any features but those that are all 0.
+    """
+    words = {"low": "abba cab bad dab acab ", "high": "west tows swot vest "}
+    lines = []
+    for i in range(24):
+        label = ("low", "high")[i // 4 % 2]
+        text = words[label] * (4 + i % 5)
+        lines.append(json.dumps({"text": text, "kind": label}))
+    path = tmp_path_factory.mktemp("measured") / "text.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    config = make_config(
+        path,
+        "clm_mlm",
+        data__label_field="kind",
+        data__split="documents",
+        data__valid_fraction=0.25,
+    )
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
+    program = Program(make_task(plan, tokenizer.vocab))
+    return program, corpora, program.init_state(5).params
+
+
+def test_controls_are_measured_on_untrained_parameters(measured):
+    program, corpora, fresh = measured
+    trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
+    found = measure(program, trained, corpora, seed=5)
+    untrained = measure(program, fresh, corpora, seed=5)
+    # Without scores none is the highest; without features the answer is always one.
+    assert found["heldout_top1"] == found["heldout_top5"] == 0
+    assert found["probe_accuracy"] == found["probe_majority"] < 1
+    for name in ("heldout_top1", "heldout_top5", "probe_accuracy"):
+        assert found[f"{name}_random"] == untrained[name] > found[name], name
+    # What a comparison has measured for all of its runs is not measured again.
+    control = {"probe_accuracy": 0.25}
+    again = measure(program, trained, corpora, seed=5, known=found, control=control)
+    assert again["probe_accuracy_random"] == 0.25
+    assert measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"] == (
+        found["probe_accuracy_random"]
+    )
+
+
+def test_a_likelihood_is_that_of_text_not_trained_on(measured):
+    program, corpora, params = measured
+    train, valid = corpora["train"], corpora["valid"]
+    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
+
+    def bits(train, valid):
+        splits = {"train": train, "valid": valid}
+        found = measure(program, params, splits, seed=5, known=known, control=known)
+        return {name: found[name] for name in ("bits_per_byte", "cloze_bits")}
+
+    found, on_train = bits(train, valid), bits(train, train)
+    assert bits(valid, valid) == found
+    assert all(abs(found[name] - on_train[name]) > 1e-4 for name in found)
