@@ -27,7 +27,8 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
 
     Raises:
       UserError: there is no run, the model is of no family, or not with its tokenizer,
-        a parameter is no finite number, or the folder is not empty or cannot be written.
+        a parameter is no finite number, or the folder is not empty or cannot be
+        written.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
