@@ -128,7 +128,7 @@ def move_places(params, spec: ModelSpec, laid: ModelSpec):
 
 
 def _check_finite(name: str, value: np.ndarray) -> None:
-    """Refuses a tensor with a NaN or an infinity: all that is computed becomes one."""
+    """Refuses a tensor with a NaN or an infinity, which spread over all outputs."""
     if bad := int(value.size - np.isfinite(value).sum()):
         raise UserError(
             f"tensor {name}: {bad:,} of its {value.size:,} numbers are NaN or infinite"

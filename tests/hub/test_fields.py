@@ -170,7 +170,11 @@ OTHERS = {
         {"full_attention": LINEAR},
         {"full_attention": {"rope_theta": 5e5}},
     ],
-    "rope_scaling": [LINEAR, {"rope_type": "dynamic", "factor": 2.0}],
+    "rope_scaling": [
+        LINEAR,
+        {"rope_type": "dynamic", "factor": 2.0},
+        {"rope_theta": 3e5},
+    ],
     "rope_theta": [5e5, None, "x"],
     "global_rope_theta": [5e5, None],
     "partial_rotary_factor": [0.5],
@@ -304,7 +308,10 @@ def test_configs_are_read_as_transformers_reads_them(kind):
     minimal = {"model_type": kind} | NEEDED.get(kind, {})
     names = sorted(list_fields(kind) - set(INERT[kind]))
     changed = [{name: value} for name in names for value in list_values(kind, name)]
-    changed += [draw.choice(changed) | draw.choice(changed) for _ in range(40)]
+    # The many names of one thing in all pairs, others in some.
+    ropes = [each for each in changed if any("rope_" in name for name in each)]
+    pairs = [draw.choice(changed) | draw.choice(changed) for _ in range(40)]
+    changed += pairs + [one | two for one in ropes for two in ropes]
     for changes in changed:
         mine, theirs = read(minimal | changes), theirs_of(minimal | changes)
         if mine is not None and theirs is not None:

@@ -144,9 +144,8 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
     laid = kind.lay_out(ours.spec, pad)
     back = to_hf(move_places(ours.params, ours.spec, laid), kind, laid, "masked")
     again = load_written(tmp_path / "b", written, back, type(theirs))
-    ids = np.stack(
-        [np.roll([i for i in range(V) if i != pad], k)[:17] for k in (0, 13)]
-    )
+    others = [i for i in range(V) if i != pad]
+    ids = np.stack([np.roll(others, k)[:17] for k in (0, 13)])
     lengths = np.array([17, 9])
     real = np.arange(17) < lengths[:, None]
     ids = np.where(real, ids, pad)

@@ -55,8 +55,9 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     control = {"probe_accuracy": 0.25}
     again = measure(program, trained, corpora, seed=5, known=found, control=control)
     assert again["probe_accuracy_random"] == 0.25
-    assert measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"] == (
-        found["probe_accuracy_random"]
+    assert (
+        measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"]
+        == (found["probe_accuracy_random"])
     )
 
 
