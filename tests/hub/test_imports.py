@@ -43,7 +43,7 @@ RUNS = {
     "prefix_lm/seq2seq": ("t5-small", T5, {}),
     "clm_mlm": ("gpt2", {}, {"mlm_share": 0.25}),
     "ul2": ("t5-small", T5, {"rates": (1.0, 1.0, 1.0), "random_roll": False}),
-    "distillation": ("bert-base", {}, {"temperature": 3.0, "restrict_kl": True}),
+    "distillation": ("bert-base", {}, {"temperature": 3.0, "student_layers": (0,)}),
     "causal_distillation": ("gpt2", {}, {"clm_weight": 0.25}),
 }
 
@@ -237,14 +237,17 @@ def test_settings_of_the_objective_are_the_users_to_change(export, tmp_path, ref
 
 def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuses):
     config, params, theirs = export("distillation")
+    assert [path.name for path in (theirs / "jaxpt").iterdir()] == ["run.json"]
     shutil.move(tmp_path / "teacher", tmp_path / "elsewhere")
     with refuses(f"distillation.teacher={tmp_path / 'teacher'}", "run's folder"):
         import_run(theirs, tmp_path / "again", data_only(config))
     assert not (tmp_path / "again").exists()
     place = str(tmp_path / "elsewhere")
     plain, names = flags(data_only(config), distillation__teacher=place)
+    plain.distillation.teacher_model = {"width": 99}  # as a config file may have it
     import_run(theirs, tmp_path / "again", plain, names)
     same(load_run(tmp_path / "again")[2], params)
+    assert stored(tmp_path / "again")["distillation"]["teacher_model"]["width"] == 16
     plain, names = flags(data_only(config), objective="mlm")
     import_run(theirs, tmp_path / "mlm", plain, names)
     same(load_run(tmp_path / "mlm")[2], params["student"])
@@ -499,3 +502,12 @@ def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):
     assert main(argv) == 2
     err = capsys.readouterr().err
     assert err.count("\n") == 1 and "tokenizer.path=''" in err
+
+
+def test_an_imported_run_can_teach(theirs):
+    folder, run, config = theirs("gpt2")
+    import_run(folder, run, config)
+    config.objective = "causal_distillation"
+    config.causal_distillation.teacher = str(run)
+    teacher = make_plan(config).objective_spec.teacher_model
+    assert (teacher.width, teacher.vocab_size) == (16, 30)
