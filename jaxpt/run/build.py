@@ -164,7 +164,7 @@ def _read_teacher(objective: str, path: str) -> dict:
       UserError: the folder holds no run, or one of another kind.
     """
     name, wanted = f"{objective}.teacher={path}", OBJECTIVES[objective].TEACHER
-    stored = load_json(Path(path) / "config.json", f"{name} must be a run's folder")
+    stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
     plan = make_plan(stored)
     if wanted not in plan.heads:
         held = f"{plan.objective} run"
