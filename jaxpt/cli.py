@@ -111,6 +111,7 @@ def _train(config, workdir: Path) -> int:
     from jaxpt.run import loop, processes
     from jaxpt.run.build import make_plan, make_task
     from jaxpt.run.data import know_text
+    from jaxpt.run.framing import with_framing
     from jaxpt.run.reporter import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
@@ -119,7 +120,7 @@ def _train(config, workdir: Path) -> int:
     tokenizer, corpora = processes.first_then_rest(
         lambda: load_text(plan.text, reporter=reporter)
     )
-    vocab = know_text(plan, tokenizer.vocab, corpora["train"])
+    vocab = know_text(plan, with_framing(tokenizer.vocab, workdir), corpora["train"])
     task = processes.together(lambda: make_task(plan, vocab))
     result = loop.train(task, tokenizer, corpora, workdir)
     if processes.is_first():

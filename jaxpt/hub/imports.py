@@ -10,21 +10,18 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
+from jaxpt.hub.choice import add_settings, choose_objective
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
 from jaxpt.nn.spec import COMPUTING, ModelSpec
-from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.framing import NAME
 from jaxpt.run.parallel import Program
 from jaxpt.run.workdir import write_json
 from jaxpt.text.tokens import tokenizer as tokenizers
-
-# What a network is for -> the first objective whose runs have it.
-HEADS = {
-    head: name for name, module in reversed(OBJECTIVES.items()) for head in module.HEADS
-}
 
 
 def import_run(
@@ -47,20 +44,23 @@ def import_run(
     if workdir.exists() and any(workdir.iterdir()):
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
     parts = _read_parts(folder)
-    objective = HEADS[next(iter(parts))]
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
+    tokenizer = _read_tokenizer(folder, parts, spec)
+    objective = choose_objective(next(iter(parts)), tokenizer.vocab)
     config = ml_collections.ConfigDict(config)
     config.objective = objective
+    add_settings(config)
     for field in dataclasses.fields(ModelSpec):
         if field.name not in COMPUTING:
             config.model[field.name] = getattr(spec, field.name)
     if "generator" in parts:
         # What jaxpt needs of the generator's width is its share of the other's.
         config.electra.generator_size = parts["generator"][1].width / spec.width
-    tokenizer = _read_tokenizer(folder, parts, spec)
     config.tokenizer.kind = "file"
     config.tokenizer.path = str((workdir / "tokenizer.json").absolute())
-    task = make_task(make_plan(config), tokenizer.vocab)
+    framing = _read_framing(folder, parts, family, spec, tokenizer)
+    vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
+    task = make_task(make_plan(config), vocab)
     program = Program(task, is_training=False)
     wanted = program.abstract_state().params
     like = task.module.networks(wanted, task.model_spec, task.spec)
@@ -82,6 +82,7 @@ def import_run(
     tokenizers.save(tokenizer, workdir / "tokenizer.json")
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
+    write_json(workdir / NAME, framing.to_json())
     write_json(workdir / "config.json", task.plan.config)
     size = sum(x.size for x in jax.tree.leaves(params))
     return [f"{workdir}: {objective} from {family.name}, {size:,} parameters"]
@@ -120,6 +121,13 @@ def _find_head(family: Family, config: dict) -> str:
         f"config.json: architectures={names}: must hold one of "
         f"{', '.join(family.heads.values())}"
     )
+
+
+def _read_framing(folder: Path, parts, family: Family, spec: ModelSpec, tokenizer):
+    """What stands around the texts of the model, by the folder of its tokenizer."""
+    place = folder if "discriminator" not in parts else folder / "discriminator"
+    config = read_json(place, "config.json")
+    return read_framing(place, family.name, config, tokenizer, spec.vocab_size)
 
 
 def _read_tokenizer(folder: Path, parts, spec: ModelSpec):

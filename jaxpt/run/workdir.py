@@ -26,6 +26,7 @@ from jaxpt.run.build import (
 )
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import know_text
+from jaxpt.run.framing import with_framing
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -164,7 +165,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """
     config = load_json(workdir / "config.json", "--workdir must be a training run's")
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
-    plan, vocab = make_plan(config), tokenizer.vocab
+    plan, vocab = make_plan(config), with_framing(tokenizer.vocab, workdir)
     if getattr(plan.module, "COUNTS", False):
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
