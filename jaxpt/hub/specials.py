@@ -1,9 +1,10 @@
 """What a checkpoint of transformers says of its special ids.
 
-Around a text stands what `AutoTokenizer` puts there: what tokenizer_config.json asks for
-(`add_bos_token`), else what tokenizer.json's post-processor does, else what the class
-of its family always puts. The ids that begin and end what is written are those of
-generation_config.json, else of config.json, else of the family's config class.
+Around a text stands what `AutoTokenizer` puts there: what tokenizer.json's post-processor
+does, else what the class of its family always puts, else, of a vocabulary in other
+files, what tokenizer_config.json asks for (`add_bos_token`). The ids that begin and end
+what is written are those of generation_config.json, else of config.json, else of the
+family's config class.
 """
 
 from pathlib import Path
@@ -114,18 +115,19 @@ def _read_around(
         id_ = getattr(vocab, role or "", None) if id_ is None else id_
         return () if id_ is None else (id_,)
 
-    own = settings.get("tokenizer_class", "").removesuffix("Fast") not in PLAIN
-    own_roles = CLASSES.get(kind) if own else None
-    if not own_roles and {"add_bos_token", "add_eos_token"} & set(settings):
-        flags = [settings.get(f"add_{role}_token") for role in ("bos", "eos")]
-        return find("bos") if flags[0] else (), find("eos") if flags[1] else ()
     template = tokenizer.to_json()["core"]["post_processor"]
-    if template is None and own_roles:
-        return find(own_roles[0]), find(own_roles[1])
-    try:
-        return read_template(template)
-    except UserError as error:
-        raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
+    if template is not None:
+        try:
+            return read_template(template)
+        except UserError as error:
+            raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
+    roles = CLASSES.get(kind, (None, None))
+    if settings.get("tokenizer_class", "").removesuffix("Fast") in PLAIN:
+        roles = None, None
+    if roles == (None, None) and not (place / "tokenizer.json").exists():
+        asked = {role: settings.get(f"add_{role}_token") for role in ("bos", "eos")}
+        roles = [role if asked[role] else None for role in asked]
+    return find(roles[0]), find(roles[1])
 
 
 def _read_if_there(place: Path, name: str) -> dict:
