@@ -5,6 +5,7 @@ import pytest
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
+from jaxpt.text.tokens.training import train_subword
 
 
 @pytest.mark.parametrize(
@@ -152,3 +153,19 @@ def test_kinds_are_told(tmp_path):
     for kind in ("char", "byte", "bpe", "wordpiece", "unigram"):
         spec = TokenizerSpec(kind, vocab_size=300, specials=("unk",))
         assert tok.make_tokenizer(spec, ["a b"]).kind == kind
+
+
+@pytest.mark.parametrize(
+    "kind, sha256",
+    [
+        ("bpe", "852444f2b898d23d66a1e9c3118e0fb75dd00444bdf9f76583611e9db02448d2"),
+        (
+            "wordpiece",
+            "70f5f97ae91f3d0c9a749dc3c08913c55327f4270c1a7856faa70670b6b7137a",
+        ),
+    ],
+)
+def test_fingerprints_of_before_hold(kind, sha256):
+    """Stores and runs that were made with a tokenizer know it again."""
+    made = train_subword(kind, ["the cat sat. " * 9], 300, ("unk", "mask"), 2)
+    assert tok.fingerprint(made) == sha256
