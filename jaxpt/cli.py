@@ -112,6 +112,7 @@ def _train(config, workdir: Path) -> int:
     from jaxpt.run.build import make_plan, make_task
     from jaxpt.run.data import know_text
     from jaxpt.run.folder import hold
+    from jaxpt.run.framing import with_framing
     from jaxpt.run.reporter import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
@@ -121,7 +122,8 @@ def _train(config, workdir: Path) -> int:
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
-        vocab = know_text(plan, tokenizer.vocab, corpora["train"])
+        held = with_framing(tokenizer.vocab, workdir)
+        vocab = know_text(plan, held, corpora["train"])
         task = processes.together(lambda: make_task(plan, vocab))
         result = loop.train(task, tokenizer, corpora, workdir)
     if processes.is_first():

@@ -35,7 +35,8 @@ def search_beams(
 
     Args:
       step: (ids [B K], cache) -> logits [B K, V], cache.
-      adjust: (log probabilities, seen) -> scores; the penalty and what is banned.
+      adjust: (log probabilities, seen, place) -> scores; the penalty, what is banned,
+        what is forced at a place.
       logits: of what follows each prompt.
       seen: tokens that are there already, where `adjust` needs them.
 
@@ -96,7 +97,7 @@ def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
 def _rank(state: dict, adjust: Callable, logits, num_kept: int):
     """The best continuations [B, C]: log probability, beam and next id of each."""
     vocab = logits.shape[-1]
-    scores = adjust(jax.nn.log_softmax(logits, axis=-1), state["seen"])
+    scores = adjust(jax.nn.log_softmax(logits, axis=-1), state["seen"], state["i"])
     batch, num_beams = state["scores"].shape
     scores = scores.reshape(batch, num_beams, vocab) + state["scores"][..., None]
     best, index = jax.lax.top_k(scores.reshape(batch, -1), num_kept)

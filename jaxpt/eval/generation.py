@@ -169,6 +169,8 @@ def generate(
     stop: tuple[int, ...] = (),
     banned: tuple[int, ...] = (),
     pad: int = 0,
+    first: int | None = None,
+    last: int | None = None,
 ) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
     """Up to `num_tokens` after each prompt, read at once and followed in one loop.
 
@@ -181,6 +183,8 @@ def generate(
         has a `start_id`.
       stop: ids that end a row.
       banned: ids that are never chosen ([PAD], [MASK] ...).
+      first, last: what is written first, and at the last of `num_tokens` places,
+        whatever the model would.
 
     Returns:
       The new tokens, a stop id included and `pad` behind it, and how many they are.
@@ -196,11 +200,15 @@ def generate(
     if spec.repetition_penalty != 1:
         seen = _mark_seen(decoder, prompts, lengths, logits.shape[-1])
 
-    def adjust(scores, seen):
+    def adjust(scores, seen, i):
         if seen is not None:
             scores = penalise(scores, seen, spec.repetition_penalty)
         if banned:
             scores = scores.at[..., jnp.array(banned)].set(-jnp.inf)
+        for place, forced in ((0, first), (num_tokens - 1, last)):
+            if forced is not None:
+                only = jnp.full_like(scores, -jnp.inf).at[..., forced].set(0.0)
+                scores = jnp.where(i == place, only, scores)
         return scores
 
     def step(ids, cache):
@@ -213,7 +221,7 @@ def generate(
         )
 
     def choose(logits, seen, i):
-        scores = adjust(logits, seen)
+        scores = adjust(logits, seen, i)
         if spec.is_greedy:
             return jnp.argmax(scores, axis=-1).astype(jnp.int32)
         keys = row_keys(rng, jnp.arange(len(prompts)))

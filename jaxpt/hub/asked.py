@@ -66,6 +66,12 @@ class Asked:
             self._replaced.append(f"{name}={here[field]!r} ({value!r})")
         here[field] = value
 
+    def fill_in(self, name: str, value) -> None:
+        """Sets what the objective needs, unless the user has set anything there."""
+        section, _, field = name.rpartition(".")
+        if name not in self and self.get(name) == self._defaults[section][field]:
+            self.config[section][field] = value
+
     def refusal(self, name: str, allowed: str) -> UserError:
         """That a flag's value contradicts the folder."""
         return UserError(

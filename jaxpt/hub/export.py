@@ -9,10 +9,13 @@ from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
 from jaxpt.hub.origin import write_origin
+from jaxpt.nn.spec import ModelSpec
 from jaxpt.run.build import Task
 from jaxpt.run.folder import is_new, load_measured
+from jaxpt.run.framing import NAME, find_framing
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
@@ -42,7 +45,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
             f"--workdir={workdir}: holds a {task.plan.objective} run, of which "
             f"transformers has no model"
         )
-    planned = []
+    planned, framing = [], find_framing(task)
     for head, (spec, part) in parts.items():
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         laid = kind.lay_out(spec, tokenizer.vocab.pad)
@@ -58,12 +61,12 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         except OSError as error:
             raise UserError(f"--to={folder}: {error.strerror}") from error
         write_tensors(into, tensors)
-        ids = name_ids(tokenizer.vocab, head)
+        ids = name_ids(task.vocab, framing, head)
         write_json(into, "config.json", config | ids | {"dtype": "float32"})
         if head in ("causal", "seq2seq"):
             write_json(into, "generation_config.json", ids)
-        has_tokenizer = write_tokenizer(tokenizer, into, spec.max_len)
-        notes = write_notes(task, tokenizer.vocab, head, kind, config | ids)
+        has_tokenizer = write_tokenizer(tokenizer, into, spec, framing)
+        notes = write_notes(task, task.vocab, head, kind, config | ids)
         card = write_card(task, result, head, config, step, notes)
         write_file(into, "README.md", card.encode())
         size = sum(int(np.size(tensor)) for tensor in tensors.values())
@@ -77,42 +80,68 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
     return lines
 
 
-def name_ids(vocab: Vocab, head: str) -> dict[str, int]:
-    """The special ids as configs of transformers name them."""
-    roles = ("pad", "bos", "eos", "cls", "sep", "mask")
+def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
+    """The special ids as configs of transformers name them.
+
+    Of a model that writes, those that it has not are null: a family's class would take
+    its own for them.
+    """
+    roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
+    ids = {name: id_ for name, id_ in ids.items() if id_ is not None}
+    ends = framing.ends[0] if len(framing.ends) == 1 else list(framing.ends) or None
+    told = {"bos_token_id": framing.bos, "eos_token_id": ends}
     if head == "seq2seq":
-        ids["decoder_start_token_id"] = vocab.pad  # T5's way, and that of training
-    return {name: id_ for name, id_ in ids.items() if id_ is not None}
+        told["decoder_start_token_id"] = vocab.start
+        told["forced_bos_token_id"] = framing.first
+    if head in ("causal", "seq2seq"):
+        return ids | told | {"forced_eos_token_id": framing.last}
+    return ids | {name: id_ for name, id_ in told.items() if id_ is not None}
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path, max_len: int) -> bool:
+def write_tokenizer(
+    tokenizer: Tokenizer, folder: Path, spec: ModelSpec, framing: Framing
+) -> bool:
     """Writes what `AutoTokenizer` reads; False where transformers has no such kind."""
     if not isinstance(tokenizer, SubwordTokenizer):
         tokenizers.save(tokenizer, folder / "jaxpt_tokenizer.json")
+        write_json(folder, NAME, framing.to_json())
         return False
-    tokenizers.export(tokenizer, folder / "tokenizer.json")
+    has_types = spec.num_types > 1
+    tokenizers.export(tokenizer, folder / "tokenizer.json", framing, has_types)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
-    tokens = {
-        f"{role}_token": names[getattr(vocab, role)]
-        for role in SPECIALS
-        if getattr(vocab, role) is not None and role not in MODES
-    }
+
+    def describe(id_: int) -> dict:
+        # As text alone, transformers would take it for one without flags.
+        return {
+            "__type": "AddedToken",
+            "content": names[id_],
+            "lstrip": id_ in tokenizer.strips_left,
+            "rstrip": id_ in tokenizer.strips_right,
+            "single_word": False,
+            "normalized": False,
+            "special": True,
+        }
+
+    roles = [role for role in SPECIALS if role not in MODES]
+    tokens = {f"{role}_token": getattr(vocab, role) for role in roles}
+    tokens = {name: describe(id_) for name, id_ in tokens.items() if id_ is not None}
     modes = [getattr(vocab, role) for role in MODES]
-    added = [names[id_] for id_ in (*vocab.sentinels, *modes) if id_ is not None]
+    added = [describe(id_) for id_ in (*vocab.sentinels, *modes) if id_ is not None]
     more = {"additional_special_tokens": added} if added else {}
+    types = ["token_type_ids"] if has_types else []
     write_json(
         folder,
         "tokenizer_config.json",
         {
             "tokenizer_class": "PreTrainedTokenizerFast",
-            "model_max_length": max_len,
+            "model_max_length": spec.max_len,
+            "model_input_names": ["input_ids", *types, "attention_mask"],
             "clean_up_tokenization_spaces": False,
             **tokens,
             **more,
         },
     )
-    write_json(folder, "special_tokens_map.json", tokens | more)
     return True
 
 

@@ -13,26 +13,26 @@ import numpy as np
 from jaxpt import sums
 from jaxpt.errors import UserError
 from jaxpt.hub.asked import Asked
+from jaxpt.hub.choice import SETTINGS, choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.origin import Origin, read_origin
+from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
 from jaxpt.nn.spec import COMPUTING, ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.build import Task, make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.folder import hold, is_new, write_json
+from jaxpt.run.framing import NAME
 from jaxpt.run.parallel import Program
 from jaxpt.run.start import check_start
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.vocab import Vocab
 
 TOKENIZER = "tokenizer.json"
-# What a network is for -> the first objective whose runs have it.
-HEADS = {
-    head: name for name, module in reversed(OBJECTIVES.items()) for head in module.HEADS
-}
 
 
 def import_run(
@@ -74,18 +74,23 @@ def _import(
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
     parts, origin = _read_parts(folder), read_origin(folder)
     asked = Asked(config, flags, folder)
-    objective = _find_objective(asked, parts, origin)
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
+    place = _find_tokenizer(folder, parts)
+    tokenizer = asked.settle_tokenizer(place, spec.vocab_size)
+    family.check_pad(spec, tokenizer.vocab.pad)
+    objective = _find_objective(asked, parts, origin, tokenizer.vocab)
     asked.settle_objective(objective, origin)
+    for name, value in SETTINGS.get(objective, {}).items():
+        asked.fill_in(name, value)
     asked.settle_model(spec)
     asked.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
         _settle_generator(asked, parts["generator"][1], spec, origin)
-    tokenizer = asked.settle_tokenizer(_find_tokenizer(folder, parts), spec.vocab_size)
-    family.check_pad(spec, tokenizer.vocab.pad)
     own = {"path": str(workdir / TOKENIZER)}
     config = asked.config | {"tokenizer": asked.config["tokenizer"] | own}
-    program = _make_program(config, tokenizer, parts, asked)
+    framing = _read_framing(folder, parts, family, spec, tokenizer)
+    vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
+    program = _make_program(config, vocab, parts, asked)
     task = program.task
     params = task.module.join_networks(_read_networks(program, parts, asked))
     params, drawn = _complete(program, params, origin, tokenizer)
@@ -94,6 +99,7 @@ def _import(
     sums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
+    write_json(workdir / NAME, framing.to_json())
     # No path: wherever a run lies, its tokenizer is the file beside its config.
     section = task.plan.config["tokenizer"] | {"path": ""}
     write_json(workdir / "config.json", task.plan.config | {"tokenizer": section})
@@ -105,10 +111,14 @@ def _import(
     ]
 
 
-def _find_objective(asked: Asked, parts: dict, origin: Origin | None) -> str:
-    """The one that a flag names; else the export's; else the first with such a head."""
+def _find_objective(
+    asked: Asked, parts: dict, origin: Origin | None, vocab: Vocab
+) -> str:
+    """The one that a flag names; else the export's; else what `choose_objective` says."""
     if "objective" not in asked:
-        return origin.objective if origin else HEADS[next(iter(parts))]
+        if origin:
+            return origin.objective
+        return choose_objective(next(iter(parts)), vocab)
     objective = asked.get("objective")
     if objective not in OBJECTIVES:
         raise _misfit(asked, parts)
@@ -133,7 +143,7 @@ def _settle_generator(
         asked.take(name, generator.width / spec.width)
 
 
-def _make_program(config: dict, tokenizer, parts: dict, asked: Asked) -> Program:
+def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Program:
     """The program of the settled config, whose networks are those of the folder.
 
     Raises:
@@ -142,7 +152,7 @@ def _make_program(config: dict, tokenizer, parts: dict, asked: Asked) -> Program
     objective = config["objective"]
     is_asked = "objective" in asked
     try:
-        task = make_task(make_plan(config), tokenizer.vocab)
+        task = make_task(make_plan(config), vocab)
         program = Program(task, is_training=False)
         heads = _list_networks(program).keys()
     except UserError:
@@ -253,6 +263,13 @@ def _find_head(family: Family, config: dict) -> str:
         f"config.json: architectures={names}: must hold one of "
         f"{', '.join(family.heads.values())}"
     )
+
+
+def _read_framing(folder: Path, parts, family: Family, spec: ModelSpec, tokenizer):
+    """What stands around the texts of the model, by the folder of its tokenizer."""
+    place = folder if "discriminator" not in parts else folder / "discriminator"
+    config = read_json(place, "config.json")
+    return read_framing(place, family.name, config, tokenizer, spec.vocab_size)
 
 
 def _find_tokenizer(folder: Path, parts: dict) -> Path:

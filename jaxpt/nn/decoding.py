@@ -67,7 +67,6 @@ class Decoder:
       max_len: places the model has.
       start_id: what the decoder of an encoder-decoder begins with; None where a text
         goes on from its prompt.
-      end_id: what a source ends with, if anything.
       prepare: (a model's params) -> params as the other two take them; once, for they
         are called in a loop.
     """
@@ -76,13 +75,10 @@ class Decoder:
     step: Callable
     max_len: int
     start_id: int | None = None
-    end_id: int | None = None
     prepare: Callable = lambda params: params
 
 
-def make_decoder(
-    model: Transformer, start_id: int | None = None, end_id: int | None = None
-) -> Decoder:
+def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
     """The decoder of a causal model; one with two stacks needs a `start_id`.
 
     A scanned model is run unrolled: the same numbers, and a cache for each layer.
@@ -98,29 +94,26 @@ def make_decoder(
         return _extend(model, params, ids[:, None], cache)
 
     max_len = model.spec.max_len
-    return Decoder(prefill, step, max_len, start_id, end_id, unstack_layers)
+    return Decoder(prefill, step, max_len, start_id, unstack_layers)
 
 
-def make_prefix_decoder(model: Transformer, start_id: int) -> Decoder:
+def make_prefix_decoder(model: Transformer) -> Decoder:
     """The decoder of a prefix LM with one stack: all of the prompt sees all of it.
 
-    What is kept of the prompt is so what the prefix was in training; only what follows
-    is causal, and the steps are those of `make_decoder`. Each prompt is read behind
-    `start_id`, which takes one of the model's places.
+    What is kept of the prompt is so what the prefix was in training, the start token
+    that stood before it included; only what follows is causal, and the steps are those
+    of `make_decoder`.
     """
     causal, model = make_decoder(model), unroll(model)
 
     def prefill(params, prompts, lengths, room):
-        prompts = jnp.pad(prompts, ((0, 0), (1, 0)))
-        firsts = prompts.shape[1] - 1 - lengths
-        is_start = jnp.arange(prompts.shape[1]) == firsts[:, None]
-        prompts = jnp.where(is_start, start_id, prompts)
+        firsts = prompts.shape[1] - lengths
         num_slots = prompts.shape[1] + room
         cache = make_cache(model.spec, firsts, num_slots)
         seen = masks.cached_prompt(firsts, prompts.shape[1], num_slots)
         return _extend(model, params, prompts, cache, own_mask=seen)
 
-    return dataclasses.replace(causal, prefill=prefill, max_len=causal.max_len - 1)
+    return dataclasses.replace(causal, prefill=prefill)
 
 
 def make_cache(

@@ -11,7 +11,8 @@ distribution around 3, and all sentences permuted.
 A text is what lies between special tokens ([UNK] is text) in one document of the row:
 each is corrupted by itself, and the special tokens stay where they are. Departures:
 lengths count tokens (fairseq's words, where it knows them), spans do not overlap, the
-budget is exact, and the decoder begins with [PAD], as T5's.
+budget is exact, and the decoder begins with [PAD], as T5's, but that of a model that
+came with another start goes on with its own.
 """
 
 import dataclasses
@@ -173,7 +174,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
             "index": rows["index"],
             "targets": tokens,
             "dec_inputs": edits.shift_right(
-                tokens, vocab.pad, decoder.get("dec_segment_ids")
+                tokens, vocab.start, decoder.get("dec_segment_ids")
             ),
             "loss_weights": (segments > 0).astype(jnp.float32),
         }
@@ -310,7 +311,7 @@ def features(params, model: Transformer, tokens):
 
 def make_decoder(model: Transformer, vocab: Vocab) -> decoding.Decoder:
     """What writes the clean text of a noised prompt."""
-    return decoding.make_decoder(model, start_id=vocab.pad)
+    return decoding.make_decoder(model, start_id=vocab.start)
 
 
 def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:

@@ -180,7 +180,7 @@ def pair(inputs, targets, vocab: Vocab) -> dict:
         "inputs": inputs,
         "segment_ids": segment_ids,
         "targets": targets,
-        "dec_inputs": edits.shift_right(targets, vocab.pad, dec_segment_ids),
+        "dec_inputs": edits.shift_right(targets, vocab.start, dec_segment_ids),
         "dec_segment_ids": dec_segment_ids,
         "loss_weights": (dec_segment_ids > 0).astype(jnp.float32),
     }
@@ -276,8 +276,13 @@ def features(params, model: Transformer, tokens):
 def make_decoder(model: Transformer, vocab: Vocab) -> decoding.Decoder:
     """What follows a prompt, which is the prefix."""
     if model.spec.num_decoder_layers:
-        return decoding.make_decoder(model, start_id=vocab.pad, end_id=vocab.eos)
-    return decoding.make_prefix_decoder(model, vocab.pad)
+        return decoding.make_decoder(model, start_id=vocab.start)
+    return decoding.make_prefix_decoder(model)
+
+
+def around(vocab: Vocab, spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids before and after a prefix: the start that one stack reads, or [EOS]."""
+    return ((), (vocab.eos,)) if spec.is_seq2seq else ((vocab.pad,), ())
 
 
 def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:

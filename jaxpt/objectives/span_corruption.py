@@ -185,7 +185,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     batch = jax.vmap(corrupt_row)(row_keys(rng, rows["index"]), rows["tokens"])
     return batch | {
         "index": rows["index"],
-        "dec_inputs": edits.shift_right(batch["targets"], vocab.pad),
+        "dec_inputs": edits.shift_right(batch["targets"], vocab.start),
         "loss_weights": jnp.ones(batch["targets"].shape, jnp.float32),
     }
 
@@ -222,7 +222,7 @@ def _corrupt_packed(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return batch | {
         "index": rows["index"],
         "dec_inputs": edits.shift_right(
-            batch["targets"], vocab.pad, batch["dec_segment_ids"]
+            batch["targets"], vocab.start, batch["dec_segment_ids"]
         ),
     }
 
@@ -311,7 +311,12 @@ def features(params, model: Transformer, tokens):
 
 def make_decoder(model: Transformer, vocab: Vocab) -> decoding.Decoder:
     """What fills a prompt's sentinels: `<extra_id_0>`, its span, `<extra_id_1>` ..."""
-    return decoding.make_decoder(model, start_id=vocab.pad, end_id=vocab.eos)
+    return decoding.make_decoder(model, start_id=vocab.start)
+
+
+def around(vocab: Vocab, spec: Spec) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids before and after a text that the encoder reads: [EOS] closes it."""
+    return (), (vocab.eos,)
 
 
 def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:

@@ -406,6 +406,7 @@ def make_eval_step(model, vocab: Vocab, spec: Spec):
 # Of plain text, without a mode; of a prompt, which begins with its mode, `[S2S]` and a
 # text's start. Sentinels are only written where there is a decoder.
 features, make_decoder = prefix_lm.features, prefix_lm.make_decoder
+around = prefix_lm.around
 # What is kept of a run.
 networks, join_networks = prefix_lm.networks, prefix_lm.join_networks
 

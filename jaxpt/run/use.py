@@ -12,8 +12,10 @@ from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, check_lengths, generate, pad_left
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
+from jaxpt.run.framing import find_framing
 from jaxpt.run.parallel import Program
 from jaxpt.run.workdir import load_corpora, load_run
+from jaxpt.text.tokens.framing import Framing
 
 SIDE = 12  # tokens shown to either side of a word
 
@@ -51,13 +53,12 @@ def generate_texts(
     program, tokenizer, params, _ = load_run(workdir)
     kind = "causal one or an encoder-decoder"
     _require(program, "decoder", workdir, kind, "clm or span_corruption")
-    decoder, vocab = program.decoder, tokenizer.vocab
+    decoder, framing = program.decoder, find_framing(program.task)
     asked = [tokenizer.encode_prompt(prompt) for prompt in prompts]
-    end = () if decoder.end_id is None else (decoder.end_id,)
-    rows = [np.append(ids, end) if len(ids) else ids for ids in asked]
+    rows = [framing.wrap(ids) if len(ids) else ids for ids in asked]
     padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
+    is_answer = decoder.start_id is not None
     if not num_tokens:
-        is_answer = decoder.start_id is not None
         num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
     check_lengths(decoder, padded.shape[1], num_tokens)
     write = functools.partial(
@@ -65,8 +66,10 @@ def generate_texts(
         decoder,
         num_tokens=num_tokens,
         spec=spec,
-        stop=_find_stops(tokenizer, stop),
-        banned=_find_banned(program, vocab),
+        stop=_find_stops(tokenizer, framing, stop),
+        banned=_find_banned(program, framing),
+        first=framing.first if is_answer else None,
+        last=framing.last,
     )
     tokens, counts = jax.device_get(
         jax.jit(write)(params, padded, lengths, rng=stream(seed, 0, "sample"))
@@ -74,9 +77,11 @@ def generate_texts(
     texts = []
     for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
         ids = row[:count]
-        if count and ids[-1] == vocab.eos:
+        if is_answer and count and ids[0] == framing.first:
+            ids = ids[1:]
+        if len(ids) and ids[-1] in (*framing.ends, framing.last):
             ids = ids[:-1]
-        before = asked[i // num_samples] if decoder.start_id is None else ids[:0]
+        before = ids[:0] if is_answer else asked[i // num_samples]
         texts.append(_cut_text(tokenizer, before, ids, stop))
     return texts
 
@@ -103,10 +108,9 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     return lines
 
 
-def _find_stops(tokenizer, stop: str) -> tuple[int, ...]:
-    """Ids that end a row: [EOS], and a stop text that is one token."""
-    eos = tokenizer.vocab.eos
-    ids = [] if eos is None else [eos]
+def _find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
+    """Ids that end a row: those that end a text, and a stop text that is one token."""
+    ids = list(framing.ends)
     if stop:
         try:
             named = tokenizer.encode_prompt(stop).tolist()
@@ -118,10 +122,11 @@ def _find_stops(tokenizer, stop: str) -> tuple[int, ...]:
     return tuple(sorted(set(ids)))
 
 
-def _find_banned(program: Program, vocab) -> tuple[int, ...]:
+def _find_banned(program: Program, framing: Framing) -> tuple[int, ...]:
     """Ids that no text holds: special ones, but for an answer's sentinels; padding."""
     is_answer = program.decoder.start_id is not None
-    allowed = {vocab.eos} | (set(vocab.sentinels) if is_answer else set())
+    sentinels = program.task.vocab.sentinels if is_answer else ()
+    allowed = {*framing.ends, *sentinels}
     return tuple(sorted(set(program.task.nonwords) - allowed))
 
 
@@ -144,7 +149,8 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
         raise UserError(f"--top_k={k}: must be at least 1")
     program, tokenizer, params, _ = load_run(workdir)
     _require(program, "fill_logits", workdir, "masked one", "mlm or electra")
-    ids, vocab = tokenizer.encode_prompt(text), tokenizer.vocab
+    vocab = tokenizer.vocab
+    ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len
     if len(ids) > limit:
         raise UserError(

@@ -27,13 +27,21 @@ from jaxpt.run.build import (
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import know_text
 from jaxpt.run.folder import load_config, load_json, write_json
+from jaxpt.run.framing import with_framing
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 # What a run says of itself, and is vouched for; its log is, too.
-NAMES = ("config.json", "tokenizer.json", "data.json", "counts.json", "result.json")
+NAMES = (
+    "config.json",
+    "tokenizer.json",
+    "data.json",
+    "counts.json",
+    "framing.json",
+    "result.json",
+)
 # A run goes on to the same numbers when these change.
 HARMLESS = {
     "train.log_every",
@@ -181,7 +189,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
-    plan, vocab = make_plan(config), tokenizer.vocab
+    plan, vocab = make_plan(config), with_framing(tokenizer.vocab, workdir)
     if getattr(plan.module, "COUNTS", False):
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))

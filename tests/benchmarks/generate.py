@@ -82,7 +82,7 @@ def make_pair(kind: str):
     )
     tensors = {name: value.numpy() for name, value in theirs.state_dict().items()}
     params = from_hf(tensors, family, spec, head, shapes)
-    ends = {"start_id": 0, "end_id": 2} if head == "seq2seq" else {}
+    ends = {"start_id": 0} if head == "seq2seq" else {}
     return theirs, make_decoder(model, **ends), jax.tree.map(jnp.asarray, params)
 
 

@@ -490,3 +490,17 @@ def test_texts_of_a_transformer_are_those_of_full_passes(
                 more += [(score + float(s), [*text, i]) for i, s in enumerate(scores)]
             texts = sorted(more, reverse=True)[:num_beams]
         assert row == texts[0][1][len(first) :]
+
+
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_what_is_forced_is_written_first_and_last(num_beams):
+    """As transformers' forced_bos_token_id and forced_eos_token_id; banned or not."""
+    spec = SampleSpec(temperature=0, num_beams=num_beams)
+    forced = run(spec, [[3], [5]], 5, first=6, last=7, banned=(6, 7))
+    assert forced[:, 1].tolist() == [6, 6] and forced[:, 5].tolist() == [7, 7]
+    # What stands between follows what was forced.
+    free = run(spec, [[6]], 4, banned=(6, 7), last=7)[0].tolist()
+    assert forced[0, 1:].tolist() == free
+    # A text that has ended is not written on.
+    ended = run(spec, [[3]], 5, stop=(6,), first=6, last=7, pad=0)
+    assert ended[0, 1:].tolist() == [6, 0, 0, 0, 0]

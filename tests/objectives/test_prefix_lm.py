@@ -256,17 +256,21 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
     tokens, sizes = make_rows(case, 2)["tokens"], (6, 4)
     params = jax.tree.map(lambda x: x * (10 if x.ndim > 1 else 1), case.params)
     decoder = prefix_lm.make_decoder(case.model, vocab)
-    assert decoder.start_id is None and decoder.max_len == case.model_spec.max_len - 1
+    assert decoder.start_id is None and decoder.max_len == case.model_spec.max_len
+    (start,), after = prefix_lm.around(vocab, case.spec)
+    assert (start, after) == (vocab.pad, ())
     lengths = jnp.array(sizes)
-    places = jnp.arange(6) - (6 - lengths[:, None])
+    places = jnp.arange(7) - (7 - lengths[:, None])
     prompts = jnp.where(
         places < 0, 9, jnp.take_along_axis(tokens, jnp.maximum(places, 0), 1)
     )
+    # Behind the start that its run puts there.
+    prompts = jnp.where(places == -1, start, prompts)
     following = jnp.stack([tokens[i, n : n + 4] for i, n in enumerate(sizes)])
 
     @jax.jit
     def write(params):
-        logits, cache = decoder.prefill(params, prompts, lengths, 4)
+        logits, cache = decoder.prefill(params, prompts, lengths + 1, 4)
         found = [logits]
         for i in range(4):
             logits, cache = decoder.step(params, following[:, i], cache)
@@ -292,7 +296,8 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
 def test_two_stacks_answer_a_prompt(make_case, vocab):
     case = make_case("prefix_lm/seq2seq")
     decoder = prefix_lm.make_decoder(case.model, vocab)
-    assert (decoder.start_id, decoder.end_id) == (vocab.pad, vocab.eos)
+    assert decoder.start_id == vocab.pad
+    assert prefix_lm.around(vocab, case.spec) == ((), (vocab.eos,))
 
 
 def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):

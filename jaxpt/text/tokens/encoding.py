@@ -8,6 +8,12 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
+# Unicode's White_Space, which the library strips; `str.isspace` has \x1c to \x1f more.
+WHITESPACE = (
+    "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
+    "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
+)
+
 
 class Tokenizer(Protocol):
     """What every tokenizer can do; a kind inherits from it.
@@ -15,12 +21,14 @@ class Tokenizer(Protocol):
     Attributes:
       vocab: its ids.
       kind: char, byte, bpe, wordpiece or unigram.
-      space_joins: a token often begins with the space before its word (bpe).
+      strips_left, strips_right: special ids that take the whitespace beside them in a
+        prompt, as a mask does where a word's token begins with its space (bpe).
     """
 
     vocab: Vocab
     kind: str
-    space_joins: bool = False
+    strips_left: frozenset[int] = frozenset()
+    strips_right: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> np.ndarray:
         """The int32 ids [n] of plain text: a special's name is ordinary characters."""
@@ -60,8 +68,9 @@ class Tokenizer(Protocol):
         """The int32 ids [n] of a prompt, where `[MASK]` or `<extra_id_0>` are tokens.
 
         A special may be written as the vocabulary does (`<mask>`) or as `SPECIALS` does
-        (`[MASK]`). Where words carry the space before them (bpe), spaces before a mask
-        or a sentinel are dropped: the token in its place brings its own.
+        (`[MASK]`). Where words carry the space before them (bpe), whitespace before a
+        mask or a sentinel is dropped: the token in its place brings its own. So the
+        `tokenizers` library does with a token's `lstrip`, line ends and all.
 
         Raises:
           UserError: a character is outside the vocabulary.
@@ -73,11 +82,11 @@ class Tokenizer(Protocol):
         names = "|".join(map(re.escape, sorted(ids, key=len, reverse=True)))
         parts = re.split(f"({names})", text) if names else [text]
         # re.split alternates: plain text, a special, plain text, ...
-        if self.space_joins:
-            holes = {vocab.mask, *vocab.sentinels}
-            for i in range(1, len(parts), 2):
-                if ids[parts[i]] in holes:
-                    parts[i - 1] = parts[i - 1].rstrip(" ")
+        for i in range(1, len(parts), 2):
+            if ids[parts[i]] in self.strips_left:
+                parts[i - 1] = parts[i - 1].rstrip(WHITESPACE)
+            if ids[parts[i]] in self.strips_right:
+                parts[i + 1] = parts[i + 1].lstrip(WHITESPACE)
         unknown = {c for part in parts[::2] for c in part if self.count_unknown(c)}
         if unknown:
             raise UserError(

@@ -10,7 +10,7 @@ from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
 from jaxpt.errors import UserError
-from jaxpt.text.tokens.subword import SubwordTokenizer, check_core
+from jaxpt.text.tokens.subword import SubwordTokenizer, check_core, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
 # What a folder may hold, the first that is whole is read.
@@ -84,18 +84,24 @@ def name_specials(
     num_sentinels: int = 0,
     roles: dict[str, int] | None = None,
     sentinels: tuple[int, ...] | None = None,
+    is_own: bool = False,
 ) -> SubwordTokenizer:
     """Find the special ids of a tokenizer by their names; add those that it lacks.
 
+    Where words carry the space before them, a mask or a sentinel that is made special
+    here takes it, as the token did that it hides (`lstrip`). One that already is does
+    what its file says.
+
     Args:
       roles: those already known, instead of looking for them; likewise `sentinels`.
+      is_own: it was made here, and so were its masks and sentinels, whatever it says.
 
     Raises:
       UserError: it cannot be used as a vocabulary.
     """
     roles = find_roles(core) if roles is None else dict(roles)
     sentinels = find_sentinels(core) if sentinels is None else sentinels
-    _mark_special(core, [*roles.values(), *sentinels])
+    marked = _mark_special(core, [*roles.values(), *sentinels])
     lacking_roles = [role for role in specials if role not in roles]
     lacking = range(num_sentinels - 1, len(sentinels) - 1, -1)
     if lacking_roles or lacking:
@@ -104,7 +110,18 @@ def name_specials(
     for role in lacking_roles:
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in lacking]
-    return SubwordTokenizer(core, roles, (*sentinels, *reversed(added)))
+    sentinels = (*sentinels, *reversed(added))
+    holes = {roles.get("mask"), *sentinels} - {None}
+    if not is_own:
+        holes &= {*marked, *added, *(roles[role] for role in lacking_roles)}
+    if holes and is_byte_level(json.loads(core.to_str())):
+        core.add_special_tokens(
+            [
+                AddedToken(core.id_to_token(i), normalized=False, lstrip=True)
+                for i in sorted(holes)
+            ]
+        )
+    return SubwordTokenizer(core, roles, sentinels)
 
 
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
@@ -127,13 +144,14 @@ def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> None:
-    """Make tokens special to the library; they keep their ids."""
+def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
+    """Make tokens special to the library; they keep their ids. Which were not."""
     added = core.get_added_tokens_decoder()
-    names = [core.id_to_token(i) for i in ids if i not in added or not added[i].special]
+    plain = [i for i in ids if i not in added or not added[i].special]
     core.add_special_tokens(
-        [AddedToken(n, special=True, normalized=False) for n in names]
+        [AddedToken(core.id_to_token(i), special=True, normalized=False) for i in plain]
     )
+    return plain
 
 
 def _append(core: tokenizers.Tokenizer, name: str) -> int:

@@ -16,6 +16,8 @@ from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
+# Of `to_json`. Without one, a mask took the spaces before it whatever its flags said.
+VERSION = 2
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
 
@@ -45,7 +47,9 @@ class SubwordTokenizer(Tokenizer):
         self._core = core
         data = json.loads(core.to_str())
         self.kind = check_core(core, data)
-        self._is_byte_level = self.space_joins = _is_byte_level(data)
+        self._is_byte_level = is_byte_level(data)
+        self.strips_left = _list_flagged(data, "lstrip")
+        self.strips_right = _list_flagged(data, "rstrip")
         id_of = core.get_vocab(with_added_tokens=True)
         names = sorted(id_of, key=id_of.get)
         special = {token["id"] for token in data["added_tokens"] if token["special"]}
@@ -83,11 +87,16 @@ class SubwordTokenizer(Tokenizer):
             text = self._core.id_to_token(int(id_))
         return make_visible(text)
 
+    def find_id(self, name: str) -> int | None:
+        """The id of a token by the vocabulary's own name for it, if it has one."""
+        return self._core.token_to_id(name)
+
     def to_json(self) -> dict:
         """See `Tokenizer.to_json`."""
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
+            "version": VERSION,
             "specials": {role: id_ for role, id_ in roles.items() if id_ is not None},
             "sentinels": list(self.vocab.sentinels),
             "core": json.loads(self._core.to_str()),
@@ -172,7 +181,7 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
         raise UserError(f"its vocabulary lacks {model['unk_token']}")
     if name == "Unigram" and model["unk_id"] is None:
         raise UserError("its vocabulary has no token for the unknown (unk_id)")
-    if _is_byte_level(data) and name == "BPE" and not model.get("unk_token"):
+    if is_byte_level(data) and name == "BPE" and not model.get("unk_token"):
         lacking = sum(char not in vocab for char in _list_byte_chars())
         if lacking:
             raise UserError(
@@ -225,7 +234,7 @@ def _hide_specials(data: dict) -> dict:
     return data | without | {"model": model, "added_tokens": added}
 
 
-def _is_byte_level(data: dict) -> bool:
+def is_byte_level(data: dict) -> bool:
     """Whether tokens are bytes, each written as one character (GPT-2's way)."""
     steps = flatten_steps(data["pre_tokenizer"])
     return any(step["type"] == "ByteLevel" for step in steps)
@@ -249,6 +258,12 @@ def _keeps_bytes(data: dict) -> bool:
         and all(token["content"].isascii() for token in added)
         and not any(token["lstrip"] or token["rstrip"] for token in added)
     )
+
+
+def _list_flagged(data: dict, flag: str) -> frozenset[int]:
+    """The special tokens that have a flag of the library's."""
+    tokens = data["added_tokens"]
+    return frozenset(t["id"] for t in tokens if t["special"] and t[flag])
 
 
 def _list_byte_chars() -> list[str]:

@@ -14,8 +14,9 @@ from pathlib import Path
 from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.text.tokens.encoding import Tokenizer
+from jaxpt.text.tokens.framing import Framing, read_template, write_template
 from jaxpt.text.tokens.published import name_specials, read_json, read_published
-from jaxpt.text.tokens.subword import SubwordTokenizer
+from jaxpt.text.tokens.subword import VERSION, SubwordTokenizer
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import SPECIALS
@@ -103,7 +104,7 @@ def save(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
 
 def dump(tokenizer: Tokenizer) -> bytes:
     """What `save` writes."""
-    return (_to_text(tokenizer) + "\n").encode("ascii")
+    return (_to_text(tokenizer.to_json()) + "\n").encode("ascii")
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
@@ -116,21 +117,55 @@ def load(path: str | os.PathLike) -> Tokenizer:
     return _load_with(Path(path), (), 0)
 
 
-def export(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
+def export(
+    tokenizer: Tokenizer,
+    path: str | os.PathLike,
+    framing: Framing | None = None,
+    has_types: bool = False,
+) -> None:
     """Write a tokenizer for others: a Hugging Face `tokenizer.json`.
 
-    Characters and bytes have no such form; they are written as `save` does.
+    Its ids of a text are those of `encode_prompt` with the framing around them, where
+    the text spells specials as the vocabulary does. Characters and bytes have no such
+    form; they are written as `save` does.
+
+    Args:
+      framing: None leaves what a file came with as it is.
+      has_types: whether the second of two texts has ids of type 1.
     """
     if not isinstance(tokenizer, SubwordTokenizer):
         return save(tokenizer, path)
     core = tokenizer.to_json()["core"]
+    if framing is not None:
+        core |= {"truncation": None, "padding": None}
+        if _template_or_none(core) != (framing.before, framing.after):
+            used = {*framing.before, *framing.after}
+            names = {id_: tokenizer.token_name(id_) for id_ in used}
+            core["post_processor"] = write_template(framing, names, has_types)
     text = json.dumps(core, ensure_ascii=False, indent=1) + "\n"
     disk.replace(path, text.encode())
 
 
+def _template_or_none(core: dict) -> tuple | None:
+    try:
+        return read_template(core["post_processor"])
+    except UserError:
+        return None
+
+
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """The sha256 of a tokenizer's canonical JSON, in hex."""
-    return hashlib.sha256(_to_text(tokenizer).encode("ascii")).hexdigest()
+    """The sha256, in hex, of all that gives the ids of a plain text.
+
+    Neither what stands around it nor how a special is found in a prompt is part of it.
+    """
+    data = tokenizer.to_json()
+    if isinstance(tokenizer, SubwordTokenizer):
+        del data["version"]
+        data["core"] |= {"post_processor": None, "truncation": None, "padding": None}
+        for token in data["core"]["added_tokens"]:
+            if token["special"]:
+                token |= {"lstrip": False, "rstrip": False}
+    return hashlib.sha256(_to_text(data).encode("ascii")).hexdigest()
 
 
 def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
@@ -177,7 +212,10 @@ def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTok
     size = core.get_vocab_size(with_added_tokens=True)
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
         raise UserError(f"specials and sentinels must be ids below {size}")
-    made = name_specials(core, specials, num_sentinels, roles, tuple(sentinels))
+    is_old = data.get("version", 1) < VERSION
+    made = name_specials(
+        core, specials, num_sentinels, roles, tuple(sentinels), is_own=is_old
+    )
     if made.kind != data["kind"]:
         raise UserError(f"kind is {data['kind']!r}: the tokenizer is a {made.kind}")
     return made
@@ -235,6 +273,6 @@ def _is_list_of_text(value) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-def _to_text(tokenizer: Tokenizer) -> str:
+def _to_text(data: dict) -> str:
     """Canonical JSON: ASCII, so that a lone surrogate can be written too."""
-    return json.dumps(tokenizer.to_json(), sort_keys=True, separators=(",", ":"))
+    return json.dumps(data, sort_keys=True, separators=(",", ":"))

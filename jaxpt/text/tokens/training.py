@@ -79,7 +79,7 @@ def train_subword(
     if num_ids > size:
         raise _too_small(vocab_size, f"at least {num_ids + num_sentinels}")
     roles = {role: id_ for id_, role in enumerate(specials)}
-    return name_specials(core, (), num_sentinels, roles, ())
+    return name_specials(core, (), num_sentinels, roles, (), is_own=True)
 
 
 def _train_bpe(texts, size: int, names: list[str]) -> tokenizers.Tokenizer:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.text.tokens.framing import Framing
 
 SPECIALS = {
     "pad": "[PAD]",
@@ -30,6 +31,7 @@ class Vocab:
     Attributes:
       sentinels: T5's, in order of use: `<extra_id_0>` first.
       others: further special ids, which have no role here.
+      framing: what its model came with, where that was made elsewhere.
       special_texts: (id, text) of each special that is not written as `SPECIALS` says.
       token_bytes: the UTF-8 bytes that each id stands for (0 for specials), to turn a
         loss per token into bits per byte; empty where ids do not hold the whole of any
@@ -56,6 +58,7 @@ class Vocab:
     s2s: int | None = None
     sentinels: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
+    framing: Framing | None = None
     # Left out of the hash, not of equality: a compiled step hashes its vocabulary on
     # every call, and these are as long as the vocabulary.
     special_texts: tuple[tuple[int, str], ...] = field(default=(), hash=False)
@@ -63,6 +66,17 @@ class Vocab:
     word_starts: tuple[bool, ...] = field(default=(), hash=False)
     pieces: tuple[bytes, ...] = field(default=(), hash=False)
     counts: tuple[int, ...] = field(default=(), hash=False)
+
+    @property
+    def start(self) -> int:
+        """What a decoder beside an encoder begins with: [PAD], T5's way, or another.
+
+        Raises:
+          UserError: none is told, and the vocabulary has no [PAD].
+        """
+        if self.framing is None or self.framing.start is None:
+            return self.require("pad")
+        return self.framing.start
 
     @property
     def num_sentinels(self) -> int:

@@ -1,10 +1,13 @@
 import dataclasses
+import json
 from functools import partial
 
 import numpy as np
 import pytest
 
+from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.encoding import make_visible
+from jaxpt.text.tokens.published import name_specials, read_json
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.training import train_subword
 
@@ -51,6 +54,43 @@ def test_prompt_of_words_that_carry_their_space(bpe):
         *(*the, *cat, vocab.mask, *on, vocab.sentinels[0]),
         *(*the_again, vocab.eos, *mat),
     ]
+
+
+@pytest.mark.parametrize("space", [" ", "\n", " \t\r\n", "\x85", "\xa0\u3000"])
+def test_whitespace_before_a_hole_is_what_the_library_strips(bpe, space):
+    vocab, cat = bpe.vocab, bpe.encode("cat").tolist()
+    for name, id_ in (("[MASK]", vocab.mask), ("<extra_id_1>", vocab.sentinels[1])):
+        assert bpe.encode_prompt(f"cat{space}{name}").tolist() == [*cat, id_]
+    kept = bpe.encode("cat\x1c").tolist()  # str.isspace, and not White_Space
+    assert bpe.encode_prompt("cat\x1c[MASK]").tolist() == [*kept, vocab.mask]
+
+
+def test_flags_of_a_file_hold(bpe):
+    """A mask of others takes the spaces that its flags say, to either side."""
+    core = bpe.to_json()["core"]
+    for left, right in ((False, False), (True, False), (False, True)):
+        flags = {"lstrip": left, "rstrip": right}
+        tokens = [t | flags if t["id"] == 0 else t for t in core["added_tokens"]]
+        found = name_specials(read_json(core | {"added_tokens": tokens}))
+        text = "the" + " " * (not left) + "\0" + " " * (not right) + "cat"
+        before, after = (bpe.encode(part).tolist() for part in text.split("\0"))
+        assert found.encode_prompt("the [MASK] cat").tolist() == [*before, 0, *after]
+        kept = tok.from_json(json.loads(json.dumps(found.to_json())))
+        ids = kept.encode_prompt("the [MASK] cat").tolist()
+        assert ids == [*before, 0, *after]
+        # Nothing of this is in the ids of a text.
+        assert tok.fingerprint(found) == tok.fingerprint(bpe)
+
+
+def test_a_run_from_before_there_were_flags_reads_as_it_did(bpe):
+    data = bpe.to_json()
+    del data["version"]
+    for token in data["core"]["added_tokens"]:
+        token["lstrip"] = False
+    found = tok.from_json(data)
+    text = "the cat  [MASK] on <extra_id_0> [EOS]"
+    assert found.encode_prompt(text).tolist() == bpe.encode_prompt(text).tolist()
+    assert found.to_json() == bpe.to_json()
 
 
 def test_prompt_takes_both_names(bpe):

@@ -5,6 +5,7 @@ import pytest
 from jaxpt.text.tokens import tokenizer as tok
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
+from jaxpt.text.tokens.training import train_subword
 
 
 @pytest.mark.parametrize(
@@ -165,3 +166,19 @@ def test_no_link_is_written_through(tmp_path, kind):
         write(made, path)
         assert tok.load(path).vocab == made.vocab
     assert victim.read_text() == "dear diary"
+
+
+@pytest.mark.parametrize(
+    "kind, sha256",
+    [
+        ("bpe", "852444f2b898d23d66a1e9c3118e0fb75dd00444bdf9f76583611e9db02448d2"),
+        (
+            "wordpiece",
+            "70f5f97ae91f3d0c9a749dc3c08913c55327f4270c1a7856faa70670b6b7137a",
+        ),
+    ],
+)
+def test_fingerprints_of_before_hold(kind, sha256):
+    """Stores and runs that were made with a tokenizer know it again."""
+    made = train_subword(kind, ["the cat sat. " * 9], 300, ("unk", "mask"), 2)
+    assert tok.fingerprint(made) == sha256

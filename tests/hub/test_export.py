@@ -1,0 +1,233 @@
+"""The tokenizer of an export gives our ids, through transformers' AutoTokenizer."""
+
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import make_config
+
+from jaxpt.errors import UserError
+from jaxpt.hub.export import name_ids, write_tokenizer
+from jaxpt.hub.specials import read_framing
+from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.framing import find_framing
+from jaxpt.text.dataset import load_text
+from jaxpt.text.rows.forms import make_rows
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.framing import Framing
+from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.training import train_subword
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+transformers = pytest.importorskip("transformers")
+
+TEXT = "The cat's hat isn't that flat; the other cats sat. Café!\n\nA mat? " * 9
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos", "nlu", "nlg", "s2s")
+KINDS = {
+    "bpe": {},
+    "wordpiece": {},
+    "wordpiece-lowercase": {"lowercase": True},
+    "unigram": {},
+}
+# What a run is: the family of its export, its objective, its settings; and the roles of
+# what stands around a text.
+RUNS = {
+    "mlm": ("roberta", "mlm", {}, "", ""),
+    "mlm packed": ("modernbert", "mlm", {"data__rows": "packed"}, "", ""),
+    "bert": ("bert", "bert", {}, "cls", "sep"),
+    "bert chunks": (
+        "bert",
+        "bert",
+        {"bert__sentence_task": "none", "data__rows": "chunks"},
+        "",
+        "",
+    ),
+    "electra": ("electra", "electra", {}, "", ""),
+    "clm": ("llama", "clm", {}, "", ""),
+    "span_corruption": ("t5", "span_corruption", {}, "", "eos"),
+    "bart": ("bart", "bart", {}, "", ""),
+    "prefix_lm": ("gpt2", "prefix_lm", {}, "pad", ""),
+    "prefix_lm two": ("t5", "prefix_lm", {"model__num_decoder_layers": 1}, "", "eos"),
+    "ul2": ("t5", "ul2", {}, "", "eos"),
+}
+SPELT = ["[MASK]", "[EOS]", "[CLS]", "<extra_id_0>", "<extra_id_3>", "[S2S]", "[PAD]"]
+SPACES = [
+    " ",
+    "  ",
+    "\n",
+    "\t",
+    "\r\n",
+    "\x0b",
+    "\x85",
+    "\xa0",
+    "\u2003",
+    "\u3000",
+    "\x1c",
+]
+WORDS = ["cat", "the", "Hat", "é", "e\u0301", ".", "'s", "[", "MASK]", "▁", "##t", "Ġ"]
+TEXTS = st.lists(
+    st.one_of(
+        st.sampled_from(SPELT),
+        st.sampled_from(SPACES),
+        st.sampled_from(WORDS),
+        st.text("thecatsonmflrCA!?; \n", max_size=6),
+        st.text(max_size=2),
+    ),
+    max_size=12,
+).map("".join)
+
+
+@pytest.fixture(scope="module")
+def tokenizer_of():
+    """`tokenizer_of(kind)`: one of `KINDS`, trained once."""
+    made = {}
+
+    def get(kind):
+        if kind not in made:
+            form, changes = kind.split("-")[0], KINDS[kind]
+            made[kind] = train_subword(form, [TEXT], 420, ROLES, 8, **changes)
+        return made[kind]
+
+    return get
+
+
+def plan_task(run, tokenizer):
+    """The task of one of `RUNS`."""
+    _, objective, changes, _, _ = RUNS[run]
+    config = make_config("text.txt", objective, **changes)
+    return make_task(make_plan(config), tokenizer.vocab)
+
+
+@pytest.fixture(scope="module")
+def exported(tokenizer_of, tmp_path_factory):
+    """`exported(run, kind)`: our tokenizer, what stands around, and transformers'."""
+    made = {}
+
+    def export(run, kind):
+        tokenizer = tokenizer_of(kind)
+        task = plan_task(run, tokenizer)
+        folder = tmp_path_factory.mktemp("export")
+        framing = find_framing(task)
+        write_tokenizer(tokenizer, folder, task.model_spec, framing)
+        (folder / "config.json").write_text(json.dumps({"model_type": RUNS[run][0]}))
+        return tokenizer, framing, transformers.AutoTokenizer.from_pretrained(folder)
+
+    def get(run, kind):
+        if (run, kind) not in made:
+            made[run, kind] = export(run, kind)
+        return made[run, kind]
+
+    return get
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(run=st.sampled_from(list(RUNS)), text=TEXTS)
+@settings(max_examples=150)
+def test_ids_are_ours_on_every_text(kind, exported, run, text):
+    tokenizer, framing, theirs = exported(run, kind)
+    try:
+        ids = framing.wrap(tokenizer.encode_prompt(text)).tolist()
+    except UserError:  # what the vocabulary lacks, a prompt must not hold
+        assert tokenizer.vocab.unk in theirs(text)["input_ids"]
+        return
+    found = theirs(text)
+    assert found["input_ids"] == ids
+    assert not any(found.get("token_type_ids", []))
+    assert theirs.decode(ids) == tokenizer.decode(ids)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("run", RUNS)
+def test_what_stands_around_a_text(run, kind, exported):
+    tokenizer, framing, theirs = exported(run, kind)
+    before, after = (
+        [getattr(tokenizer.vocab, role)] if role else [] for role in RUNS[run][3:]
+    )
+    ids = tokenizer.encode_prompt("the cat [MASK] on\n[MASK] the mat").tolist()
+    assert (list(framing.before), list(framing.after)) == (before, after)
+    found = theirs("the cat [MASK] on\n[MASK] the mat")
+    assert found["input_ids"] == [*before, *ids, *after]
+    assert ids.count(tokenizer.vocab.mask) == 2
+    assert theirs.mask_token_id == tokenizer.vocab.mask
+    # As whole words are hidden: with the space that their tokens begin with.
+    the, cat, on = (tokenizer.encode(t).tolist() for t in ("the", " cat", " on"))
+    assert ids[: len(the + cat) + 2] == [*the, *cat, tokenizer.vocab.mask, on[0]]
+    assert ("token_type_ids" in found) == (RUNS[run][1] == "bert")
+
+
+def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
+    """Two texts through the exported tokenizer are a row of `data.rows=pairs`."""
+    text = tmp_path / "text.txt"
+    text.write_text(
+        "the cat sat. the other hat\nthat mat. a flat cat\na hat. the mat\n"
+    )
+    tokenizer, _, theirs = exported("bert", "wordpiece")
+    config = make_config(text, "bert", data__split="position")
+    plan = make_plan(config)
+    _, splits = load_text(plan.text, tokenizer)
+    (part,) = splits["train"].parts
+    rows = make_rows(part, plan.rows_spec(0), tokenizer.vocab)
+    found = rows.read(np.arange(min(rows.num_rows, 8)))
+    for tokens, segments, types in zip(
+        found["tokens"], found["segment_ids"], found["type_ids"], strict=True
+    ):
+        tokens, types = (x[segments > 0].tolist() for x in (tokens, types))
+        place = tokens.index(tokenizer.vocab.sep)
+        texts = (
+            tokenizer.decode(tokens[1:place]),
+            tokenizer.decode(tokens[place + 1 : -1]),
+        )
+        again = theirs(*texts)
+        assert again["input_ids"] == tokens and again["token_type_ids"] == types
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("run", ["bert", "span_corruption", "prefix_lm", "clm"])
+def test_an_export_comes_back_as_it_was(run, kind, tokenizer_of, tmp_path):
+    """What stands around a text, and the fingerprint of the tokenizer."""
+    tokenizer = tokenizer_of(kind)
+    task = plan_task(run, tokenizer)
+    framing = find_framing(task)
+    write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
+    config = name_ids(tokenizer.vocab, framing, "causal")
+    again = tokenizers.load(tmp_path)
+    found = read_framing(tmp_path, RUNS[run][0], config, again, again.vocab.size)
+    assert (found.before, found.after) == (framing.before, framing.after)
+    assert (found.bos, found.ends) == (framing.bos, framing.ends)
+    assert tokenizers.fingerprint(again) == tokenizers.fingerprint(tokenizer)
+    text = "the cat [MASK] on <extra_id_0>"
+    assert again.encode_prompt(text).tolist() == tokenizer.encode_prompt(text).tolist()
+
+
+def test_characters_and_bytes_come_back_as_they_were(tmp_path):
+    tokenizer = ByteTokenizer(ROLES, 4)
+    task = plan_task("bert", tokenizer)
+    framing = find_framing(task)
+    write_tokenizer(tokenizer, tmp_path, task.model_spec, framing)
+    assert read_framing(tmp_path, "bert", {}, tokenizer, 999) == framing
+    assert framing.before == (tokenizer.vocab.cls,)
+
+
+def test_ids_of_a_config():
+    vocab = ByteTokenizer(("pad", "mask", "eos"), 0).vocab
+    own = name_ids(vocab, Framing(ends=(2,)), "seq2seq")
+    assert own == {
+        "pad_token_id": 0,
+        "mask_token_id": 1,
+        "bos_token_id": None,
+        "eos_token_id": 2,
+        "decoder_start_token_id": 0,
+        "forced_bos_token_id": None,
+        "forced_eos_token_id": None,
+    }
+    told = name_ids(vocab, Framing(bos=7, last=2, ends=(2, 9)), "causal")
+    assert told["eos_token_id"] == [2, 9] and told["bos_token_id"] == 7
+    assert told["forced_eos_token_id"] == 2 and "decoder_start_token_id" not in told
+    assert name_ids(vocab, Framing(), "causal")["eos_token_id"] is None
+    assert name_ids(vocab, Framing(), "masked") == {
+        "pad_token_id": 0,
+        "mask_token_id": 1,
+    }

@@ -1,0 +1,185 @@
+"""What a checkpoint says of its special ids, as transformers reads it."""
+
+import json
+import os
+
+import pytest
+
+from jaxpt.hub.choice import add_settings, choose_objective
+from jaxpt.hub.specials import read_framing
+from jaxpt.run.build import default_config
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
+from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.training import train_subword
+
+os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+ROLES = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
+TEXT = "the cat sat on the mat " * 20
+CLS, SEP, BOS, EOS = 2, 3, 5, 6
+
+
+@pytest.fixture(scope="module")
+def wordpiece():
+    return train_subword("wordpiece", [TEXT], 60, ROLES)
+
+
+@pytest.fixture
+def read(tmp_path, wordpiece):
+    """`read(kind, config, **files)`: what a folder with these files says."""
+
+    def get(kind, config, framing=None, num_ids=60, **files):
+        tokenizers.export(wordpiece, tmp_path / "tokenizer.json", framing)
+        for name, values in files.items():
+            (tmp_path / f"{name}.json").write_text(json.dumps(values))
+        tokenizer = tokenizers.load(tmp_path)
+        return read_framing(tmp_path, kind, config, tokenizer, num_ids)
+
+    return get
+
+
+def test_ids_of_config_and_of_generation_config(read):
+    found = read("llama", {"eos_token_id": [4, 9], "bos_token_id": 1})
+    assert found == Framing(bos=1, ends=(4, 9))
+    later = {"eos_token_id": 8, "bos_token_id": None}
+    found = read(
+        "llama", {"eos_token_id": 7, "bos_token_id": 1}, generation_config=later
+    )
+    assert found == Framing(bos=1, ends=(8,))
+
+
+def test_what_a_config_leaves_out_is_its_class_s(read):
+    assert read("gpt2", {}) == Framing()  # 50256 is not one of the model's
+    assert read("gpt2", {}, num_ids=50257) == Framing(bos=50256, ends=(50256,))
+    assert read("llama", {}) == Framing(bos=1, ends=(2,))
+    assert read("llama", {"eos_token_id": None}) == Framing(bos=1)
+    found = read("bart", {"forced_bos_token_id": 0})
+    assert found == Framing((CLS,), (SEP,), 0, start=2, first=0, last=2, ends=(2,))
+    assert read("t5", {"vocab_size": 60}) == Framing((), (EOS,), start=0, ends=(1,))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5", "bart"])
+def test_defaults_are_those_of_the_classes(kind, read):
+    config = pytest.importorskip("transformers").AutoConfig.for_model(kind).to_dict()
+    names = ("bos", "eos", "decoder_start", "forced_bos", "forced_eos")
+    told = {f"{n}_token_id": config.get(f"{n}_token_id") for n in names}
+    if kind == "t5":  # its class leaves to the checkpoint what a decoder begins with
+        told["decoder_start_token_id"] = 0
+    assert read(kind, {}, num_ids=99999) == read(kind, told, num_ids=99999)
+
+
+def test_ids_that_are_none_are_refused(read, refuses):
+    with refuses("eos_token_id='</s>'", "must be an id, a list of ids or null"):
+        read("llama", {"eos_token_id": "</s>"})
+    with refuses("decoder_start_token_id=60", "vocab_size=60"):
+        read("bart", {"decoder_start_token_id": 60})
+    with refuses("forced_eos_token_id=[2, 3]", "must be one id"):
+        read("bart", {"forced_eos_token_id": [2, 3]})
+    with refuses("puts [2] and [3]", "vocab_size=3"):
+        read("bert", {}, num_ids=3)
+
+
+def test_a_template_is_read_whatever_wrote_it(read):
+    plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    around = Framing((CLS, BOS), (EOS,))
+    found = read("gpt2", {}, around, tokenizer_config=plain)
+    assert (found.before, found.after) == ((CLS, BOS), (EOS,))
+    for post in (
+        {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+        {
+            "type": "RobertaProcessing",
+            "sep": ["[SEP]", 3],
+            "cls": ["[CLS]", 2],
+            "trim_offsets": True,
+            "add_prefix_space": False,
+        },
+    ):
+        assert read_template(post) == ((2,), (3,))
+        byte = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False}
+        both = {"type": "Sequence", "processors": [byte | {"use_regex": True}, post]}
+        assert read_template(both) == ((2,), (3,))
+    assert read_template(None) == ((), ())
+
+
+def test_templates_that_cannot_be_kept_are_refused(refuses):
+    typed = write_template(Framing((CLS,), (SEP,)), {CLS: "[CLS]", SEP: "[SEP]"}, True)
+    typed["single"][1]["Sequence"]["type_id"] = 1
+    with refuses("type ids", "must be 0"):
+        read_template(typed)
+    with refuses("post_processor", "not one of tokenizers"):
+        read_template({"type": "Other"})
+
+
+def test_a_folder_s_class_counts_where_its_file_says_nothing(read):
+    assert read("bert", {}).before == (CLS,) and read("bert", {}).after == (SEP,)
+    plain = {"tokenizer_class": "PreTrainedTokenizerFast"}
+    assert read("bert", {}, tokenizer_config=plain).before == ()
+
+
+def test_a_vocabulary_in_other_files_has_what_is_asked_for(tmp_path, wordpiece):
+    def ask(**settings):
+        (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
+        found = read_framing(tmp_path, "llama", {}, wordpiece, 60)
+        return found.before, found.after
+
+    assert ask() == ask(add_bos_token=None) == ((), ())
+    assert ask(add_bos_token=True, bos_token={"content": "[CLS]"}) == ((CLS,), ())
+    assert ask(add_bos_token=False, add_eos_token=True) == ((), (EOS,))
+    # Not beside a tokenizer.json, which has its own template or none.
+    tokenizers.export(wordpiece, tmp_path / "tokenizer.json")
+    assert ask(add_bos_token=True) == ((), ())
+
+
+CLASSES = {
+    "bert": {"tokenizer_class": "BertTokenizer"},
+    "electra": {"tokenizer_class": "ElectraTokenizer"},
+    "llama": {"tokenizer_class": "PreTrainedTokenizerFast", "add_bos_token": True},
+    "gpt2": {"tokenizer_class": "PreTrainedTokenizerFast"},
+}
+
+
+@pytest.mark.parametrize("kind", CLASSES)
+@pytest.mark.parametrize("has_template", [True, False])
+def test_as_transformers_reads_the_folder(kind, has_template, read, tmp_path):
+    auto = pytest.importorskip("transformers").AutoTokenizer
+    names = {role: f"[{role.upper()}]" for role in ROLES}
+    told = CLASSES[kind] | {f"{role}_token": name for role, name in names.items()}
+    around = Framing((CLS,), (SEP,)) if has_template else None
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    found = read(kind, {}, around, tokenizer_config=told)
+    ids = auto.from_pretrained(tmp_path)("the cat")["input_ids"]
+    plain = tokenizers.load(tmp_path).encode("the cat")
+    assert found.wrap(plain).tolist() == ids
+
+
+def test_a_framing_comes_back_from_its_json(refuses):
+    framing = Framing((1,), (2, 3), 1, start=2, first=0, last=None, ends=(2, 5))
+    assert from_json(json.loads(json.dumps(framing.to_json()))) == framing
+    for name, value in (("ends", 5), ("start", [2]), ("before", [-1]), ("bos", "x")):
+        with refuses(f"{name} is {value!r}", "must be"):
+            from_json(framing.to_json() | {name: value})
+    with refuses("must have before, after"):
+        from_json({"before": []})
+
+
+def test_a_vocabulary_without_sentinels_is_bart_s():
+    mask, sentinels = ("pad", "mask", "eos"), ("pad", "eos")
+    assert choose_objective("seq2seq", ByteTokenizer(mask, 0).vocab) == "bart"
+    both = ByteTokenizer(mask, 4).vocab
+    assert choose_objective("seq2seq", both) == "span_corruption"
+    # Neither: the first says what it lacks.
+    none = ByteTokenizer(sentinels, 0).vocab
+    assert choose_objective("seq2seq", none) == "span_corruption"
+    assert choose_objective("masked", both) == "mlm"
+    assert choose_objective("causal", both) == "clm"
+
+
+def test_what_bart_asks_of_rows_is_set_where_nobody_did():
+    config = default_config()
+    config.objective = "bart"
+    config.data.sentences = "line"
+    add_settings(config)
+    assert config.data.sentence_ids and config.data.sentences == "line"
+    config = default_config()
+    add_settings(config)
+    assert config.to_dict() == default_config().to_dict()
