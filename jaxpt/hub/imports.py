@@ -114,7 +114,7 @@ def _import(
 def _find_objective(
     asked: Asked, parts: dict, origin: Origin | None, vocab: Vocab
 ) -> str:
-    """The one that a flag names; else the export's; else what `choose_objective` says."""
+    """The one that a flag names; else the export's; else `choose_objective`'s."""
     if "objective" not in asked:
         if origin:
             return origin.objective

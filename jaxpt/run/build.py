@@ -19,6 +19,7 @@ from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.spec import OptimSpec
 from jaxpt.nn.spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.run.folder import load_config
 from jaxpt.run.spec import CompareSpec, EvalSpec, RowSpec, TrainSpec
 from jaxpt.text.rows.forms import CARRIERS, PACKED, RowsSpec
 from jaxpt.text.spec import TextSpec

@@ -2,10 +2,12 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
-from jaxpt.hub.choice import add_settings, choose_objective
+from jaxpt.hub.asked import Asked
+from jaxpt.hub.choice import SETTINGS, choose_objective
 from jaxpt.hub.specials import read_framing
 from jaxpt.run.build import default_config
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -176,10 +178,13 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
 
 def test_what_bart_asks_of_rows_is_set_where_nobody_did():
     config = default_config()
-    config.objective = "bart"
     config.data.sentences = "line"
-    add_settings(config)
-    assert config.data.sentence_ids and config.data.sentences == "line"
-    config = default_config()
-    add_settings(config)
-    assert config.to_dict() == default_config().to_dict()
+    asked = Asked(config, {"data.sentence_ids"}, Path("theirs"))
+    for name, value in SETTINGS["bart"].items():
+        asked.fill_in(name, value)
+    assert asked.get("data.sentences") == "line"  # of a config file
+    assert not asked.get("data.sentence_ids")  # of a flag
+    asked = Asked(default_config(), (), Path("theirs"))
+    for name, value in SETTINGS["bart"].items():
+        asked.fill_in(name, value)
+        assert asked.get(name) == value
