@@ -1,10 +1,10 @@
 """What a checkpoint of transformers says of its special ids.
 
-Around a text stands what `AutoTokenizer` puts there: what the post-processor of
-tokenizer.json does, else what the class of its family always puts, else, of a
-vocabulary in other files, what tokenizer_config.json asks for (`add_bos_token`). The
-ids that begin and end what is written are those of generation_config.json, else of
-config.json, else of the family's config class.
+Around a text stands what `AutoTokenizer` puts there: what tokenizer.json's template
+says, else what the class of its family always puts, else, of a vocabulary in other
+files, what tokenizer_config.json asks for (`add_bos_token`). The ids that begin and end
+what is written are those of generation_config.json, else of config.json, else of the
+family's config class.
 """
 
 from pathlib import Path

@@ -53,20 +53,8 @@ RUNS = {
     "prefix_lm two": ("t5", "prefix_lm", {"model__num_decoder_layers": 1}, "", "eos"),
     "ul2": ("t5", "ul2", {}, "", "eos"),
 }
-SPELT = ["[MASK]", "[EOS]", "[CLS]", "<extra_id_0>", "<extra_id_3>", "[S2S]", "[PAD]"]
-SPACES = [
-    " ",
-    "  ",
-    "\n",
-    "\t",
-    "\r\n",
-    "\x0b",
-    "\x85",
-    "\xa0",
-    "\u2003",
-    "\u3000",
-    "\x1c",
-]
+SPELT = "[MASK] [EOS] [CLS] <extra_id_0> <extra_id_3> [S2S] [PAD]".split()
+SPACES = [" ", "  ", *"\n\t\x0b\x85\xa0\u2003\u3000\x1c", "\r\n"]
 WORDS = ["cat", "the", "Hat", "é", "e\u0301", ".", "'s", "[", "MASK]", "▁", "##t", "Ġ"]
 TEXTS = st.lists(
     st.one_of(
@@ -161,9 +149,8 @@ def test_what_stands_around_a_text(run, kind, exported):
 def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
     """Two texts through the exported tokenizer are a row of `data.rows=pairs`."""
     text = tmp_path / "text.txt"
-    text.write_text(
-        "the cat sat. the other hat\nthat mat. a flat cat\na hat. the mat\n"
-    )
+    sentences = "the cat sat. the other hat\nthat mat. a flat cat\na hat. the mat\n"
+    text.write_text(sentences)
     tokenizer, _, theirs = exported("bert", "wordpiece")
     config = make_config(text, "bert", data__split="position")
     plan = make_plan(config)
@@ -176,11 +163,8 @@ def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
     ):
         tokens, types = (x[segments > 0].tolist() for x in (tokens, types))
         place = tokens.index(tokenizer.vocab.sep)
-        texts = (
-            tokenizer.decode(tokens[1:place]),
-            tokenizer.decode(tokens[place + 1 : -1]),
-        )
-        again = theirs(*texts)
+        both = tokens[1:place], tokens[place + 1 : -1]
+        again = theirs(*map(tokenizer.decode, both))
         assert again["input_ids"] == tokens and again["token_type_ids"] == types
 
 

@@ -44,9 +44,8 @@ def test_ids_of_config_and_of_generation_config(read):
     found = read("llama", {"eos_token_id": [4, 9], "bos_token_id": 1})
     assert found == Framing(bos=1, ends=(4, 9))
     later = {"eos_token_id": 8, "bos_token_id": None}
-    found = read(
-        "llama", {"eos_token_id": 7, "bos_token_id": 1}, generation_config=later
-    )
+    config = {"eos_token_id": 7, "bos_token_id": 1}
+    found = read("llama", config, generation_config=later)
     assert found == Framing(bos=1, ends=(8,))
 
 

@@ -14,11 +14,15 @@ import jax
 import numpy as np
 import pytest
 from hub.cases import Ours
+from safetensors.numpy import save_file
 from shared import find_shared
 
 from jaxpt.eval.generation import SampleSpec, generate
 from jaxpt.hub.files import read_tensors
+from jaxpt.hub.imports import import_run
 from jaxpt.nn.decoding import make_decoder
+from jaxpt.run.build import default_config
+from jaxpt.run.use import generate_texts
 from jaxpt.text.tokens import tokenizer as tokenizers
 
 
@@ -105,6 +109,91 @@ def test_stories_repeat_their_golden_text():
     text = b"".join(pieces[i] for i in found[0, : counts[0]].tolist()).strip()
     assert len(golden) > 500
     assert text == golden
+
+
+def make_llama_tokenizer(path: Path, num: int) -> dict:
+    """llama2.c's tokenizer as a `tokenizer.json`: SentencePiece's BPE, behind <s>."""
+    data, place, vocab, scores = path.read_bytes(), 4, {}, {}
+    for id_ in range(num):
+        score, length = struct.unpack_from("<fi", data, place)
+        piece = data[place + 8 : place + 8 + length].decode().replace(" ", "▁")
+        piece = piece.strip("\n") if id_ in (1, 2) else piece
+        vocab[piece], scores[piece] = id_, score
+        place += 8 + length
+    # Two pieces are joined in the order of the scores of what they make.
+    merges = [
+        (scores[piece], [piece[:i], piece[i:]])
+        for piece in vocab
+        for i in range(1, len(piece))
+        if piece[:i] in vocab and piece[i:] in vocab and vocab[piece] > 258
+    ]
+    merges.sort(key=lambda each: -each[0])
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
+    names = enumerate(("<unk>", "<s>", "</s>"))
+    begin, text = ({"SpecialToken": {"id": "<s>", "type_id": 0}}, {"id": "A"})
+    single = [begin, {"Sequence": text | {"type_id": 0}}]
+    return {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [
+            {"id": i, "content": name, "special": True, "normalized": False} | flags
+            for i, name in names
+        ],
+        "normalizer": None,
+        "pre_tokenizer": {
+            "type": "Metaspace",
+            "replacement": "▁",
+            "prepend_scheme": "always",
+            "split": False,
+        },
+        "post_processor": {
+            "type": "TemplateProcessing",
+            "single": single,
+            "pair": [*single, {"Sequence": {"id": "B", "type_id": 0}}],
+            "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}},
+        },
+        "decoder": {
+            "type": "Sequence",
+            "decoders": [
+                {"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                {"type": "ByteFallback"},
+                {"type": "Fuse"},
+                {"type": "Strip", "content": " ", "start": 1, "stop": 0},
+            ],
+        },
+        "model": {
+            "type": "BPE",
+            "vocab": vocab,
+            "merges": [pair for _, pair in merges],
+            "unk_token": "<unk>",
+            "fuse_unk": True,
+            "byte_fallback": True,
+        },
+    }
+
+
+def test_a_story_goes_on_from_its_text(tmp_path):
+    """Imported, and asked in words: what is read begins with <s>, as in training."""
+    folder = find_shared(
+        "weights/stories260K", "that a real model, imported, goes on with its text"
+    )
+    theirs, run = tmp_path / "theirs", tmp_path / "run"
+    theirs.mkdir()
+    config, tensors = read_checkpoint(folder / "stories260K.bin")
+    size = config["vocab_size"]
+    made = make_llama_tokenizer(folder / "tok512.bin", size)
+    for name, values in (("config", config), ("tokenizer", made)):
+        (theirs / f"{name}.json").write_text(json.dumps(values))
+    save_file(
+        {name: np.ascontiguousarray(tensor) for name, tensor in tensors.items()},
+        theirs / "model.safetensors",
+        {"format": "pt"},
+    )
+    import_run(theirs, run, default_config())
+    golden = (folder / "golden.txt").read_text()
+    (found,) = generate_texts(run, ["Once upon a time, there"], 60, temperature=0)
+    assert len(found) > 120 and golden.startswith(found)
 
 
 SENTENCES = (
