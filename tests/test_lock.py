@@ -58,10 +58,17 @@ def test_it_is_held_until_the_process_is_killed(tmp_path):
     assert not path.exists() and path.parent.exists()
 
 
-def test_a_fork_does_not_keep_it(tmp_path):
+@pytest.mark.parametrize(
+    "child",
+    [
+        "os.fork() or time.sleep(600)",
+        "__import__('subprocess').Popen(['sleep', '600'], close_fds=False).pid",
+    ],
+)
+def test_a_child_does_not_keep_it(tmp_path, child):
     """Of a process with workers that outlive it."""
     path = tmp_path / ".lock"
-    process = start(path, "print(os.fork() or time.sleep(600))")
+    process = start(path, f"print({child})")
     child = int(process.said)
     assert not is_free(path)
     process.kill()
