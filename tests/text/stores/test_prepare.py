@@ -245,11 +245,19 @@ def find_tokenizer(path):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     tokenizer = KINDS[kind]()
-    odd = ["a" * 3000 + "  \u2003 ", "x" + " \n" * 500, "\u200b\x00 Ünïcode ﬁne ½ … 中文",
-           " \t ", "\x00", "no end \x00\x00"]
-    texts = [Document(part, f"odd {i}", is_start=not place) for i, text in enumerate(odd)
-             for place, part in enumerate(split_long(text, 300))]
-    documents = make_documents() + texts
+    odd = [
+        "a" * 3000 + "  \u2003 ",
+        "x" + " \n" * 500,
+        "\u200b\x00 Ünïcode ﬁne ½ … 中文",
+        " \t ",
+        "\x00",
+        "no end \x00\x00",
+    ]
+    documents = make_documents() + [
+        Document(part, f"odd {number}", is_start=not place)
+        for number, text in enumerate(odd)
+        for place, part in enumerate(split_long(text, 300))
+    ]
     store, _ = write(documents, tmp_path / "s", tokenizer, sizes=SMALL)
     tokens = store.tokens.read(0, store.tokens.num_tokens)
     if tokenizer.vocab.token_bytes:
