@@ -70,7 +70,7 @@ def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
 
 
 def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:
-    """The UTF-8 bytes that each token of `likelihood_rows` stands for, int [n, R]."""
+    """The bytes of UTF-8 that each token of `likelihood_rows` stands for, [n, R]."""
     if task.vocab.token_bytes:
         return np.array(task.vocab.token_bytes)[likelihood_rows(task, split, num)]
     parts = [dataclasses.replace(p, stream=p.byte_stream) for p in split.parts]
