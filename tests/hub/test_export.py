@@ -5,7 +5,7 @@ import os
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny import make_config
 
@@ -113,6 +113,7 @@ def exported(tokenizer_of, tmp_path_factory):
 
 @pytest.mark.parametrize("kind", KINDS)
 @given(run=st.sampled_from(list(RUNS)), text=TEXTS)
+@example(run="mlm", text="e\u0301 [MASK]")
 @settings(max_examples=150)
 def test_ids_are_ours_on_every_text(kind, exported, run, text):
     tokenizer, framing, theirs = exported(run, kind)
