@@ -87,7 +87,7 @@ class Tokenizer(Protocol):
                 parts[i - 1] = parts[i - 1].rstrip(WHITESPACE)
             if ids[parts[i]] in self.strips_right:
                 parts[i + 1] = parts[i + 1].lstrip(WHITESPACE)
-        # A character may be known with its neighbour alone, as an accent is with a letter.
+        # A character may be known with its neighbour alone, as an accent with a letter.
         texts = [part for part in parts[::2] if self.count_unknown(part)]
         unknown = {c for part in texts for c in part if self.count_unknown(c)}
         if unknown:

@@ -1,6 +1,8 @@
 """Documents to a store: what it holds, and that nothing on the way can spoil it."""
 
 import errno
+import hashlib
+import json
 import os
 import random
 import signal
@@ -14,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpt import lock
 from jaxpt.errors import UserError
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
-from jaxpt.text.sources.source import SourceSpec, describe_source
+from jaxpt.text.sources.source import SourceSpec, describe_source, list_contents
 from jaxpt.text.stores import prepare
-from jaxpt.text.stores.lock import hold
 from jaxpt.text.stores.prepare import Sizes, write_store
 from jaxpt.text.stores.sentences import cut_sentences
 from jaxpt.text.stores.store import open_store
@@ -395,6 +397,54 @@ def test_a_damaged_partial_is_no_danger(tmp_path, undisturbed, name, how):
 
 
 @pytest.mark.parametrize(
+    "name",
+    ["../victim", "ABSOLUTE", "tokens-00000.bin/../../victim", "victim", "card.json"],
+)
+def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
+    """It would be cut to the length that the journal tells."""
+    partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
+    victim.write_text("dear diary")
+    (partial / "victim").write_text("dear diary")
+    journal = json.loads((partial / "journal.json").read_text())
+    journal.pop("sha256")
+    told = {"bytes": 4, "sha256": hashlib.sha256(b"dear").hexdigest()}
+    journal["files"][name.replace("ABSOLUTE", str(victim))] = told
+    digest = hashlib.sha256(json.dumps(journal, sort_keys=True).encode()).hexdigest()
+    (partial / "journal.json").write_text(json.dumps({"sha256": digest, **journal}))
+    _, lines = write(make_documents(), tmp_path / "s")
+    assert victim.read_text() == "dear diary"
+    assert "no store's file; starting again" in lines[0]
+    assert read_folder(tmp_path / "s") == undisturbed
+
+
+@pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
+@pytest.mark.parametrize("name", ["tokens-00000.bin", "labels.bin", "journal.json.tmp"])
+def test_no_link_in_a_partial_is_written_through(tmp_path, undisturbed, how, name):
+    """To a file that is as the journal tells, and goes on."""
+    partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
+    path = partial / name
+    data = (path.read_bytes() if path.exists() else b"") + b"dear diary"
+    victim.write_bytes(data)
+    path.unlink(missing_ok=True)
+    getattr(path, how)(victim)
+    write(make_documents(), tmp_path / "s")
+    assert victim.read_bytes() == data
+    assert read_folder(tmp_path / "s") == undisturbed
+
+
+def test_a_partial_that_is_a_link(tmp_path, undisturbed):
+    partial = leave_partial(tmp_path / "s")
+    (partial / "notes.txt").write_text("mine")
+    partial.rename(tmp_path / "elsewhere")
+    partial.symlink_to(tmp_path / "elsewhere")
+    before = read_folder(tmp_path / "elsewhere")
+    _, lines = write(make_documents(), tmp_path / "s")
+    assert "it is a link; starting again" in lines[0]
+    assert read_folder(tmp_path / "elsewhere") == before
+    assert read_folder(tmp_path / "s") == undisturbed
+
+
+@pytest.mark.parametrize(
     "changes",
     [
         {"settings": {"sentences": "lines"}},
@@ -542,6 +592,7 @@ def prepare_file(path, folder, workers=1, documents="file", say=None, **rest):
     store = prepare.prepare(
         source,
         describe_source(source),
+        list_contents(source),
         BYTES,
         TokenizerSpec("byte", specials=("eos",)),
         folder,
@@ -640,7 +691,7 @@ def test_two_processes_at_once(tmp_path, tinyshakespeare):
 def test_the_second_waits_for_the_first(tmp_path):
     text, folder = tmp_path / "text.txt", tmp_path / "out" / "s"
     text.write_text("One. Two.")
-    with hold(folder, print):
+    with lock.hold(folder.with_name("s.lock"), print):
         second = start(text, folder)
         assert "waiting" in second.stdout.readline()
         time.sleep(0.1)
@@ -651,11 +702,11 @@ def test_the_second_waits_for_the_first(tmp_path):
     folder = tmp_path / "out" / "t"
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from jaxpt.text.stores.lock import hold\n"
+        "from jaxpt.lock import hold\n"
         "with hold(Path(sys.argv[1]), print): print(flush=True); time.sleep(600)"
     )
     first = subprocess.Popen(
-        [sys.executable, "-c", code, str(folder)],
+        [sys.executable, "-c", code, f"{folder}.lock"],
         stdout=subprocess.PIPE,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
     )
@@ -740,7 +791,7 @@ def test_a_text_that_changes_as_it_is_read(tmp_path, refuses, monkeypatch):
         patch.setattr(prepare, "read_documents", change)
         with refuses(f"data.path={text}", "changed"):
             prepare_file(text, folder)
-    assert not list(folder.parent.iterdir())
+    assert not folder.parent.exists()
 
 
 def test_bad_text_leaves_nothing(tmp_path, refuses):
@@ -748,7 +799,7 @@ def test_bad_text_leaves_nothing(tmp_path, refuses):
     text.write_bytes(b"a" * 3_000_000 + b"\xff")
     with refuses(f"data.path={text}", "3000000"):
         prepare_file(text, folder, workers=2)
-    assert not list(folder.parent.iterdir())
+    assert not folder.parent.exists()
 
 
 def test_the_closing_line(tmp_path):
