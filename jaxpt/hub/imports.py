@@ -299,6 +299,7 @@ def _check_same(
       asked: fields that flags have set, and that were looked at.
     """
     free = ("vocab_size", "embed_width", *COMPUTING, *asked)
+    read = read.direct(mine.is_bidirectional)  # no config of transformers says it
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)
         if one != two and field.name not in free:
