@@ -8,9 +8,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.hub.families import find_differences
 from jaxpt.hub.origin import Origin
-from jaxpt.nn.spec import COMPUTING, ModelSpec
+from jaxpt.nn.spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.run.build import WRITTEN, default_config, override, to_dict
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
