@@ -23,6 +23,7 @@ from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
 from jaxpt.run.build import default_config, make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.framing import find_framing
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
@@ -192,8 +193,11 @@ def test_quantized_weights_are_not_imported(tmp_path, refuses):
         import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
 
 
-def test_an_export_says_what_must_be_known(make_run, tmp_path, capsys):
-    run, out = make_run("bart"), tmp_path / "out"
+def test_an_export_says_what_must_be_known(tmp_path, capsys):
+    run, out = tmp_path / "run", tmp_path / "out"
+    changes = {"decoder_start_token_id": 0}  # as a run of our own has it
+    write_folder(tmp_path / "theirs", Fixture("bart"), changes)
+    import_run(tmp_path / "theirs", run, settings(tmp_path))
     assert main(["export", "--workdir", str(run), "--to", str(out)]) == 0
     for told in (capsys.readouterr().out, (out / "README.md").read_text()):
         assert "begins with [PAD] (id 0)" in told and "padding_idx = None" in told
@@ -226,7 +230,8 @@ def test_notes(objective, num_decoder_layers, family, wanted):
     task = make_task(make_plan(config), VOCAB)
     head = next(iter(task.module.networks({}, task.model_spec, task.spec)))
     kind = FAMILIES[family]
-    written = {"architectures": [kind.heads[head]]} | name_ids(VOCAB, head)
+    ids = name_ids(VOCAB, find_framing(task), head)
+    written = {"architectures": [kind.heads[head]]} | ids
     notes = write_notes(task, VOCAB, head, kind, written)
     assert len(notes) == len(wanted)
     for note, part in zip(notes, wanted, strict=True):

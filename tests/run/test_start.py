@@ -268,6 +268,7 @@ def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, ca
     for name in ("relative_directions", "init_std"):
         config["model"].pop(name, None)
     path.write_text(json.dumps(config))
+    (tmp_path / "run" / "checksums.json").unlink()  # nor had they any
     assert main(["train", f"--workdir={tmp_path / 'run'}"]) == 0
     assert main(["evaluate", f"--workdir={tmp_path / 'run'}"]) == 0
     held = json.loads((first / "result.json").read_text())["metrics"]["valid_loss"]
