@@ -21,6 +21,7 @@ from jaxpt.ops import edits, noise
 from jaxpt.ops.masks import materialise
 from jaxpt.run.build import make_plan
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -398,7 +399,8 @@ def test_modes_are_specials_of_every_tokenizer(kind, tmp_path):
     assert not set(vocab.ordinary_ids.tolist()) & {vocab.nlu, vocab.nlg, vocab.s2s}
     tokenizers.save(tokenizer, tmp_path / "tokenizer.json")
     assert tokenizers.load(tmp_path / "tokenizer.json").vocab == vocab
-    if write_tokenizer(tokenizer, tmp_path, 64):
+    if write_tokenizer(tokenizer, tmp_path, ModelSpec(max_len=64), Framing()):
         config = json.loads((tmp_path / "tokenizer_config.json").read_text())
-        assert {"[NLU]", "[NLG]", "[S2S]"} < set(config["additional_special_tokens"])
+        added = {token["content"] for token in config["additional_special_tokens"]}
+        assert {"[NLU]", "[NLG]", "[S2S]"} < added
         assert not {"nlu_token", "s2s_token"} & set(config)
