@@ -65,7 +65,8 @@ def test_chunks_do_not_change_the_gradient(
     gap = norm(jax.tree.map(jnp.subtract, found, wanted))
     assert gap / norm(wanted) < 1e-5
     for key, value in sums.items():
-        np.testing.assert_allclose(found_sums[key], value, rtol=1e-5)
+        # A divergence below 1 is what is left of cross-entropies of some hundred nats.
+        np.testing.assert_allclose(found_sums[key], value, rtol=1e-5, atol=2e-5)
 
 
 @every
