@@ -204,3 +204,35 @@ def test_a_label_without_a_passage_is_told_in_one_line():
     corpora = {"train": corpus, "valid": corpus}
     with pytest.raises(UserError, match="eval.probe_length=3, eval.probe_windows=2: "):
         probe.measure_probe(read, np.ones((9, 2)), corpora, 3, 2, 100, 4)
+
+
+def test_passages_come_from_each_part_by_its_share():
+    """Three quarters of eight from the first part, whose ids are below ten."""
+    parts = []
+    for first in (0, 10):
+        documents = [first + np.arange(6) % 10 for _ in range(12)]
+        parts.append(make_corpus(documents, [i // 6 for i in range(12)]).parts[0])
+    split, seen = Split(tuple(parts), (0.75, 0.25)), []
+
+    def features(params, tokens):
+        seen.extend(tokens[:, 0].tolist())
+        return jnp.ones((*tokens.shape, 2))
+
+    probe.measure_probe(features, None, {"train": split, "valid": split}, 6, 1, 8, 1)
+    assert [sum(first < 10 for first in seen), len(seen)] == [12, 16]  # both splits
+
+
+def test_a_weak_trait_is_read_where_one_label_is_commoner():
+    """With a penalty far larger than ours the answer would be the commoner label."""
+    table = np.array([[i % 2, 0.0] for i in range(10)])
+
+    def corpus(seed, num):
+        draw, documents = np.random.default_rng(seed), []
+        labels = [int(i % 4 == 0) for i in range(num)]
+        for label in labels:
+            documents.append(2 * draw.integers(0, 5, 12) + label)
+        return make_corpus(documents, labels)
+
+    corpora = {"train": corpus(0, 40), "valid": corpus(1, 40)}
+    found = probe.measure_probe(read, table, corpora, 6, 2, 100, 4)
+    assert found == {"probe_accuracy": 1.0, "probe_majority": 0.75}

@@ -1,13 +1,16 @@
 """Which text and which parameters a run's numbers are measured on."""
 
+import dataclasses
 import json
+import math
+import types
 
 import jax
 import pytest
 from tiny import make_config
 
 from jaxpt.run.build import make_plan, make_task
-from jaxpt.run.measure import measure, measure_probe_accuracy
+from jaxpt.run.measure import measure, measure_probe_accuracy, total_loss
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
@@ -74,3 +77,43 @@ def test_a_likelihood_is_that_of_text_not_trained_on(measured):
     found, on_train = bits(train, valid), bits(train, train)
     assert bits(valid, valid) == found
     assert all(abs(found[name] - on_train[name]) > 1e-4 for name in found)
+
+
+def test_each_number_is_of_its_split(measured):
+    """The objective's own of valid, fills of the held-out text where there is some."""
+    program, corpora, params = measured
+    train, valid = corpora["train"], corpora["valid"]
+    known = {"probe_accuracy": 0.5}
+
+    def find(**splits):
+        return measure(program, params, splits, seed=5, known=None, control=known)
+
+    found, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
+    fills = [name for name in found if name.startswith("heldout")]
+    assert fills and found["heldout_top5"] > found["heldout_top1"]
+    assert found["valid_loss"] != swapped["valid_loss"]
+    with_more = find(train=train, valid=valid, heldout=train)
+    assert [with_more[name] for name in fills] == [swapped[name] for name in fills]
+    assert [with_more[name] for name in fills] != [found[name] for name in fills]
+    assert with_more["valid_loss"] == found["valid_loss"]
+    assert found["val_perplexity"] == pytest.approx(math.exp(found["valid_clm_loss"]))
+
+
+def test_a_loss_is_its_terms_by_their_coefficients():
+    module = types.SimpleNamespace(coefficients=lambda spec: {"a": 2.0, "b": 50.0})
+    task = types.SimpleNamespace(module=module, spec=None)
+    program = types.SimpleNamespace(task=task)
+    found = {"a": (6.0, 3.0), "b": (1.0, 2.0), "accuracy": (9.0, 1.0)}
+    assert total_loss(program, found) == 2 * 2 + 50 * 0.5
+    assert total_loss(program, found | {"b": (0.0, 0.0)}) == 4  # none was there
+    assert math.isnan(total_loss(program, dict.fromkeys("ab", (0.0, 0.0))))
+
+
+def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
+    program, corpora, params = measured
+    plan = program.task.plan
+    spec = dataclasses.replace(plan.eval, probe_windows=9999)
+    task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
+    wide = types.SimpleNamespace(task=task, features=program.features)
+    with refuses("eval.probe_windows=9999"):
+        measure_probe_accuracy(wide, params, corpora)
