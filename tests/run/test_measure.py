@@ -9,7 +9,9 @@ import jax
 import pytest
 from tiny import make_config
 
+from jaxpt.eval.cloze import measure_cloze
 from jaxpt.run.build import make_plan, make_task
+from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure, measure_probe_accuracy, total_loss
 from jaxpt.run.parallel import Program
 from jaxpt.text.dataset import load_text
@@ -117,3 +119,18 @@ def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
     wide = types.SimpleNamespace(task=task, features=program.features)
     with refuses("eval.probe_windows=9999"):
         measure_probe_accuracy(wide, params, corpora)
+
+
+def test_no_special_token_is_an_answer_of_the_cloze(measured):
+    program, corpora, params = measured
+    task, spec = program.task, program.task.plan.eval
+    rows = likelihood_rows(task, corpora["valid"], spec.num_rows)
+
+    def ask(banned):
+        args = (task.vocab.mask, banned, task.model_spec.vocab_size, spec.batch_size)
+        return measure_cloze(program.fill_scores, params, rows, *args, task.read_length)
+
+    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
+    found = measure(program, params, corpora, seed=5, known=known, control=known)
+    assert found["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
+    assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
