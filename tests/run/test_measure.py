@@ -94,6 +94,7 @@ def test_each_number_is_of_its_split(measured):
     fills = [name for name in found if name.startswith("heldout")]
     assert fills and found["heldout_top5"] > found["heldout_top1"]
     assert found["valid_loss"] != swapped["valid_loss"]
+    assert find(train=valid, valid=valid)["valid_loss"] == found["valid_loss"]
     with_more = find(train=train, valid=valid, heldout=train)
     assert [with_more[name] for name in fills] == [swapped[name] for name in fills]
     assert [with_more[name] for name in fills] != [found[name] for name in fills]

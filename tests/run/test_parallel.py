@@ -91,6 +91,18 @@ def test_every_step_draws_its_own_corruption(speech):
         losses.append(found)
     assert len(set(losses[0])) == 6
     assert losses[0] == losses[1] and not set(losses[0]) & set(losses[2])
+    # The last call of a run may be shorter.
+    short = program.place({key: value[:2] for key, value in same.items()})
+    _, sums = program.train_call(program.init_state(1), short, 1)
+    assert np.asarray(sums["loss"][0]).tolist() == pytest.approx(losses[0][:2])
+
+
+def test_a_run_is_used_on_other_devices_than_those_it_trained_on(speech):
+    plan = make_plan(make_config(speech, train__fsdp=8))
+    tokenizer, _ = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    assert parallel._fit_mesh(task, 8) == (1, 8, 1)
+    assert parallel._fit_mesh(task, 3) == (1, 3, 1)  # each holds a third
 
 
 def test_steps_per_call_does_not_change_the_numbers(speech):
