@@ -3,7 +3,7 @@
     jaxpt train --config configs/family.py:bert-base --config.data.path=my.txt \\
         --workdir runs/bert
 
-Any size can be made smaller: --config.model.num_layers=2 --config.model.width=128 ...
+Any size can be made smaller: --config.model.num_layers=2 --config.model.d_model=128 ...
 The objective follows the family: gpt2, gpt3 and llama clm; t5 and bart span_corruption;
 electra electra; the others mlm. With two layers of width 128, 400 steps take 1 to 4
 minutes on 2 cores; no full size was run.
@@ -11,8 +11,8 @@ minutes on 2 cores; no full size was run.
 
 import dataclasses
 
+from jaxpt.config.settings import default_config
 from jaxpt.nn.presets import get_preset
-from jaxpt.run.build import default_config
 
 OBJECTIVES = {
     "gpt": "clm",

@@ -9,7 +9,7 @@ itself, and on your own text:
         --config.data.path=my.txt --workdir DIR
 """
 
-from jaxpt.run.build import default_config
+from jaxpt.config.settings import default_config
 
 SPECIALS = ("pad", "unk", "mask", "eos")
 # What an objective needs and others do without, by section.
@@ -50,9 +50,9 @@ def get_config(objective="clm"):
 
     model = config.model
     model.num_layers = 2
-    model.width = 96
+    model.d_model = 96
     model.num_heads = 4
-    model.mlp_width = 256
+    model.d_ff = 256
     model.max_len = 64
     model.activation = "relu"
     model.positions = "relative"

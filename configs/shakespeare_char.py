@@ -8,7 +8,7 @@ About 1 minute on 2 cores. Expected: CLM val_perplexity 5.6; MLM heldout_top1 0.
 heldout_top5 0.86.
 """
 
-from jaxpt.run.build import default_config
+from jaxpt.config.settings import default_config
 
 # What another objective needs, by section; lines are its sentences.
 PAIR = {"model": {"num_decoder_layers": 2}}
@@ -59,9 +59,9 @@ def get_config(objective="clm"):
 
     model = config.model
     model.num_layers = 2
-    model.width = 96
+    model.d_model = 96
     model.num_heads = 4
-    model.mlp_width = 256
+    model.d_ff = 256
     model.max_len = 64
     model.positions = "sinusoidal"
     model.activation = "relu"

@@ -8,7 +8,7 @@ cores. Expected, at 1e13 FLOPs each: clm 270 steps, 2.20 bits per byte; mlm 660 
 600 steps, 18.1% by its generator. Without labels there is no probe and no verdict.
 """
 
-from jaxpt.run.build import default_config
+from jaxpt.config.settings import default_config
 
 SPECIALS = ("pad", "unk", "mask", "eos")
 # What an objective needs and others do without, by section.
@@ -53,9 +53,9 @@ def get_config(folder=".", objective="clm"):
 
     model = config.model
     model.num_layers = 2
-    model.width = 128
+    model.d_model = 128
     model.num_heads = 4
-    model.mlp_width = 512
+    model.d_ff = 512
     model.max_len = 128
     model.positions = "relative"
     model.init_std = 0.05

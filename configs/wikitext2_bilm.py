@@ -3,8 +3,8 @@
     jaxpt train --config configs/wikitext2_bilm.py:DIR --workdir runs/bilm
 
 DIR, text and tokenizer are those of wikitext2.py; the sizes are ELMo's by 4 (width) and
-16 (cells), with fewer filters. The published ones: model.width=512,
-model.mlp_width=4096 and `bilm` at its defaults.
+16 (cells), with fewer filters. The published ones: model.d_model=512,
+model.d_ff=4096 and `bilm` at its defaults.
 
 About 2 minutes on 2 cores. Expected, of 128 rows: valid_loss 6.73, 2.46 bits per byte.
 """
@@ -15,7 +15,7 @@ from wikitext2 import get_config as get_base
 def get_config(folder="."):
     """100 steps of 32 rows of 128 tokens."""
     config = get_base(folder, "bilm")
-    config.model.mlp_width = 256
+    config.model.d_ff = 256
     config.optim.lr = 5e-3
     config.train.steps = 100
     config.eval.num_rows = 128

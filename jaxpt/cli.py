@@ -6,8 +6,8 @@ from pathlib import Path
 
 from absl import flags
 
+from jaxpt.config.flags import list_given, parse, parse_config
 from jaxpt.errors import UserError
-from jaxpt.settings import list_given, parse, parse_config
 
 USAGE = """usage: jaxpt COMMAND [flags]
 
@@ -68,7 +68,7 @@ def _define_processes(values: flags.FlagValues) -> None:
 def _run(values: flags.FlagValues, function) -> int:
     """Runs a command's work, with the other processes where there are some."""
     _start_jax()
-    from jaxpt.run import processes
+    from jaxpt import processes
     from jaxpt.run.signals import Stopped
 
     if values.distributed:
@@ -108,23 +108,25 @@ def train(argv: list[str]) -> int:
 
 
 def _train(config, workdir: Path) -> int:
-    from jaxpt.run import loop, processes
-    from jaxpt.run.build import make_plan, make_task
-    from jaxpt.run.data import know_text
-    from jaxpt.run.folder import hold
-    from jaxpt.run.framing import with_framing
-    from jaxpt.run.reporter import SILENT, make_reporter
+    from jaxpt import processes
+    from jaxpt.config.plan import make_plan
+    from jaxpt.folder import hold
+    from jaxpt.run import loop
+    from jaxpt.run.data import with_token_counts
+    from jaxpt.run.run_framing import with_framing
+    from jaxpt.run.task import make_task
+    from jaxpt.run.text_progress import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
-    plan = processes.together(lambda: make_plan(config))
+    plan = processes.run_on_all(lambda: make_plan(config))
     reporter = make_reporter() if processes.is_first() else SILENT
     with hold(workdir):  # before the text, which may take long to prepare
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
         held = with_framing(tokenizer.vocab, workdir)
-        vocab = know_text(plan, held, corpora["train"])
-        task = processes.together(lambda: make_task(plan, vocab))
+        vocab = with_token_counts(plan, held, corpora["train"])
+        task = processes.run_on_all(lambda: make_task(plan, vocab))
         result = loop.train(task, tokenizer, corpora, workdir)
     if processes.is_first():
         _print_metrics(result["metrics"])
@@ -138,7 +140,7 @@ def _config_or_stored(argv: list[str]):
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, _define_processes)
     values = parse("train", argv, _define_processes)
-    from jaxpt.run.folder import load_config
+    from jaxpt.folder import load_config
 
     what = "without --config, --workdir must be a run's"
     return load_config(_workdir(values) / "config.json", what), values
@@ -152,9 +154,9 @@ def compare(argv: list[str]) -> int:
 
 
 def _compare(config, workdir: Path) -> int:
-    from jaxpt.run import processes
-    from jaxpt.run.compare import compare as run_compare
-    from jaxpt.run.report import format_table
+    from jaxpt import processes
+    from jaxpt.report.compare import compare as run_compare
+    from jaxpt.report.summary import format_table
 
     report = run_compare(config, workdir)
     if processes.is_first():
@@ -175,7 +177,7 @@ def tokenizer(argv: list[str]) -> int:
     config, values = parse_config("tokenizer train", argv[1:], define)
     if not values.to:
         raise UserError("--to: must name the file to write, such as tokenizer.json")
-    from jaxpt.run.prepare import write_tokenizer
+    from jaxpt.run.prepare_text import write_tokenizer
 
     write_tokenizer(config, Path(values.to))
     return 0
@@ -193,7 +195,7 @@ def prepare(argv: list[str]) -> int:
         )
 
     config, values = parse_config("prepare", argv, define)
-    from jaxpt.run.prepare import prepare_text
+    from jaxpt.run.prepare_text import prepare_text
 
     prepare_text(config, Path(values.to) if values.to else None, values.workers)
     return 0
@@ -216,14 +218,15 @@ def inspect(argv: list[str]) -> int:
 
     config, values = parse_config("inspect", argv, define)
     _start_jax()
-    from jaxpt.run.build import make_plan, make_task
-    from jaxpt.run.data import know_text
-    from jaxpt.run.inspect import inspect_rows
-    from jaxpt.run.reporter import make_reporter
+    from jaxpt.config.plan import make_plan
+    from jaxpt.report.inspect import inspect_rows
+    from jaxpt.run.data import with_token_counts
+    from jaxpt.run.task import make_task
+    from jaxpt.run.text_progress import make_reporter
     from jaxpt.text.dataset import load_text
 
     if values.to:
-        from jaxpt.run.inspect import inspect_passage
+        from jaxpt.report.inspect import inspect_passage
 
         lines = inspect_passage(
             config, values.objectives, Path(values.to), values.length, values.step
@@ -236,7 +239,7 @@ def inspect(argv: list[str]) -> int:
             raise UserError(f"--{name}={values[name].value}: is for a page, with --to")
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
-    task = make_task(plan, know_text(plan, tokenizer.vocab, corpora["train"]))
+    task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
     for line in inspect_rows(task, tokenizer, corpora, values.step, values.num_rows):
         print(line)
     return 0
@@ -291,7 +294,7 @@ def evaluate(argv: list[str]) -> int:
 
 
 def _evaluate(workdir: Path) -> int:
-    from jaxpt.run import processes
+    from jaxpt import processes
     from jaxpt.run.measure import measure
     from jaxpt.run.workdir import load_corpora, load_run
 
@@ -339,7 +342,7 @@ def generate(argv: list[str]) -> int:
     values = parse("generate", argv, define)
     workdir = _workdir(values)
     _start_jax()
-    from jaxpt.run.use import generate_texts, read_prompts
+    from jaxpt.run.inference import generate_texts, read_prompts
 
     for text in generate_texts(
         workdir,
@@ -369,7 +372,7 @@ def fill(argv: list[str]) -> int:
     values = parse("fill", argv, define)
     workdir = _workdir(values)
     _start_jax()
-    from jaxpt.run.use import fill_text
+    from jaxpt.run.inference import fill_text
 
     for number, candidates in enumerate(fill_text(workdir, values.text, values.top_k)):
         shown = "  ".join(f"{name!r} {chance:.3f}" for name, chance in candidates)
@@ -388,7 +391,7 @@ def neighbours(argv: list[str]) -> int:
     values = parse("neighbours", argv, define)
     workdir = _workdir(values)
     _start_jax()
-    from jaxpt.run.use import neighbour_words
+    from jaxpt.run.inference import neighbour_words
 
     found = neighbour_words(workdir, values.word, values.sentences, values.top_k)
     show = "  ".join

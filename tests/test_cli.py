@@ -297,7 +297,10 @@ def test_bad_flags(argv, named, capsys):
         ("train.steps=1.5", "--config.train.steps=1.5: must be a whole number"),
         ("optim.lr=fast", "--config.optim.lr=fast: must be a number"),
         ("model.use_bias=7", "--config.model.use_bias=7"),
-        ("model.num_heads=3", "model.num_heads=3: must be a divisor of model.width=16"),
+        (
+            "model.num_heads=3",
+            "model.num_heads=3: must be a divisor of model.d_model=16",
+        ),
         ("train.eval_every=3", "train.eval_every=3"),
         ("train.batch_size=0", "train.batch_size=0"),
         ("data.path=no/such.txt", "no/such.txt"),
@@ -356,7 +359,7 @@ def test_bad_use_of_a_run(argv, named, runs, capsys):
 
 
 def test_a_config_file_with_a_typo(tmp_path, capsys):
-    source = "from jaxpt.run.build import default_config\n"
+    source = "from jaxpt.config.plan import default_config\n"
     source += (
         "def get_config():\n  c = default_config()\n  c.optim.lrr = 1\n  return c\n"
     )
@@ -367,7 +370,7 @@ def test_a_config_file_with_a_typo(tmp_path, capsys):
 
 def test_every_setting_of_the_default_config_is_read():
     """A field that no spec has would be accepted and ignored."""
-    from jaxpt.run.build import _read_sections, to_dict
+    from jaxpt.config.settings import _read_sections, to_dict
 
     config = to_dict(make_config("text.txt"))
     for section, fields in config.items():

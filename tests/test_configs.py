@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.config.plan import make_compare_spec, make_plan, plan_as
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import make_compare_spec, make_plan, plan_as
 
 CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.py"))
 
@@ -69,7 +69,7 @@ def test_the_founding_experiment_is_as_published():
     config = load(path).get_config()
     plan = make_plan(config)
     model = plan.model
-    sizes = (model.num_layers, model.width, model.num_heads, model.mlp_width)
+    sizes = (model.num_layers, model.d_model, model.num_heads, model.d_ff)
     assert sizes == (2, 96, 4, 256) and model.dropout == 0.1
     assert (model.positions, model.activation) == ("sinusoidal", "relu")
     assert (plan.optim.lr, plan.optim.schedule) == (3e-3, "cosine")

@@ -10,8 +10,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
-DISK = {"disk", "lock", "sums"}
+FILES_ROOMS = {"disk", "folder", "lock", "processes", "sums"}
 BASE = {"dims", "errors", "rng"}
+MODEL = {"ops", "nn", "learn", "objectives"}
 BELOW = {
     "": set(),
     "dims": set(),
@@ -20,18 +21,22 @@ BELOW = {
     "disk": set(),
     "lock": {"errors"},
     "sums": {"disk", "errors"},
-    "text": DISK | {"dims", "errors"},  # not rng, which imports jax
+    "processes": {"errors"},
+    "folder": {"processes", "disk", "lock", "sums", "errors"},
+    "text": {"disk", "lock", "sums", "dims", "errors"},  # not rng, which imports jax
     "ops": BASE,
     "nn": BASE | {"ops"},
     "learn": BASE | {"ops", "nn"},
     "objectives": BASE | {"text", "ops", "nn", "learn"},
-    "eval": BASE | {"text", "ops", "objectives"},
-    "run": BASE | DISK | {"text", "ops", "nn", "learn", "objectives", "eval"},
-    "hub": BASE | DISK | {"text", "ops", "nn", "learn", "objectives", "eval", "run"},
-    "settings": {"errors"},
+    "eval": BASE | MODEL | {"text"},
+    "config": BASE | MODEL | FILES_ROOMS | {"text"},
+    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config"},
+    "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
+    "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "cli": BASE
-    | {"settings"}
-    | {"text", "ops", "nn", "learn", "objectives", "eval", "run", "hub"},
+    | MODEL
+    | FILES_ROOMS
+    | {"text", "eval", "config", "run", "report", "hub"},
     "__main__": {"cli"},
 }
 
@@ -46,9 +51,9 @@ OWNERS = {
     "sentencepiece": ("text",),
     "pyarrow": ("text/sources/files.py",),
     "orbax": ("run/checkpoint.py", "run/manifest.py"),
-    "ml_collections": ("run/build.py", "hub/imports.py", "settings.py"),
-    "absl": ("cli.py", "settings.py"),
-    "matplotlib": ("run/plots.py", "run/passage_plot.py"),
+    "ml_collections": ("config", "hub/imports.py"),
+    "absl": ("cli.py", "config/flags.py"),
+    "matplotlib": ("report/plots.py", "report/passage_plot.py"),
     "safetensors": ("hub/files.py",),
     "flax": ("nn", "objectives", "run", "hub"),
     "transformers": (),

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from tiny import write_config
 
-from jaxpt.run.processes import VARIABLES
-from jaxpt.run.writer import read_metrics
+from jaxpt.processes import VARIABLES
+from jaxpt.run.metrics_log import read_metrics
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]

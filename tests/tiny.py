@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from jaxpt.run.build import default_config
+from jaxpt.config.settings import default_config
 
 # One of each kind of objective, for tests of a run that compile much.
 CORE = ("clm", "mlm", "span_corruption", "electra")
@@ -50,9 +50,9 @@ def make_config(path, objective="clm", **changes):
     config.tokenizer.specials = ("pad", "unk", "mask", "eos")
     config.tokenizer.num_sentinels = 4
     config.model.num_layers = 1
-    config.model.width = 16
+    config.model.d_model = 16
     config.model.num_heads = 2
-    config.model.mlp_width = 32
+    config.model.d_ff = 32
     config.model.max_len = 32
     config.model.num_decoder_layers = int(objective in SEQ2SEQ)
     if objective == "ul2":
@@ -99,17 +99,18 @@ def many_devices(num):
 def write_run(config, folder):
     """A run's folder as it stands before its first step, which compiles little."""
     # Not above: a config that is read imports this file, and needs none of them.
-    from jaxpt.run.build import make_plan, make_task
+    from jaxpt.config.plan import make_plan
     from jaxpt.run.checkpoint import Checkpointer
-    from jaxpt.run.data import know_text
-    from jaxpt.run.parallel import Program
-    from jaxpt.run.workdir import claim
+    from jaxpt.run.data import with_token_counts
+    from jaxpt.run.program import Program
+    from jaxpt.run.task import make_task
+    from jaxpt.run.workdir import lock_workdir
     from jaxpt.text.dataset import load_text
 
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, know_text(plan, tokenizer.vocab, corpora["train"]))
-    claim(folder, task.plan, tokenizer, corpora)
+    task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
+    lock_workdir(folder, task.plan, tokenizer, corpora)
     with Checkpointer(folder / "checkpoints") as checkpointer:
         checkpointer.save(0, Program(task).init_state(plan.train.seed))
     return folder

@@ -49,8 +49,8 @@ def score_hidden(
     """-log p of the hidden tokens in nats, and whether each is the likeliest answer."""
     found = jnp.take_along_axis(logits, places[:, :, None], axis=1)
     found = jnp.where(allowed, found.astype(jnp.float32), -jnp.inf)
-    nats = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
-    return nats[..., 0], found.argmax(-1) == targets
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
+    return nll[..., 0], found.argmax(-1) == targets
 
 
 def measure_cloze(
@@ -90,15 +90,15 @@ def measure_cloze(
     hidden = hidden[:, :length]
     parts = {"tokens": hidden, "places": places, "targets": targets, "counts": counts}
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
-    nats = hits = asked = 0.0
+    nll = hits = asked = 0.0
     for batch in batches(parts, size):
         counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
         found = fill_scores(params, batch, allowed)
-        of_nats, of_hits = (np.asarray(x)[counts] for x in found)
-        nats += float(of_nats.astype(np.float64).sum())
+        of_nll, of_hits = (np.asarray(x)[counts] for x in found)
+        nll += float(of_nll.astype(np.float64).sum())
         hits += int(of_hits.sum())
         asked += int(counts.sum())
     if not asked:
         return {}
-    return {"cloze_accuracy": hits / asked, "cloze_bits": nats / asked / math.log(2)}
+    return {"cloze_accuracy": hits / asked, "cloze_bits": nll / asked / math.log(2)}

@@ -49,7 +49,7 @@ def add_up(
 
 
 def measure_likelihood(
-    token_nats: Callable,
+    token_nll: Callable,
     params,
     tokens: np.ndarray,
     num_bytes: np.ndarray,
@@ -63,7 +63,7 @@ def measure_likelihood(
     the text that it stands for; what it hides of that is not paid for.
 
     Args:
-      token_nats: (params, tokens [B, R]) -> nats [B, R - 1] of all but the first.
+      token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
       tokens: int32 [n, R].
       num_bytes: int [n, R], of the text that each token stands for.
 
@@ -72,10 +72,10 @@ def measure_likelihood(
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts = {"tokens": tokens, "is_text": is_text[:, 1:]}
-    nats = 0.0
+    nll = 0.0
     for batch in batches(parts, batch_size):
-        found = np.asarray(token_nats(params, batch["tokens"]), np.float64)
+        found = np.asarray(token_nll(params, batch["tokens"]), np.float64)
         counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
-        nats += float(found[counts].sum())
+        nll += float(found[counts].sum())
     total = int(num_bytes[:, 1:].sum(dtype=np.int64))
-    return {"bits_per_byte": sums.bits_per_byte(nats, total)} if total else {}
+    return {"bits_per_byte": sums.bits_per_byte(nll, total)} if total else {}

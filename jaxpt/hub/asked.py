@@ -7,10 +7,10 @@ import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
+from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
 from jaxpt.errors import UserError
 from jaxpt.hub.origin import Origin
-from jaxpt.nn.spec import COMPUTING, ModelSpec, find_differences
-from jaxpt.run.build import WRITTEN, default_config, override, to_dict
+from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 

@@ -11,8 +11,8 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.hub.families import Family
 from jaxpt.hub.names import COPIES, PREFIXES, TABLES, UNREAD
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
-from jaxpt.nn.spec import ModelSpec
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:

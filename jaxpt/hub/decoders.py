@@ -10,7 +10,7 @@ from jaxpt.hub.fields import (
     require_causal,
     settle,
 )
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 # Of each family: the fields that are used, as its class has them where a config.json
 # does not, and the other names of some of them (`attribute_map`).
@@ -109,9 +109,9 @@ def read_gpt2(config: dict) -> ModelSpec:
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["n_layer"],
-        width=width,
+        d_model=width,
         num_heads=config["n_head"],
-        mlp_width=read_size(config, "n_inner", 4 * width),
+        d_ff=read_size(config, "n_inner", 4 * width),
         max_len=config["n_positions"],
         norm_epsilon=config["layer_norm_epsilon"],
         activation=read_activation(config, "activation_function"),
@@ -129,9 +129,9 @@ def write_gpt2(spec: ModelSpec) -> dict:
     return {
         "vocab_size": spec.vocab_size,
         "n_layer": spec.num_layers,
-        "n_embd": spec.width,
+        "n_embd": spec.d_model,
         "n_head": spec.num_heads,
-        "n_inner": spec.mlp_width,
+        "n_inner": spec.d_ff,
         "n_positions": spec.max_len,
         "layer_norm_epsilon": spec.norm_epsilon,
         "activation_function": ACTIVATION_NAMES[spec.activation],
@@ -158,10 +158,10 @@ def read_t5(config: dict) -> ModelSpec:
         vocab_size=settled["vocab_size"],
         num_layers=settled["num_layers"],
         num_decoder_layers=read_size(settled, "num_decoder_layers", layers),
-        width=settled["d_model"],
+        d_model=settled["d_model"],
         num_heads=settled["num_heads"],
         head_dim=read_size(settled, "d_kv", 0),
-        mlp_width=settled["d_ff"],
+        d_ff=settled["d_ff"],
         max_len=settled["n_positions"],
         norm="rmsnorm",
         norm_epsilon=settled["layer_norm_epsilon"],
@@ -210,10 +210,10 @@ def write_t5(spec: ModelSpec) -> dict:
         "vocab_size": spec.vocab_size,
         "num_layers": spec.num_layers,
         "num_decoder_layers": spec.num_decoder_layers,
-        "d_model": spec.width,
+        "d_model": spec.d_model,
         "num_heads": spec.num_heads,
         "d_kv": spec.head_width,
-        "d_ff": spec.mlp_width,
+        "d_ff": spec.d_ff,
         "n_positions": spec.max_len,
         "layer_norm_epsilon": spec.norm_epsilon,
         "feed_forward_proj": f"gated-{name}" if spec.gated_mlp else name,
@@ -252,9 +252,9 @@ def read_bart(config: dict) -> ModelSpec:
         vocab_size=config["vocab_size"],
         num_layers=config["encoder_layers"],
         num_decoder_layers=read_size(config, "decoder_layers", 0),
-        width=config["d_model"],
+        d_model=config["d_model"],
         num_heads=config["encoder_attention_heads"],
-        mlp_width=config["encoder_ffn_dim"],
+        d_ff=config["encoder_ffn_dim"],
         max_len=config["max_position_embeddings"],
         position_offset=2,  # fairseq's padding row and the one before it
         norm_position="post",
@@ -268,12 +268,12 @@ def read_bart(config: dict) -> ModelSpec:
 
 def write_bart(spec: ModelSpec) -> dict:
     """The config of a spec of BART's family."""
-    sizes = {"attention_heads": spec.num_heads, "ffn_dim": spec.mlp_width}
+    sizes = {"attention_heads": spec.num_heads, "ffn_dim": spec.d_ff}
     return {
         "vocab_size": spec.vocab_size,
         "encoder_layers": spec.num_layers,
         "decoder_layers": spec.num_decoder_layers,
-        "d_model": spec.width,
+        "d_model": spec.d_model,
         **{f"encoder_{key}": value for key, value in sizes.items()},
         **{f"decoder_{key}": value for key, value in sizes.items()},
         "max_position_embeddings": spec.max_len,
@@ -305,11 +305,11 @@ def read_llama(config: dict) -> ModelSpec:
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["num_hidden_layers"],
-        width=width,
+        d_model=width,
         num_heads=heads,
         num_kv_heads=read_size(config, "num_key_value_heads", heads),
         head_dim=read_size(config, "head_dim", width // heads),
-        mlp_width=config["intermediate_size"],
+        d_ff=config["intermediate_size"],
         max_len=config["max_position_embeddings"],
         norm="rmsnorm",
         norm_epsilon=config["rms_norm_eps"],
@@ -329,11 +329,11 @@ def write_llama(spec: ModelSpec) -> dict:
     return {
         "vocab_size": spec.vocab_size,
         "num_hidden_layers": spec.num_layers,
-        "hidden_size": spec.width,
+        "hidden_size": spec.d_model,
         "num_attention_heads": spec.num_heads,
         "num_key_value_heads": spec.kv_heads,
         "head_dim": spec.head_width,
-        "intermediate_size": spec.mlp_width,
+        "intermediate_size": spec.d_ff,
         "max_position_embeddings": spec.max_len,
         "rms_norm_eps": spec.norm_epsilon,
         "hidden_act": ACTIVATION_NAMES[spec.activation],

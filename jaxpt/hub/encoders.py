@@ -10,7 +10,7 @@ from jaxpt.hub.fields import (
     require,
     settle,
 )
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 # Of each family: the fields that are used, as its class has them where a config.json
 # does not, and the other names of some of them (`attribute_map`).
@@ -84,9 +84,9 @@ def read_bert(config: dict, defaults: dict = BERT, offset: int = 0) -> ModelSpec
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["num_hidden_layers"],
-        width=config["hidden_size"],
+        d_model=config["hidden_size"],
         num_heads=config["num_attention_heads"],
-        mlp_width=config["intermediate_size"],
+        d_ff=config["intermediate_size"],
         max_len=config["max_position_embeddings"] - offset,
         position_offset=offset,
         num_types=config["type_vocab_size"],
@@ -108,9 +108,9 @@ def write_bert(spec: ModelSpec) -> dict:
     return {
         "vocab_size": spec.vocab_size,
         "num_hidden_layers": spec.num_layers,
-        "hidden_size": spec.width,
+        "hidden_size": spec.d_model,
         "num_attention_heads": spec.num_heads,
-        "intermediate_size": spec.mlp_width,
+        "intermediate_size": spec.d_ff,
         "max_position_embeddings": spec.max_len + spec.position_offset,
         "type_vocab_size": max(1, spec.num_types),  # theirs cannot be without
         "layer_norm_eps": spec.norm_epsilon,
@@ -142,12 +142,14 @@ def read_electra(config: dict) -> ModelSpec:
     require(config, hidden_act="gelu")  # the generator's head's
     spec = read_bert(config, ELECTRA)
     width = settle(config, ELECTRA)["embedding_size"]
-    return dataclasses.replace(spec, embed_width=0 if width == spec.width else width)
+    return dataclasses.replace(
+        spec, embedding_size=0 if width == spec.d_model else width
+    )
 
 
 def write_electra(spec: ModelSpec) -> dict:
     """The config of a spec of ELECTRA's family."""
-    return write_bert(spec) | {"embedding_size": spec.table_width}
+    return write_bert(spec) | {"embedding_size": spec.embedding_dim}
 
 
 def read_distilbert(config: dict) -> ModelSpec:
@@ -157,9 +159,9 @@ def read_distilbert(config: dict) -> ModelSpec:
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=config["n_layers"],
-        width=config["dim"],
+        d_model=config["dim"],
         num_heads=config["n_heads"],
-        mlp_width=config["hidden_dim"],
+        d_ff=config["hidden_dim"],
         max_len=config["max_position_embeddings"],
         norm_position="post",
         norm_epsilon=1e-12,
@@ -178,9 +180,9 @@ def write_distilbert(spec: ModelSpec) -> dict:
     return {
         "vocab_size": spec.vocab_size,
         "n_layers": spec.num_layers,
-        "dim": spec.width,
+        "dim": spec.d_model,
         "n_heads": spec.num_heads,
-        "hidden_dim": spec.mlp_width,
+        "hidden_dim": spec.d_ff,
         "max_position_embeddings": spec.max_len,
         "activation": ACTIVATION_NAMES[spec.activation],
         "dropout": spec.dropout,
@@ -217,9 +219,9 @@ def read_modernbert(config: dict) -> ModelSpec:
     return ModelSpec(
         vocab_size=config["vocab_size"],
         num_layers=layers,
-        width=width,
+        d_model=width,
         num_heads=config["num_attention_heads"],
-        mlp_width=config["intermediate_size"],
+        d_ff=config["intermediate_size"],
         max_len=config["max_position_embeddings"],
         norm_epsilon=config["norm_eps"],
         norm_bias=False,
@@ -276,9 +278,9 @@ def write_modernbert(spec: ModelSpec) -> dict:
     return {
         "vocab_size": spec.vocab_size,
         "num_hidden_layers": spec.num_layers,
-        "hidden_size": spec.width,
+        "hidden_size": spec.d_model,
         "num_attention_heads": spec.num_heads,
-        "intermediate_size": spec.mlp_width,
+        "intermediate_size": spec.d_ff,
         "max_position_embeddings": spec.max_len,
         "norm_eps": spec.norm_epsilon,
         "norm_bias": False,

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.folder import is_new, load_measured
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
 from jaxpt.hub.origin import write_origin
-from jaxpt.nn.spec import ModelSpec
-from jaxpt.run.build import Task
-from jaxpt.run.folder import is_new, load_measured
-from jaxpt.run.framing import NAME, find_framing
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.run.run_framing import NAME, find_framing
+from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from jaxpt.errors import UserError
 from jaxpt.hub import decoders, encoders
-from jaxpt.nn.spec import ModelSpec, find_differences
+from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
 
 

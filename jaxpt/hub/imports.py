@@ -11,7 +11,9 @@ import ml_collections
 import numpy as np
 
 from jaxpt import sums
+from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
+from jaxpt.folder import hold, is_new, write_json
 from jaxpt.hub.asked import Asked
 from jaxpt.hub.choice import SETTINGS, choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
@@ -20,14 +22,13 @@ from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
-from jaxpt.nn.spec import COMPUTING, ModelSpec
+from jaxpt.nn.model_spec import COMPUTING, ModelSpec
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import Task, make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.folder import hold, is_new, write_json
-from jaxpt.run.framing import NAME
-from jaxpt.run.parallel import Program
-from jaxpt.run.start import check_start
+from jaxpt.run.initial_state import check_start
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import NAME
+from jaxpt.run.task import Task, make_task
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.vocab import Vocab
@@ -139,8 +140,8 @@ def _settle_generator(
     """Sets what jaxpt needs of the generator's width: its share of the other's."""
     name = "electra.generator_size"
     is_told = name in asked or origin is not None
-    if not is_told or round(spec.width * asked.get(name)) != generator.width:
-        asked.take(name, generator.width / spec.width)
+    if not is_told or round(spec.d_model * asked.get(name)) != generator.d_model:
+        asked.take(name, generator.d_model / spec.d_model)
 
 
 def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Program:
@@ -298,7 +299,7 @@ def _check_same(
     Args:
       asked: fields that flags have set, and that were looked at.
     """
-    free = ("vocab_size", "embed_width", *COMPUTING, *asked)
+    free = ("vocab_size", "embedding_size", *COMPUTING, *asked)
     read = read.direct(mine.is_bidirectional)  # no config of transformers says it
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)

@@ -6,7 +6,7 @@ The same table serves both directions (`hub.convert`).
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _bert_body(spec: ModelSpec, prefix: str) -> Table:
     yield Entry(f"{them}.position_embeddings.weight", ("embed/positions/table",))
     yield Entry(f"{them}.token_type_embeddings.weight", ("embed/types",))
     yield from _norm(spec, f"{them}.LayerNorm", "embed/norm")
-    if spec.table_width != spec.width:
+    if spec.embedding_dim != spec.d_model:
         yield from _linear(spec, f"{prefix}.embeddings_project", "project")
     for _, them, us in _layers(spec.num_layers, f"{prefix}.encoder.layer", "encoder"):
         for name in ("query", "key", "value"):

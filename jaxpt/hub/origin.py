@@ -15,11 +15,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from jaxpt.config.settings import WRITTEN
 from jaxpt.errors import UserError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import WRITTEN, Task
+from jaxpt.run.task import Task
 
 FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.hub.files import read_json
-from jaxpt.run.framing import NAME
+from jaxpt.run.run_framing import NAME
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer

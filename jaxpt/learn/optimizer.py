@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import optax
 
 from jaxpt.learn.frozen import is_frozen
+from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
-from jaxpt.learn.spec import OptimSpec
 from jaxpt.nn.scan import is_stacked
 
 # T5X's: the least sides of a matrix whose second moment is factored, the exponent of

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import optax
 
 from jaxpt.errors import UserError
-from jaxpt.learn.spec import OptimSpec
+from jaxpt.learn.optim_spec import OptimSpec
 
 
 def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]:
@@ -24,7 +24,7 @@ def make_schedule(
 ) -> optax.Schedule:
     """Learning rate by step, at most `peak` (`spec.lr` if None).
 
-    >>> spec = OptimSpec(lr=2.0, schedule="wsd", warmup_steps=4, decay_share=0.4)
+    >>> spec = OptimSpec(lr=2.0, schedule="wsd", warmup_steps=4, decay_fraction=0.4)
     >>> schedule = make_schedule(spec, 10)
     >>> [round(float(schedule(step)), 2) for step in (0, 2, 4, 6, 7, 8, 9, 10)]
     [0.0, 1.0, 2.0, 2.0, 1.0, 0.59, 0.27, 0.0]
@@ -41,7 +41,7 @@ def make_schedule(
     main = _make_main(spec, num_steps, peak)
     if not warmup:
         return main
-    is_flat = spec.warmup_shape == "flat"
+    is_flat = spec.warmup_type == "flat"
     rise = optax.linear_schedule(peak * is_flat, peak, warmup)
     return optax.join_schedules([rise, main], [warmup])
 
@@ -51,19 +51,19 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
     warmup = spec.warmup_steps
     rest = num_steps - warmup
     if spec.schedule == "cosine":
-        return optax.cosine_decay_schedule(peak, rest, spec.final_lr)
+        return optax.cosine_decay_schedule(peak, rest, spec.min_lr_ratio)
     if spec.schedule == "linear":
-        return optax.linear_schedule(peak, peak * spec.final_lr, rest)
+        return optax.linear_schedule(peak, peak * spec.min_lr_ratio, rest)
     if spec.schedule == "constant":
         return optax.constant_schedule(peak)
     if spec.schedule == "wsd":
         # As epfml/schedules-and-scaling counts: a share of all steps.
-        fall = int(spec.decay_share * num_steps)
+        fall = int(spec.decay_fraction * num_steps)
         if not 1 <= fall <= rest:
             raise UserError(
-                f"optim.decay_share={spec.decay_share}: gives {fall} of the run's "
-                f"{num_steps} steps; must give at least 1, and leave the warm-up's "
-                f"{warmup}"
+                f"optim.decay_fraction={spec.decay_fraction}: gives {fall} of the "
+                f"run's {num_steps} steps; must give at least 1, and leave the "
+                f"warm-up's {warmup}"
             )
         hold = optax.constant_schedule(peak)
         return optax.join_schedules([hold, _make_fall(spec, peak, fall)], [rest - fall])
@@ -74,8 +74,8 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
 
 
 def _make_fall(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
-    """How wsd ends, from `peak` to its share `final_lr`."""
-    final = spec.final_lr
+    """How wsd ends, from `peak` to its share `min_lr_ratio`."""
+    final = spec.min_lr_ratio
 
     def fall(step):
         x = jnp.clip(step / num_steps, 0.0, 1.0)

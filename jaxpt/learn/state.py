@@ -23,16 +23,16 @@ class TrainState:
     ema: Any = None
 
     @property
-    def kept_params(self):
+    def eval_params(self):
         """What is evaluated, exported and generated from: the mean where there is one.
 
-        A checkpoint has it under `kept_name`.
+        A checkpoint has it under `eval_name`.
         """
-        return getattr(self, self.kept_name)
+        return getattr(self, self.eval_name)
 
     @property
-    def kept_name(self) -> str:
-        """The field of `kept_params`."""
+    def eval_name(self) -> str:
+        """The field of `eval_params`."""
         return "params" if self.ema is None else "ema"
 
 

@@ -8,8 +8,8 @@ import jax
 from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.layers import Dense
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import rotate
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.ops import attention
 from jaxpt.ops.masks import Mask
 
@@ -25,7 +25,7 @@ def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> No
       UserError: it could not.
     """
     for length in lengths:
-        need = attention.Need(
+        need = attention.AttentionRequest(
             platform=attention.find_platform(),
             dtype=spec.compute_dtype,
             num_queries=length,
@@ -35,10 +35,10 @@ def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> No
             has_bias=spec.positions == "relative",
             has_dropout=spec.attention_dropout > 0,
         )
-        attention.choose(spec.attention, need)
+        attention.select_kernel(spec.attention, need)
 
 
-class Past(NamedTuple):
+class KVCache(NamedTuple):
     """The keys, already rotated, and values that one attention has computed so far.
 
     Of `kv_heads` heads (K), in S slots of which the first are filled.
@@ -51,23 +51,25 @@ class Past(NamedTuple):
         self,
         keys: Float[Array, "B T K H"],
         values: Float[Array, "B T K H"],
-        slot: Int[Array, ""] | int,
-    ) -> "Past":
-        """With T more, from `slot` on."""
+        cache_index: Int[Array, ""] | int,
+    ) -> "KVCache":
+        """With T more, from `cache_index` on."""
         written = [
-            jax.lax.dynamic_update_slice_in_dim(old, new.swapaxes(1, 2), slot, axis=2)
+            jax.lax.dynamic_update_slice_in_dim(
+                old, new.swapaxes(1, 2), cache_index, axis=2
+            )
             for old, new in zip(self, (keys, values), strict=True)
         ]
-        return Past(*written)
+        return KVCache(*written)
 
 
 class Attention(nn.Module):
     """Queries from x, keys and values from `source` (x itself for self-attention).
 
-    `places` [B or 1, T] turn queries and keys where positions are rotary; those of a
-    source have none. With a `past`, what the source gives is written to it from `slot`
-    on, and all of it is attended to; without a source, only what it holds. Returns the
-    output [B, T, D] and the past.
+    `position_ids` [B or 1, T] turn queries and keys where positions are rotary; those
+    of a source have none. With a `kv_cache`, the source's keys and values are written
+    into it from `cache_index` on, and all of it is attended to; without a source, only
+    what it holds. Returns the output [B, T, D] and the cache.
     """
 
     spec: ModelSpec
@@ -79,12 +81,12 @@ class Attention(nn.Module):
         source: Float[Array, "B S D"] | None,
         attn_mask: Mask,
         bias: Float[Array, "1 N T S"] | None = None,
-        places: Int[Array, "#B T"] | None = None,
-        past: Past | None = None,
-        slot: Int[Array, ""] | int = 0,
+        position_ids: Int[Array, "#B T"] | None = None,
+        kv_cache: KVCache | None = None,
+        cache_index: Int[Array, ""] | int = 0,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D"], Past | None]:
+    ) -> tuple[Float[Array, "B T D"], KVCache | None]:
         spec = self.spec
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
@@ -94,21 +96,21 @@ class Attention(nn.Module):
             return flat.reshape(*flat.shape[:2], num, spec.head_width)
 
         q_BTNH = heads("query", x, spec.num_heads)
-        if places is not None:
-            q_BTNH = rotate(q_BTNH, places, spec.rotary_base)
+        if position_ids is not None:
+            q_BTNH = rotate(q_BTNH, position_ids, spec.rotary_base)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
-        out = Dense(spec.width, spec, is_residual=True, name="out")
+        out = Dense(spec.d_model, spec, is_residual=True, name="out")
         if source is not None:
             k_BSKH = heads("key", source, spec.kv_heads)
             v_BSKH = heads("value", source, spec.kv_heads)
-            if places is not None:
-                k_BSKH = rotate(k_BSKH, places, spec.rotary_base)
-        if past is not None:
+            if position_ids is not None:
+                k_BSKH = rotate(k_BSKH, position_ids, spec.rotary_base)
+        if kv_cache is not None:
             if source is not None:
-                past = past.write(k_BSKH, v_BSKH, slot)
-            out_BTNH = attention.attend_cached(q_BTNH, *past, attn_mask, bias)
-            return out(out_BTNH.reshape(*x.shape[:2], -1)), past
+                kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)
+            out_BTNH = attention.attend_cached(q_BTNH, *kv_cache, attn_mask, bias)
+            return out(out_BTNH.reshape(*x.shape[:2], -1)), kv_cache
         rate = 0.0 if deterministic else spec.attention_dropout
         out_BTNH = attention.attend(
             q_BTNH,
@@ -120,6 +122,6 @@ class Attention(nn.Module):
             rng=self.make_rng("dropout") if rate else None,
             kernel=spec.attention,
             # Evaluation and generation have lengths that no kernel was chosen for.
-            is_binding=not deterministic,
+            strict=not deterministic,
         )
         return out(out_BTNH.reshape(*x.shape[:2], -1)), None

@@ -4,8 +4,8 @@ Prompts of different lengths are padded on the left: all rows then write the sam
 of the cache, and slots are as far apart as the places that T5's relative bias counts.
 
     slot     0 1 2 3 | 4 5 ...
-    row 0    a b c d | e f          first slot 0, places 0 1 2 3 | 4 5
-    row 1    . . x y | z w          first slot 2, places - - 0 1 | 2 3
+    row 0    a b c d | e f          first slot 0, position ids 0 1 2 3 | 4 5
+    row 1    . . x y | z w          first slot 2, position ids - - 0 1 | 2 3
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxpt.nn.attention import Past
+from jaxpt.nn.attention import KVCache
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import unroll, unstack_layers
-from jaxpt.nn.spec import ModelSpec
-from jaxpt.nn.stacks import LayerPast
+from jaxpt.nn.stacks import LayerCache
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
@@ -29,31 +29,31 @@ class Cache:
     """What has been read so far.
 
     Attributes:
-      past: keys and values of every layer.
-      slot: the next free slot.
-      firsts: each row's first slot that holds a token.
+      kv_cache: keys and values of every layer.
+      cache_index: the next free slot.
+      prompt_start: each row's first slot that holds a token.
       source_segments: 1 where a row's source has a token, 0 on its padding.
     """
 
-    past: tuple[LayerPast, ...]
-    slot: Int[Array, ""]
-    firsts: Int[Array, "B"]
+    kv_cache: tuple[LayerCache, ...]
+    cache_index: Int[Array, ""]
+    prompt_start: Int[Array, "B"]
     source_segments: Int[Array, "B S"] | None = None
 
     def pick(self, rows: Int[Array, "C"]) -> "Cache":
         """The cache of these rows, which may repeat."""
         picked = jax.tree.map(
-            lambda x: x[rows], (self.past, self.firsts, self.source_segments)
+            lambda x: x[rows], (self.kv_cache, self.prompt_start, self.source_segments)
         )
-        return Cache(picked[0], self.slot, *picked[1:])
+        return Cache(picked[0], self.cache_index, *picked[1:])
 
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
         """`pick` where each row follows one of the same prompt: sources stay."""
-        past = tuple(
-            LayerPast(jax.tree.map(lambda x: x[rows], layer.own), layer.cross)
-            for layer in self.past
+        kv_cache = tuple(
+            LayerCache(jax.tree.map(lambda x: x[rows], layer.own), layer.cross)
+            for layer in self.kv_cache
         )
-        return dataclasses.replace(self, past=past)
+        return dataclasses.replace(self, kv_cache=kv_cache)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,10 +107,10 @@ def make_prefix_decoder(model: Transformer) -> Decoder:
     causal, model = make_decoder(model), unroll(model)
 
     def prefill(params, prompts, lengths, room):
-        firsts = prompts.shape[1] - lengths
+        prompt_start = prompts.shape[1] - lengths
         num_slots = prompts.shape[1] + room
-        cache = make_cache(model.spec, firsts, num_slots)
-        seen = masks.cached_prompt(firsts, prompts.shape[1], num_slots)
+        cache = make_cache(model.spec, prompt_start, num_slots)
+        seen = masks.cached_prompt(prompt_start, prompts.shape[1], num_slots)
         return _extend(model, params, prompts, cache, own_mask=seen)
 
     return dataclasses.replace(causal, prefill=prefill)
@@ -118,26 +118,26 @@ def make_prefix_decoder(model: Transformer) -> Decoder:
 
 def make_cache(
     spec: ModelSpec,
-    firsts: Int[Array, "B"],
+    prompt_start: Int[Array, "B"],
     num_slots: int,
     source_segments: Int[Array, "B S"] | None = None,
 ) -> Cache:
     """An empty one, for the decoder or the only stack."""
 
-    def make_past(slots: int) -> Past:
-        shape = (len(firsts), spec.kv_heads, slots, spec.head_width)
+    def make_kv_cache(slots: int) -> KVCache:
+        shape = (len(prompt_start), spec.kv_heads, slots, spec.head_width)
         dtype = spec.compute_dtype
-        return Past(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
+        return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     has_source = source_segments is not None
-    past = tuple(
-        LayerPast(
-            make_past(num_slots),
-            make_past(source_segments.shape[1]) if has_source else None,
+    kv_cache = tuple(
+        LayerCache(
+            make_kv_cache(num_slots),
+            make_kv_cache(source_segments.shape[1]) if has_source else None,
         )
         for _ in range(spec.num_decoder_layers or spec.num_layers)
     )
-    return Cache(past, jnp.int32(0), firsts, source_segments)
+    return Cache(kv_cache, jnp.int32(0), prompt_start, source_segments)
 
 
 def _read_prompts(model, params, prompts, lengths, room: int):
@@ -148,13 +148,13 @@ def _read_prompts(model, params, prompts, lengths, room: int):
 
 def _read_sources(model, params, sources, lengths, room: int, start_id: int):
     slots = jnp.arange(sources.shape[1])
-    firsts = sources.shape[1] - lengths[:, None]
-    segments = (slots >= firsts).astype(jnp.int32)
+    prompt_start = sources.shape[1] - lengths[:, None]
+    segments = (slots >= prompt_start).astype(jnp.int32)
     hidden = model.apply(
         {"params": params},
         sources,
         masks.segments(segments),
-        jnp.maximum(slots - firsts, 0),
+        jnp.maximum(slots - prompt_start, 0),
         deterministic=True,
         method="encode",
     )
@@ -177,26 +177,30 @@ def _extend(
       own_mask: which slots each of `ids` sees; without one, those up to its own.
     """
     batch, length = ids.shape
-    num_slots = cache.past[0].own.keys.shape[2]
-    slots = cache.slot + jnp.arange(length)
+    num_slots = cache.kv_cache[0].own.keys.shape[2]
+    slots = cache.cache_index + jnp.arange(length)
     if own_mask is None:
-        own_mask = masks.cached(cache.firsts, cache.slot, length, num_slots)
+        own_mask = masks.cached(
+            cache.prompt_start, cache.cache_index, length, num_slots
+        )
     cross_mask = None
     if cache.source_segments is not None:
         queries = jnp.ones((batch, length), jnp.int32)
         cross_mask = masks.segments(queries, cache.source_segments)
-    hidden, past = model.apply(
+    hidden, kv_cache = model.apply(
         {"params": params},
         ids,
-        cache.past,
-        cache.slot,
+        cache.kv_cache,
+        cache.cache_index,
         own_mask,
         # Padding stands nowhere; place 0 is one that every table has.
-        jnp.maximum(slots - cache.firsts[:, None], 0),
+        jnp.maximum(slots - cache.prompt_start[:, None], 0),
         source,
         cross_mask,
         method="extend",
     )
     last = hidden[:, -1]
     logits = model.apply({"params": params}, last, method="logits")
-    return logits, dataclasses.replace(cache, past=past, slot=cache.slot + length)
+    return logits, dataclasses.replace(
+        cache, kv_cache=kv_cache, cache_index=cache.cache_index + length
+    )

@@ -7,9 +7,9 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import UserError
 from jaxpt.nn import scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
-from jaxpt.ops import vocabulary
+from jaxpt.ops import chunked_loss
 from jaxpt.ops.masks import Mask
 
 
@@ -33,21 +33,23 @@ class Distiller(nn.Module):
         self,
         ids: Int[Array, "B T"],
         attn_mask: Mask,
-        places: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the student."""
-        return self.student.encode(ids, attn_mask, places, deterministic=deterministic)
+        return self.student.encode(
+            ids, attn_mask, position_ids, deterministic=deterministic
+        )
 
     def lecture(
         self,
         ids: Int[Array, "B T"],
         attn_mask: Mask,
-        places: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the teacher, which drops nothing and learns nothing."""
-        hidden = self.teacher.encode(ids, attn_mask, places, deterministic=True)
+        hidden = self.teacher.encode(ids, attn_mask, position_ids, deterministic=True)
         return jax.lax.stop_gradient(hidden)
 
     def teach(
@@ -55,11 +57,11 @@ class Distiller(nn.Module):
         hidden: Float[Array, "B *T D"],
         lecture: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
-    ) -> vocabulary.Taught:
+    ) -> chunked_loss.Taught:
         """The student's scores beside targets and the teacher's."""
         parts = self.student.read(hidden), self.teacher.read(lecture)
         chunk = self.student_spec.loss_chunk
-        return vocabulary.teach(*parts, targets, self.temperature, chunk)
+        return chunked_loss.teach(*parts, targets, self.temperature, chunk)
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """The student's scores of every token of the vocabulary."""

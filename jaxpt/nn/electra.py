@@ -6,7 +6,7 @@ Which questions the second one is asked is the objective's; here are its heads.
 import flax.linen as nn
 
 from jaxpt.nn.heads import Embedder, TokenScore
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits
 
@@ -39,23 +39,23 @@ class Electra(nn.Module):
         self.discriminator = Transformer(self.discriminator_spec, self.embed)
         self.score = TokenScore(self.discriminator_spec)
 
-    def generate(self, ids, positions, attn_mask, places=None, *, deterministic):
+    def generate(self, ids, positions, attn_mask, position_ids=None, *, deterministic):
         """The generator's states [B, P, D] at the hidden positions."""
         hidden = self.generator.encode(
-            ids, attn_mask, places, deterministic=deterministic
+            ids, attn_mask, position_ids, deterministic=deterministic
         )
         return edits.gather(hidden, positions)
 
-    def encode(self, ids, attn_mask, places=None, *, deterministic):
+    def encode(self, ids, attn_mask, position_ids=None, *, deterministic):
         """Hidden states [B, T, D] of the discriminator, which is what is kept."""
         return self.discriminator.encode(
-            ids, attn_mask, places, deterministic=deterministic
+            ids, attn_mask, position_ids, deterministic=deterministic
         )
 
-    def discriminate(self, ids, attn_mask, places=None, *, deterministic):
+    def discriminate(self, ids, attn_mask, position_ids=None, *, deterministic):
         """A logit [B, T] a token: high where it seems replaced."""
         return self.score(
-            self.encode(ids, attn_mask, places, deterministic=deterministic)
+            self.encode(ids, attn_mask, position_ids, deterministic=deterministic)
         )
 
     def fill(self, ids, attn_mask):

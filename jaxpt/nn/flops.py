@@ -11,7 +11,7 @@ The products of a compiled step are these exactly; all that XLA counts of a step
 3 % more at width 256, more in narrower models.
 """
 
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 TRAIN_FACTOR = 3
 
@@ -27,31 +27,31 @@ def stack_flops(
     """
     # The heads together, of queries and of keys or values.
     queries, keys = (n * spec.head_width for n in (spec.num_heads, spec.kv_heads))
-    attention = 4 * length * spec.width * (queries + keys) + 4 * length**2 * queries
+    attention = 4 * length * spec.d_model * (queries + keys) + 4 * length**2 * queries
     matrices = 3 if spec.gated_mlp else 2
-    mlp = 2 * matrices * length * spec.width * spec.mlp_width
+    mlp = 2 * matrices * length * spec.d_model * spec.d_ff
     cross = 0
     if source_length:
-        cross = 4 * spec.width * (length * queries + source_length * keys)
+        cross = 4 * spec.d_model * (length * queries + source_length * keys)
         cross += 4 * length * source_length * queries
     return num_layers * (attention + mlp + cross)
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:
     """Forward operations from the embedding width to the model's, where they differ."""
-    if spec.table_width == spec.width:
+    if spec.embedding_dim == spec.d_model:
         return 0
-    return 2 * length * spec.table_width * spec.width
+    return 2 * length * spec.embedding_dim * spec.d_model
 
 
 def head_flops(spec: ModelSpec, num_positions: int) -> float:
     """Forward operations of the vocabulary head on that many positions."""
-    table = spec.table_width if spec.tie_embeddings else spec.width
+    table = spec.embedding_dim if spec.tie_embeddings else spec.d_model
     if spec.head_transform:
-        table = spec.table_width
+        table = spec.embedding_dim
     operations = 2 * num_positions * table * spec.vocab_size
-    if spec.head_transform or (spec.tie_embeddings and table != spec.width):
-        operations += 2 * num_positions * spec.width * spec.table_width
+    if spec.head_transform or (spec.tie_embeddings and table != spec.d_model):
+        operations += 2 * num_positions * spec.d_model * spec.embedding_dim
     return operations
 
 
@@ -74,7 +74,7 @@ def clark_flops(
       output_share: of the positions that meet the vocabulary.
       is_discriminator: the head scores each token instead.
     """
-    width, embed, vocab = spec.width, spec.table_width, spec.vocab_size
+    width, embed, vocab = spec.d_model, spec.embedding_dim, spec.vocab_size
     dropout, norm, activation, softmax = 4, 5, 8, 5
     lookup = 2 * embed * vocab + 2 * embed * (length + 2) + 2 * embed
     lookup += (norm + dropout) * embed
@@ -90,7 +90,7 @@ def clark_flops(
     attention += (softmax + dropout + 1) * length * spec.num_heads
     attention += 2 * width * length + 2 * width * width
     attention += (1 + dropout + 1) * width + norm
-    mlp = 4 * width * spec.mlp_width + (activation + 1) * spec.mlp_width
+    mlp = 4 * width * spec.d_ff + (activation + 1) * spec.d_ff
     mlp += (1 + dropout + 1 + norm) * width
 
     # A decoder's layers have two attentions; it looks its tokens up once more.

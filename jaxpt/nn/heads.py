@@ -6,9 +6,9 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import UserError
 from jaxpt.nn.layers import Dense, Dropout, Norm, activate, table_init
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
-from jaxpt.nn.spec import ModelSpec
-from jaxpt.ops import kernels, losses, vocabulary
+from jaxpt.ops import chunked_loss, kernels, losses
 from jaxpt.ops.layout import keep_rows
 
 
@@ -24,12 +24,12 @@ class Embedder(nn.Module):
     def setup(self):
         spec = self.spec
         if self.encoders is None:
-            shape = (spec.vocab_size, spec.table_width)
+            shape = (spec.vocab_size, spec.embedding_dim)
             self.tokens = self.param("tokens", table_init(spec), shape)
         else:
             self.tokens = self.encoders.tokens
         if spec.num_types and self.encoders is None:
-            shape = (spec.num_types, spec.table_width)
+            shape = (spec.num_types, spec.embedding_dim)
             self.types = self.param("types", table_init(spec), shape)
         if spec.positions == "learned":
             self.positions = LearnedPositions(spec)
@@ -40,12 +40,12 @@ class Embedder(nn.Module):
     def __call__(
         self,
         ids: Int[Array, "B T"],
-        places: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
         types: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T E"]:
-        """Embeds ids at places 0, 1, ..., or at `places`, each below `max_len`.
+        """Embeds ids at places 0, 1, ..., or at `position_ids`, each below `max_len`.
 
         Args:
           types: segment types; None is 0 throughout.
@@ -61,11 +61,11 @@ class Embedder(nn.Module):
             )
         x = jnp.take(self.tokens, ids, axis=0)
         if spec.positions == "learned":
-            x = x + self.positions(length, places)
+            x = x + self.positions(length, position_ids)
         elif spec.positions == "sinusoidal":
-            num = length if places is None else spec.max_len
-            table = jnp.asarray(sinusoidal(num, spec.table_width))
-            x = x + (table if places is None else table[places])
+            num = length if position_ids is None else spec.max_len
+            table = jnp.asarray(sinusoidal(num, spec.embedding_dim))
+            x = x + (table if position_ids is None else table[position_ids])
         if spec.num_types and self.encoders is None:
             x = x + (self.types[0] if types is None else self.types[types])
         if spec.norms_embeddings:
@@ -90,10 +90,10 @@ class VocabHead(nn.Module):
         """What the logits x W + b are made of."""
         spec = self.spec
         if spec.head_transform:
-            x = Dense(spec.table_width, spec, name="transform")(x)
+            x = Dense(spec.embedding_dim, spec, name="transform")(x)
             x = Norm(spec, name="norm")(activate(spec.activation, x))
-        elif x.shape[-1] != spec.table_width and spec.tie_embeddings:
-            x = Dense(spec.table_width, spec, name="transform")(x)
+        elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:
+            x = Dense(spec.embedding_dim, spec, name="transform")(x)
         x = x.astype(spec.compute_dtype)
         if not spec.tie_embeddings:
             out = Dense(spec.vocab_size, spec, use_bias=spec.head_bias, name="out")
@@ -119,9 +119,9 @@ class VocabHead(nn.Module):
     ) -> losses.Scores:
         """`losses.score` of the logits, in chunks of at most `loss_chunk` rows."""
         made, chunk = self.read(x, tokens), self.spec.loss_chunk
-        return vocabulary.score(*made, targets, weights, chunk, draw)
+        return chunked_loss.score(*made, targets, weights, chunk, draw)
 
-    def nats(
+    def nll(
         self,
         x: Float[Array, "B *T D"],
         tokens: Float[Array, "V E"],
@@ -129,7 +129,7 @@ class VocabHead(nn.Module):
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in such chunks; no gradient passes."""
         made = self.read(x, tokens)
-        return vocabulary.nats(*made, targets, self.spec.loss_chunk)
+        return chunked_loss.nll(*made, targets, self.spec.loss_chunk)
 
     def token_scores(
         self,
@@ -139,7 +139,7 @@ class VocabHead(nn.Module):
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in such chunks; gradients pass."""
         made = self.read(x, tokens)
-        return vocabulary.token_scores(*made, targets, self.spec.loss_chunk)
+        return chunked_loss.token_scores(*made, targets, self.spec.loss_chunk)
 
 
 class TokenScore(nn.Module):
@@ -149,7 +149,7 @@ class TokenScore(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T"]:
-        x = activate(self.spec.activation, Dense(self.spec.width, self.spec)(x))
+        x = activate(self.spec.activation, Dense(self.spec.d_model, self.spec)(x))
         kernel, bias = Dense(1, self.spec, name="out").read(x.shape[-1])
         return kernels.dense(x, kernel, bias, jnp.float32)[..., 0]
 
@@ -161,7 +161,7 @@ class PairScore(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B 2"]:
-        pooled = jnp.tanh(Dense(self.spec.width, self.spec, name="pool")(x[:, 0]))
+        pooled = jnp.tanh(Dense(self.spec.d_model, self.spec, name="pool")(x[:, 0]))
         kernel, bias = Dense(2, self.spec, name="out").read(x.shape[-1])
         return kernels.dense(pooled, kernel, bias, jnp.float32)
 
@@ -182,7 +182,7 @@ class BoundaryHead(nn.Module):
         self,
         left: Float[Array, "B P D"],
         right: Float[Array, "B P D"],
-        places: Int[Array, "B P"],
+        position_ids: Int[Array, "B P"],
         tokens: Float[Array, "V E"],
         targets: Int[Array, "B P"],
         weights: Float[Array, "B P"],
@@ -190,11 +190,11 @@ class BoundaryHead(nn.Module):
         """`losses.score` of the targets, each at its place in its span."""
         spec, shape = self.spec, (self.num_places, self.place_width)
         table = self.param("positions", table_init(spec), shape)
-        embedded = jnp.take(table, places, axis=0).astype(left.dtype)
+        embedded = jnp.take(table, position_ids, axis=0).astype(left.dtype)
         x = jnp.concatenate([left, right, embedded], axis=-1)
-        for i, width in enumerate((spec.width, spec.table_width)):
+        for i, width in enumerate((spec.d_model, spec.embedding_dim)):
             x = Dense(width, spec, name=f"transform_{i}")(x)
             x = Norm(spec, name=f"out_{i}_norm")(activate(spec.activation, x))
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
         made = x.astype(spec.compute_dtype), tokens.T, bias
-        return vocabulary.score(*made, targets, weights, spec.loss_chunk)
+        return chunked_loss.score(*made, targets, weights, spec.loss_chunk)

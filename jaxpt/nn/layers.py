@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import draw
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.ops import kernels
 
 
@@ -125,11 +125,11 @@ class Mlp(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T D"]:
-        hidden = Dense(self.spec.mlp_width, self.spec, name="up")(x)
+        hidden = Dense(self.spec.d_ff, self.spec, name="up")(x)
         if self.spec.gated_mlp:
-            gate = Dense(self.spec.mlp_width, self.spec, name="gate")(x)
+            gate = Dense(self.spec.d_ff, self.spec, name="gate")(x)
             hidden = activate(self.spec.activation, gate) * hidden
         else:
             hidden = activate(self.spec.activation, hidden)
-        down = Dense(self.spec.width, self.spec, is_residual=True, name="down")
+        down = Dense(self.spec.d_model, self.spec, is_residual=True, name="down")
         return down(hidden)

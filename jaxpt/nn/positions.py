@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.layers import table_init
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 
 def sinusoidal(length: int, width: int) -> np.ndarray:
@@ -55,7 +55,7 @@ def relative_bucket(
 
 
 def rotate(
-    x: Float[Array, "B T N H"], places: Int[Array, "#B T"], base: float
+    x: Float[Array, "B T N H"], position_ids: Int[Array, "#B T"], base: float
 ) -> Float[Array, "B T N H"]:
     """Each pair (i, i + H/2) of a head turned by place / base^(2i/H), in float32.
 
@@ -69,7 +69,7 @@ def rotate(
     """
     half = x.shape[-1] // 2
     rate = base ** (-np.arange(half, dtype=np.float32) / half)
-    angle = places[:, :, None, None].astype(jnp.float32) * rate
+    angle = position_ids[:, :, None, None].astype(jnp.float32) * rate
     cos, sin = jnp.cos(angle), jnp.sin(angle)
     left, right = jnp.split(x.astype(jnp.float32), 2, axis=-1)
     turned = [left * cos - right * sin, right * cos + left * sin]
@@ -77,7 +77,7 @@ def rotate(
 
 
 class LearnedPositions(nn.Module):
-    """One trained vector for each of `max_len` places: the first, or `places`.
+    """One trained vector for each of `max_len` places: the first, or `position_ids`.
 
     The table has `position_offset` rows before those.
     """
@@ -86,14 +86,14 @@ class LearnedPositions(nn.Module):
 
     @nn.compact
     def __call__(
-        self, length: int, places: Int[Array, "B T"] | None = None
+        self, length: int, position_ids: Int[Array, "B T"] | None = None
     ) -> Float[Array, "#B T E"]:
         first = self.spec.position_offset
-        shape = (first + self.spec.max_len, self.spec.table_width)
+        shape = (first + self.spec.max_len, self.spec.embedding_dim)
         table = self.param("table", table_init(self.spec), shape)
-        if places is None:
+        if position_ids is None:
             return table[first : first + length]
-        return table[first + places]
+        return table[first + position_ids]
 
 
 class RelativeBias(nn.Module):
@@ -109,7 +109,7 @@ class RelativeBias(nn.Module):
         """Of queries at places `first`, first + 1, ... and keys at 0, 1, ..."""
         spec = self.spec
         # Mesh TensorFlow's are as if from D inputs.
-        is_t5, std = spec.init == "t5", spec.width**-0.5
+        is_t5, std = spec.init == "t5", spec.d_model**-0.5
         bias_init = nn.initializers.normal(std) if is_t5 else table_init(spec)
         table = self.param("table", bias_init, (spec.relative_buckets, spec.num_heads))
         query = first + jnp.arange(num_queries)

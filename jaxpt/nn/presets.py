@@ -5,7 +5,7 @@ is ELECTRA's small network, which shares the other's embeddings.
 """
 
 from jaxpt.errors import UserError
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 
 _DROPOUT = {"dropout": 0.1, "embed_dropout": 0.1, "attention_dropout": 0.1}
 
@@ -92,9 +92,9 @@ def _sizes(layers, width, heads, mlp, decoder_layers=0, **more) -> dict:
     return {
         "num_layers": layers,
         "num_decoder_layers": decoder_layers,
-        "width": width,
+        "d_model": width,
         "num_heads": heads,
-        "mlp_width": mlp,
+        "d_ff": mlp,
         **more,
     }
 
@@ -110,12 +110,12 @@ PRESETS = {
     "roberta-base": _ROBERTA | _sizes(12, 768, 12, 3072),
     "roberta-large": _ROBERTA | _sizes(24, 1024, 16, 4096),
     "distilbert": _BERT | _sizes(6, 768, 12, 3072, num_types=0),
-    "electra-small": _BERT | _sizes(12, 256, 4, 1024, embed_width=128),
-    "electra-small-generator": _BERT | _sizes(12, 64, 1, 256, embed_width=128),
+    "electra-small": _BERT | _sizes(12, 256, 4, 1024, embedding_size=128),
+    "electra-small-generator": _BERT | _sizes(12, 64, 1, 256, embedding_size=128),
     "electra-base": _BERT | _sizes(12, 768, 12, 3072),
-    "electra-base-generator": _BERT | _sizes(12, 256, 4, 1024, embed_width=768),
+    "electra-base-generator": _BERT | _sizes(12, 256, 4, 1024, embedding_size=768),
     "electra-large": _BERT | _sizes(24, 1024, 16, 4096),
-    "electra-large-generator": _BERT | _sizes(24, 256, 4, 1024, embed_width=1024),
+    "electra-large-generator": _BERT | _sizes(24, 256, 4, 1024, embedding_size=1024),
     "t5-small": _T5 | _sizes(6, 512, 8, 2048, 6),
     "t5-base": _T5 | _sizes(12, 768, 12, 3072, 12),
     "t5-v1.1-small": _T5_1_1 | _sizes(8, 512, 6, 1024, 8),

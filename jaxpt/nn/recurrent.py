@@ -1,7 +1,7 @@
 """ELMo's layers: words from their characters, an LSTM with projection, a scalar mix.
 
 Peters et al. 2018; allenai/bilm-tf, `bilm/training.py`; Jozefowicz et al. 2016. Of a
-`ModelSpec` they read the sizes (`width` is the projection's, `mlp_width` the cells'),
+`ModelSpec` they read the sizes (`width` is the projection's, `d_ff` the cells'),
 `dropout` and `dtype`.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.nn.layers import Dropout
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.ops import kernels
 
 # Characters: the 256 bytes, and what is none (allennlp's `elmo_indexer.py`).
@@ -117,7 +117,7 @@ class CharCnn(nn.Module):
             change = Affine(size, self.spec, init, name=f"transform_{i}")
             share = jax.nn.sigmoid(carry(x))
             x = share * jax.nn.relu(change(x)) + (1 - share) * x
-        x = Affine(self.spec.width, self.spec, init, name="project")(x)
+        x = Affine(self.spec.d_model, self.spec, init, name="project")(x)
         return x.reshape(*chars.shape[:-1], -1).astype(self.spec.compute_dtype)
 
 
@@ -137,13 +137,13 @@ class Lstm(nn.Module):
     def __call__(
         self, x: Float[Array, "B T D"], is_start: Bool[Array, "B T"]
     ) -> Float[Array, "B T D"]:
-        spec, size = self.spec, self.spec.mlp_width
-        fan = x.shape[-1] + spec.width + 4 * size
+        spec, size = self.spec, self.spec.d_ff
+        fan = x.shape[-1] + spec.d_model + 4 * size
         glorot = symmetric(math.sqrt(6 / fan))  # of both kernels as one, TensorFlow's
         gates_BTG = Affine(4 * size, spec, glorot, name="input")(x)
-        state = self.param("state", glorot, (spec.width, 4 * size))
-        init = symmetric(math.sqrt(6 / (size + spec.width)))
-        project = self.param("project", init, (size, spec.width))
+        state = self.param("state", glorot, (spec.d_model, 4 * size))
+        init = symmetric(math.sqrt(6 / (size + spec.d_model)))
+        project = self.param("project", init, (size, spec.d_model))
 
         clips = self.cell_clip, self.proj_clip
         return _run(

@@ -7,11 +7,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.nn.attention import Attention, Past
+from jaxpt.nn.attention import Attention, KVCache
 from jaxpt.nn.layers import Dropout, Mlp, Norm
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import RelativeBias
 from jaxpt.nn.scan import KEYS
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.ops.layout import keep_rows
 from jaxpt.ops.masks import Mask
 
@@ -22,17 +22,17 @@ POLICIES = {
 }
 
 
-class LayerPast(NamedTuple):
+class LayerCache(NamedTuple):
     """What a layer's attentions have computed: of its own tokens, and of the source."""
 
-    own: Past
-    cross: Past | None = None
+    own: KVCache
+    cross: KVCache | None = None
 
 
 class Layer(nn.Module):
     """One layer: x + f(norm(x)) before each part, or norm(x + f(x)) after it.
 
-    Returns x and, where it was given one, the past.
+    Returns x and, where it was given one, the kv_cache.
     """
 
     spec: ModelSpec
@@ -46,29 +46,36 @@ class Layer(nn.Module):
         bias: Float[Array, "1 N T S"] | None,
         source: Float[Array, "B S D"] | None,
         cross_mask: Mask | None,
-        places: Int[Array, "#B T"] | None,
-        past: LayerPast | None = None,
-        slot: Int[Array, ""] | int = 0,
+        position_ids: Int[Array, "#B T"] | None,
+        kv_cache: LayerCache | None = None,
+        cache_index: Int[Array, ""] | int = 0,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D"], LayerPast | None]:
+    ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
         spec = self.spec
 
-        def residual(name: str, x: Array, part) -> tuple[Array, Past | None]:
+        def residual(name: str, x: Array, part) -> tuple[Array, KVCache | None]:
             is_normed = self.is_normed and name == "attention"
             norm = (lambda y: y) if is_normed else Norm(spec, name=f"{name}_norm")
-            y, past = part(norm(x) if spec.norm_position == "pre" else x)
+            y, kv_cache = part(norm(x) if spec.norm_position == "pre" else x)
             y = x + Dropout(spec.dropout)(y, deterministic=deterministic)
             y = keep_rows(y)
-            return (y if spec.norm_position == "pre" else norm(y)), past
+            return (y if spec.norm_position == "pre" else norm(y)), kv_cache
 
-        own, across = past or (None, None)
+        own, across = kv_cache or (None, None)
         attention = Attention(spec, name="attention")
         x, own = residual(
             "attention",
             x,
             lambda y: attention(
-                y, y, attn_mask, bias, places, own, slot, deterministic=deterministic
+                y,
+                y,
+                attn_mask,
+                bias,
+                position_ids,
+                own,
+                cache_index,
+                deterministic=deterministic,
             ),
         )
         if source is not None or across is not None:
@@ -77,21 +84,22 @@ class Layer(nn.Module):
                 "cross",
                 x,
                 lambda y: cross(
-                    y, source, cross_mask, past=across, deterministic=deterministic
+                    y, source, cross_mask, kv_cache=across, deterministic=deterministic
                 ),
             )
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None))
-        return x, past and LayerPast(own, across)
+        return x, kv_cache and LayerCache(own, across)
 
 
 class Stack(nn.Module):
     """`num_layers` layers; with a `source` it is a decoder that reads it.
 
     `is_bidirectional` only says how T5's relative bias spends its buckets; who may see
-    whom is `attn_mask` alone. With a `past`, x are the tokens at its slots from `slot`
-    on, of which relative bias knows the distances; a source is read once, with the
-    first of them. Returns the hidden states and the past, which `scan_layers` lacks.
+    whom is `attn_mask` alone. With a `kv_cache`, x are the tokens at its slots
+    from `cache_index` on, of which relative bias knows the distances; a source is read
+    once, with the first of them. Returns the hidden states and the cache, which
+    `scan_layers` lacks.
     """
 
     spec: ModelSpec
@@ -105,24 +113,32 @@ class Stack(nn.Module):
         attn_mask: Mask,
         source: Float[Array, "B S D"] | None = None,
         cross_mask: Mask | None = None,
-        places: Int[Array, "B T"] | None = None,
-        past: tuple[LayerPast, ...] | None = None,
-        slot: Int[Array, ""] | int = 0,
+        position_ids: Int[Array, "B T"] | None = None,
+        kv_cache: tuple[LayerCache, ...] | None = None,
+        cache_index: Int[Array, ""] | int = 0,
         *,
         deterministic: bool,
-    ) -> tuple[Float[Array, "B T D"], tuple[LayerPast, ...] | None]:
+    ) -> tuple[Float[Array, "B T D"], tuple[LayerCache, ...] | None]:
         spec, bias = self.spec, None
         if spec.positions == "relative":
             relative = RelativeBias(spec, self.is_bidirectional, name="relative")
-            num_keys = past[0].own.keys.shape[2] if past else x.shape[1]
-            bias = relative(x.shape[1], num_keys, slot)
+            num_keys = kv_cache[0].own.keys.shape[2] if kv_cache else x.shape[1]
+            bias = relative(x.shape[1], num_keys, cache_index)
         if spec.positions != "rotary":
-            places = None
-        elif places is None:
-            places = jnp.arange(x.shape[1])[None]
+            position_ids = None
+        elif position_ids is None:
+            position_ids = jnp.arange(x.shape[1])[None]
 
-        def run(layer: Layer, x: Array, past: LayerPast | None = None):
-            rest = (attn_mask, bias, source, cross_mask, places, past, slot)
+        def run(layer: Layer, x: Array, kv_cache: LayerCache | None = None):
+            rest = (
+                attn_mask,
+                bias,
+                source,
+                cross_mask,
+                position_ids,
+                kv_cache,
+                cache_index,
+            )
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
@@ -130,16 +146,18 @@ class Stack(nn.Module):
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):
             layer = Layer(spec, spec.embed_norm and i == 0, name=f"layer_{i}")
-            x, layer_past = _remat(run, spec)(layer, x, past and past[i])
-            now.append(layer_past)
+            x, layer_cache = _remat(run, spec)(layer, x, kv_cache and kv_cache[i])
+            now.append(layer_cache)
         if num_apart < self.num_layers:
-            if past:
-                raise ValueError("a past needs the model unrolled (`jaxpt.nn.scan`)")
+            if kv_cache:
+                raise ValueError(
+                    "a kv_cache needs the model unrolled (`jaxpt.nn.scan`)"
+                )
             layers = Layer(spec, spec.embed_norm and not num_apart, name="layers")
             x = _loop(run, spec, self.num_layers - num_apart)(layers, x)
         if spec.norm_position == "pre":
             x = Norm(spec, name="norm")(x)
-        return x, past and tuple(now)
+        return x, kv_cache and tuple(now)
 
 
 def _remat(run, spec: ModelSpec, prevent_cse: bool = True):

@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.nn.heads import Embedder, VocabHead
 from jaxpt.nn.layers import Dense
-from jaxpt.nn.spec import ModelSpec
-from jaxpt.nn.stacks import LayerPast, Stack
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.stacks import LayerCache, Stack
+from jaxpt.ops.chunked_loss import Parts
 from jaxpt.ops.losses import Draw, Scores
 from jaxpt.ops.masks import Mask
-from jaxpt.ops.vocabulary import Parts
 
 
 class Transformer(nn.Module):
@@ -22,10 +22,10 @@ class Transformer(nn.Module):
     Losses are read by `score`, which need not hold all logits at once.
 
     With `num_decoder_layers` 0 there is one stack and `encode` is all of it: a
-    decoder-only model is `encode` under a causal mask. `places` [B, T] say where each
-    token stands in its document, where documents are packed into a row; without them
-    a row is one text. T5's relative bias knows distances alone and needs none. `types`
-    [B, T] are segment types, where the spec has a table of them.
+    decoder-only model is `encode` under a causal mask. `position_ids` [B, T] say where
+    each token stands in its document, where documents are packed into a row; without
+    them a row is one text. T5's relative bias knows distances alone and needs none.
+    `types` [B, T] are segment types, where the spec has a table of them.
     """
 
     spec: ModelSpec
@@ -34,8 +34,8 @@ class Transformer(nn.Module):
     def setup(self):
         spec = self.spec
         self.embed = Embedder(spec) if self.embedder is None else self.embedder
-        if spec.table_width != spec.width:
-            self.project = Dense(spec.width, spec)
+        if spec.embedding_dim != spec.d_model:
+            self.project = Dense(spec.d_model, spec)
         self.encoder = Stack(spec, spec.num_layers, spec.is_bidirectional)
         if spec.num_decoder_layers:
             self.decoder = Stack(spec, spec.num_decoder_layers, is_bidirectional=False)
@@ -46,15 +46,18 @@ class Transformer(nn.Module):
         self,
         ids: Int[Array, "B T"],
         attn_mask: Mask,
-        places: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
         types: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the only stack, or of the encoder."""
-        x = self.embed(ids, places, types, deterministic=deterministic)
+        x = self.embed(ids, position_ids, types, deterministic=deterministic)
         hidden, _ = self.encoder(
-            self._project(x), attn_mask, places=places, deterministic=deterministic
+            self._project(x),
+            attn_mask,
+            position_ids=position_ids,
+            deterministic=deterministic,
         )
         return hidden
 
@@ -64,18 +67,18 @@ class Transformer(nn.Module):
         attn_mask: Mask,
         source: Float[Array, "B S D"],
         cross_mask: Mask,
-        places: Int[Array, "B T"] | None = None,
+        position_ids: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
         """Hidden states of the decoder, which reads the encoder's output `source`."""
-        x = self.decoder_embed(ids, places, deterministic=deterministic)
+        x = self.decoder_embed(ids, position_ids, deterministic=deterministic)
         hidden, _ = self.decoder(
             self._project(x),
             attn_mask,
             source,
             cross_mask,
-            places,
+            position_ids,
             deterministic=deterministic,
         )
         return hidden
@@ -83,28 +86,35 @@ class Transformer(nn.Module):
     def extend(
         self,
         ids: Int[Array, "B T"],
-        past: tuple[LayerPast, ...],
-        slot: Int[Array, ""] | int,
+        kv_cache: tuple[LayerCache, ...],
+        cache_index: Int[Array, ""] | int,
         attn_mask: Mask,
-        places: Int[Array, "B T"],
+        position_ids: Int[Array, "B T"],
         source: Float[Array, "B S D"] | None = None,
         cross_mask: Mask | None = None,
-    ) -> tuple[Float[Array, "B T D"], tuple[LayerPast, ...]]:
+    ) -> tuple[Float[Array, "B T D"], tuple[LayerCache, ...]]:
         """Hidden states of T more tokens of a text, and the past with them.
 
         By the decoder where there is one, else by the only stack; without dropout.
 
         Args:
-          past: of the stack's layers; slots before `slot` are filled.
+          kv_cache: of the stack's layers; slots before `cache_index` are filled.
           attn_mask: [B, 1, T, all slots].
           source: the encoder's output, with the first tokens; after, the past has it.
         """
         is_two = self.spec.num_decoder_layers > 0
         embed = self.decoder_embed if is_two else self.embed
         stack = self.decoder if is_two else self.encoder
-        x = self._project(embed(ids, places, deterministic=True))
+        x = self._project(embed(ids, position_ids, deterministic=True))
         return stack(
-            x, attn_mask, source, cross_mask, places, past, slot, deterministic=True
+            x,
+            attn_mask,
+            source,
+            cross_mask,
+            position_ids,
+            kv_cache,
+            cache_index,
+            deterministic=True,
         )
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
@@ -129,11 +139,11 @@ class Transformer(nn.Module):
         tokens = self.embed.tokens
         return self.head.score(self._scale(hidden), tokens, targets, weights, draw)
 
-    def nats(
+    def nll(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
     ) -> Float[Array, "B *T"]:
         """-log p of each target, as `score` has it; no gradient passes."""
-        return self.head.nats(self._scale(hidden), self.embed.tokens, targets)
+        return self.head.nll(self._scale(hidden), self.embed.tokens, targets)
 
     def token_scores(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
@@ -146,7 +156,7 @@ class Transformer(nn.Module):
         ids: Int[Array, "B S"],
         masks: dict[str, Mask],
         dec_ids: Int[Array, "B T"] | None = None,
-        places: Int[Array, "B S"] | None = None,
+        position_ids: Int[Array, "B S"] | None = None,
         dec_places: Int[Array, "B T"] | None = None,
         *,
         deterministic: bool,
@@ -156,7 +166,9 @@ class Transformer(nn.Module):
         Args:
           masks: "self", and for an encoder-decoder "dec_self" and "cross".
         """
-        hidden = self.encode(ids, masks["self"], places, deterministic=deterministic)
+        hidden = self.encode(
+            ids, masks["self"], position_ids, deterministic=deterministic
+        )
         if dec_ids is not None:
             hidden = self.decode(
                 dec_ids,
@@ -173,7 +185,7 @@ class Transformer(nn.Module):
         return self.logits(self.states(*args, **kwargs))
 
     def _scale(self, hidden: Array) -> Array:
-        return hidden * self.spec.width**-0.5 if self.spec.scale_logits else hidden
+        return hidden * self.spec.d_model**-0.5 if self.spec.scale_logits else hidden
 
     def _project(self, x: Array) -> Array:
-        return self.project(x) if self.spec.table_width != self.spec.width else x
+        return self.project(x) if self.spec.embedding_dim != self.spec.d_model else x

@@ -6,7 +6,7 @@ make_eval_step, features, HEADS, networks, join_networks`. `READS` names the key
 rows that the objective can read; rows of a form that carries others are not for it.
 `HEADS` names what `networks` gives, which is what is exported; of those of one stack
 and of two ("seq2seq"), a run has the ones of its model. What only some can do is
-found by name: `token_nats` (a likelihood), `next_logits` (scores of what follows),
+found by name: `token_nll` (a likelihood), `next_logits` (scores of what follows),
 `make_decoder` (generation), `fill_logits` (scores for [MASK]); `READS_AHEAD` (False
 where a token never sees what follows it: `ModelSpec.relative_directions`); `NETWORK`
 (fields of `Spec` that change numbers and no parameter's shape); `needs` (keys of rows

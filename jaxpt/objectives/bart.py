@@ -23,9 +23,9 @@ import jax.numpy as jnp
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import decoding, flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
-from jaxpt.ops import denoise, edits, losses, noise
+from jaxpt.ops import bart_noise, edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
@@ -184,7 +184,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
 def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec):
     """One row's inputs and their segments: permute, infill, mask, delete, insert."""
     length = spec.row_length
-    texts = denoise.find_texts(segments, is_fixed)
+    texts = bart_noise.find_texts(segments, is_fixed)
     rng_permute, rng_infill, rng_mask, rng_delete, rng_write = jax.random.split(rng, 5)
 
     def budget(rate):
@@ -192,25 +192,29 @@ def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec)
 
     if spec.permute_sentences:
         share = spec.permute_sentences
-        tokens = tokens[denoise.permute_sentences(rng_permute, sentences, texts, share)]
+        tokens = tokens[
+            bart_noise.permute_sentences(rng_permute, sentences, texts, share)
+        ]
     clean, keep = texts > 0, jnp.ones(length, bool)
     inserts = jnp.zeros(length, jnp.int32)
     if spec.infill_rate:
-        chances = denoise.poisson_table(spec.poisson_mean)
-        hidden, first, inserts = denoise.infill_spans(
+        chances = bart_noise.poisson_table(spec.poisson_mean)
+        hidden, first, inserts = bart_noise.infill_spans(
             rng_infill, texts, budget(spec.infill_rate), chances
         )
         tokens = jnp.where(first, vocab.mask, tokens)
         clean, keep = clean & ~hidden, ~hidden | first
     if spec.mask_rate:
-        hidden = denoise.choose_tokens(rng_mask, texts, clean, budget(spec.mask_rate))
+        hidden = bart_noise.choose_tokens(
+            rng_mask, texts, clean, budget(spec.mask_rate)
+        )
         tokens, clean = jnp.where(hidden, vocab.mask, tokens), clean & ~hidden
     if spec.delete_rate:
         budgets = budget(spec.delete_rate)
-        keep &= ~denoise.choose_tokens(rng_delete, texts, clean, budgets)
+        keep &= ~bart_noise.choose_tokens(rng_delete, texts, clean, budgets)
     if spec.insert_rate:
-        inserts += denoise.count_once(texts, budget(spec.insert_rate))
-    return denoise.write_out(
+        inserts += bart_noise.count_once(texts, budget(spec.insert_rate))
+    return bart_noise.write_out(
         rng_write,
         tokens,
         keep,

@@ -20,7 +20,7 @@ from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
 from jaxpt.nn.heads import PairScore
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import mlm
 from jaxpt.ops import edits, losses
@@ -103,7 +103,7 @@ def model_lengths(spec: Spec) -> dict[str, int]:
 
 def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
     """Training operations for one row (convention: `jaxpt.nn.flops`)."""
-    length, width = spec.row_length, model_spec.width
+    length, width = spec.row_length, model_spec.d_model
     forward = flops.project_flops(model_spec, length)
     forward += flops.stack_flops(model_spec, model_spec.num_layers, length)
     forward += flops.head_flops(model_spec, spec.num_slots)

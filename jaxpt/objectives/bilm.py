@@ -10,7 +10,7 @@ characters' network and the softmax, and nothing else:
 Departures: rows are independent (theirs carry the state on, 20 tokens at a time); the
 softmax is in full, in chunks of `model.loss_chunk` (theirs is of 8,192 samples); a word
 is a token of the tokenizer, spelt as it stands in the text. Their Adagrad, lr 0.2, is
-not among the optimizers. Of `model`: `width` is the projection (512), `mlp_width` the
+not among the optimizers. Of `model`: `width` is the projection (512), `d_ff` the
 cells (4,096), `num_layers` those of each direction (2); `dropout` (0.1) is on what
 every layer reads and on what is scored.
 """
@@ -27,8 +27,8 @@ from jaxpt.learn import update
 from jaxpt.nn import flops, recurrent, scan
 from jaxpt.nn.heads import VocabHead
 from jaxpt.nn.layers import Dropout
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.recurrent import BEGIN_TEXT, END_TEXT, CharCnn, LstmStack
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.ops import losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.masks import Mask
@@ -130,9 +130,9 @@ class BiLm(nn.Module):
         hidden = self.dropout(hidden, deterministic=deterministic)
         return self.head.score(hidden, None, targets, weights)
 
-    def nats(self, hidden: Array, targets: Array) -> Array:
+    def nll(self, hidden: Array, targets: Array) -> Array:
         """-log p of each target; no gradient passes."""
-        return self.head.nats(hidden, None, targets)
+        return self.head.nll(hidden, None, targets)
 
     def layers(self, ids: Int[Array, "B T"]) -> Float[Array, "L B T C"]:
         """ELMo's layers [L, B, T, 2 D]; the lowest is the words, twice."""
@@ -157,7 +157,7 @@ def model_lengths(spec: Spec) -> dict[str, int]:
 
 def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
     """Training operations for one row (convention: `jaxpt.nn.flops`)."""
-    width, cells = model_spec.width, model_spec.mlp_width
+    width, cells = model_spec.d_model, model_spec.d_ff
     size = sum(spec.filters)
     word = sum(
         2 * (spec.num_chars - w + 1) * w * spec.char_width * number
@@ -308,13 +308,13 @@ def features(params, model: BiLm, tokens):
     return recurrent.mix_layers(layers, jnp.zeros(len(layers)), 1.0)
 
 
-def token_nats(params, model: BiLm, tokens):
+def token_nll(params, model: BiLm, tokens):
     """-log p in nats [B, R - 1] of what follows, by the direction that reads ahead."""
 
     def predict(model):
         ids = tokens[:, :-1]
         _, forward, _ = model.read(ids, masks({"inputs": ids}), deterministic=True)
-        return model.nats(forward[-1], tokens[:, 1:])
+        return model.nll(forward[-1], tokens[:, 1:])
 
     return model.apply({"params": params}, method=predict)
 

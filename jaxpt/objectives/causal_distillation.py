@@ -16,7 +16,7 @@ from jaxpt.learn import update
 from jaxpt.learn.frozen import keep
 from jaxpt.nn import decoding, flops, scan
 from jaxpt.nn.distiller import Distiller
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import distillation
 from jaxpt.ops import losses
@@ -178,7 +178,7 @@ def loss(params, model: Distiller, batch: dict, masks: dict, rngs: dict):
     found = model.apply({"params": params}, rngs=rngs, method=predict)
     terms = {
         "kl_loss": (jnp.sum(found.divergences * read), jnp.sum(read)),
-        "clm_loss": (jnp.sum(found.nats * read), jnp.sum(read)),
+        "clm_loss": (jnp.sum(found.nll * read), jnp.sum(read)),
     }
     return terms, terms | {"accuracy": losses.rank_hits(found.ranks, read)}
 
@@ -254,13 +254,13 @@ def make_decoder(model: Distiller, vocab: Vocab) -> decoding.Decoder:
     )
 
 
-def token_nats(params, model: Distiller, tokens):
+def token_nll(params, model: Distiller, tokens):
     """The student's -log p in nats [B, R - 1] of rows [B, R] after their first."""
 
     def predict(model):
         seen = attention_masks.causal()
         hidden = model.encode(tokens[:, :-1], seen, deterministic=True)
-        return model.student.nats(hidden, tokens[:, 1:])
+        return model.student.nll(hidden, tokens[:, 1:])
 
     return model.apply({"params": params}, method=predict)
 

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import decoding, flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import losses
 from jaxpt.ops import masks as attention_masks
@@ -184,13 +184,13 @@ def make_decoder(model: Transformer, vocab: Vocab) -> decoding.Decoder:
     return decoding.make_decoder(model)
 
 
-def token_nats(params, model: Transformer, tokens):
+def token_nll(params, model: Transformer, tokens):
     """-log p in nats [B, R - 1] of every token of rows [B, R] after their first."""
 
     def predict(model):
         seen = attention_masks.causal()
         hidden = model.encode(tokens[:, :-1], seen, deterministic=True)
-        return model.nats(hidden, tokens[:, 1:])
+        return model.nll(hidden, tokens[:, 1:])
 
     return model.apply({"params": params}, method=predict)
 

@@ -22,7 +22,7 @@ from jaxpt.learn import update
 from jaxpt.learn.frozen import keep
 from jaxpt.nn import distiller, flops, scan
 from jaxpt.nn.distiller import Distiller
-from jaxpt.nn.spec import COMPUTING, LAYOUT, ModelSpec, find_differences
+from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
 from jaxpt.ops import edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import segment_positions
@@ -147,10 +147,10 @@ def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Distiller:
         )
     theirs = teacher_spec(model_spec, spec)
     check_teacher("distillation", model_spec, theirs, spec, spec.row_length)
-    if spec.cosine_weight and model_spec.width != theirs.width:
+    if spec.cosine_weight and model_spec.d_model != theirs.d_model:
         raise UserError(
-            f"model.width={model_spec.width}: must be the teacher's {theirs.width}, "
-            f"unless distillation.cosine_weight is 0"
+            f"model.d_model={model_spec.d_model}: must be the teacher's "
+            f"{theirs.d_model}, unless distillation.cosine_weight is 0"
         )
     return Distiller(
         model_spec,
@@ -301,14 +301,14 @@ def loss(params, model: Distiller, batch: dict, masks: dict, rngs: dict):
         return model.teach(states, taught, whole), apart
 
     found, apart = model.apply({"params": params}, rngs=rngs, method=predict)
-    nats, ranks = found.nats, found.ranks
+    nll, ranks = found.nll, found.ranks
     if model.is_restricted:
         soft = hidden
     else:
-        nats, ranks = (jnp.take_along_axis(x, positions, axis=1) for x in (nats, ranks))
+        nll, ranks = (jnp.take_along_axis(x, positions, axis=1) for x in (nll, ranks))
     terms = {
         "kl_loss": (jnp.sum(found.divergences * soft), jnp.sum(soft)),
-        "mlm_loss": (jnp.sum(nats * hidden), jnp.sum(hidden)),
+        "mlm_loss": (jnp.sum(nll * hidden), jnp.sum(hidden)),
     }
     if model.has_cosine:
         terms["cosine_loss"] = apart

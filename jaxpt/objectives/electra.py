@@ -14,7 +14,7 @@ from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
 from jaxpt.nn.electra import VARIANTS, Electra
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives.masking import Masking, choose, map_rows
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
@@ -106,20 +106,20 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
     Raises:
       UserError: the generator's width is not a whole number of heads.
     """
-    width = round(model_spec.width * spec.generator_size)
+    width = round(model_spec.d_model * spec.generator_size)
     num_heads = max(1, round(model_spec.num_heads * spec.generator_size))
     if width < 1 or width % num_heads:
         raise UserError(
             f"electra.generator_size={spec.generator_size}: gives width {width} and "
-            f"{num_heads} heads from model.width={model_spec.width} and "
+            f"{num_heads} heads from model.d_model={model_spec.d_model} and "
             f"model.num_heads={model_spec.num_heads}; the heads must divide the width"
         )
     return dataclasses.replace(
         model_spec,
-        width=width,
+        d_model=width,
         num_heads=num_heads,
-        mlp_width=max(1, round(model_spec.mlp_width * spec.generator_size)),
-        embed_width=model_spec.table_width if spec.share_embeddings else 0,
+        d_ff=max(1, round(model_spec.d_ff * spec.generator_size)),
+        embedding_size=model_spec.embedding_dim if spec.share_embeddings else 0,
         tie_embeddings=True,
         head_bias=True,
         head_transform=True,
@@ -134,7 +134,7 @@ def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
         forward += flops.project_flops(network, length)
         forward += flops.stack_flops(network, network.num_layers, length)
     if "score" in spec.heads:
-        forward += 2 * length * model_spec.width * (model_spec.width + 1)
+        forward += 2 * length * model_spec.d_model * (model_spec.d_model + 1)
     if "logits" in spec.heads:
         num_positions = length if spec.is_asked_everywhere else spec.num_slots
         forward += flops.head_flops(widen(model_spec, spec), num_positions)
@@ -272,12 +272,12 @@ def restore_all(model: Electra, batch: dict, ids, states):
     and a replaced one as found where it is copied with less.
     """
     asked, is_input = batch["restored"], ids == batch["original"]
-    nats, _ = model.discriminator.token_scores(states, batch["original"])
+    nll, _ = model.discriminator.token_scores(states, batch["original"])
     copy = model.score(states)
-    nats = losses.copy_losses(nats, copy, is_input)
-    is_right = nats < jnp.log(2.0)
+    nll = losses.copy_losses(nll, copy, is_input)
+    is_right = nll < jnp.log(2.0)
     is_found = ~is_input & (copy < 0)
-    return {"restoring_loss": (jnp.sum(nats * asked), jnp.sum(asked))}, {
+    return {"restoring_loss": (jnp.sum(nll * asked), jnp.sum(asked))}, {
         "accuracy": (jnp.sum(is_right * asked), jnp.sum(asked)),
         "recall": (jnp.sum(is_found * asked), jnp.sum(~is_input * asked)),
     }

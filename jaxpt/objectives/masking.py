@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.ops import choices, noise
+from jaxpt.ops import noise, word_masking
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -129,7 +129,7 @@ def map_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
 def _fix_key(rng, tokens, real, num_masks: int):
     copy = jax.random.randint(rng, (), 0, num_masks)
     key = jax.random.key(0)
-    for part in (*choices.hash_tokens(tokens, real), copy):
+    for part in (*word_masking.hash_tokens(tokens, real), copy):
         key = jax.random.fold_in(key, part)
     return key
 
@@ -171,17 +171,19 @@ def _choose_tokens(rng, tokens, segments, eligible, count, vocab, spec):
 
 def _choose_words(rng, tokens, segments, eligible, count, vocab, spec):
     starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
-    words, _ = choices.find_words(starts, eligible, segments)
-    hidden = choices.choose_words(rng, eligible, words, count, spec.num_slots)
-    return choices.to_slots(hidden, spec.num_slots)
+    words, _ = word_masking.find_words(starts, eligible, segments)
+    hidden = word_masking.choose_words(rng, eligible, words, count, spec.num_slots)
+    return word_masking.to_slots(hidden, spec.num_slots)
 
 
 def _choose_spans(rng, tokens, segments, eligible, count, vocab, spec):
     starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
-    found = choices.find_words(starts, eligible, segments)
-    lengths = choices.span_lengths(spec.span_p, spec.max_span_length)
-    hidden = choices.choose_spans(rng, eligible, *found, count, spec.num_slots, lengths)
-    return choices.to_slots(hidden, spec.num_slots)
+    found = word_masking.find_words(starts, eligible, segments)
+    lengths = word_masking.span_lengths(spec.span_p, spec.max_span_length)
+    hidden = word_masking.choose_spans(
+        rng, eligible, *found, count, spec.num_slots, lengths
+    )
+    return word_masking.to_slots(hidden, spec.num_slots)
 
 
 # The strategies: (rng, tokens, segments, eligible, count, vocab, spec) -> what `choose`

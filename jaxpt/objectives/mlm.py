@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives.masking import Masking, choose, map_rows
 from jaxpt.objectives.masking import check_rate as check_rate

@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import decoding, flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks

@@ -26,7 +26,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.ops import edits
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
@@ -85,7 +85,7 @@ class SkipGram(nn.Module):
     spec: ModelSpec
 
     def setup(self):
-        shape = self.spec.vocab_size, self.spec.width
+        shape = self.spec.vocab_size, self.spec.d_model
         self.words = self.param("words", _draw, shape)
         self.contexts = self.param("contexts", nn.initializers.zeros, shape)
 
@@ -125,7 +125,7 @@ def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
     Each product of two vectors, those of pairs that are left out too.
     """
     pairs = spec.row_length * (spec.num_neighbours + spec.num_negatives)
-    return flops.TRAIN_FACTOR * 2 * pairs * model_spec.width
+    return flops.TRAIN_FACTOR * 2 * pairs * model_spec.d_model
 
 
 def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> SkipGram:

@@ -17,11 +17,11 @@ from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
 from jaxpt.nn.heads import BoundaryHead
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import mlm
 from jaxpt.objectives.masking import choose, map_rows
-from jaxpt.ops import choices, edits, losses
+from jaxpt.ops import edits, losses, word_masking
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import segment_positions
 from jaxpt.text.tokens.vocab import Vocab
@@ -102,7 +102,7 @@ def model_lengths(spec: Spec) -> dict[str, int]:
 
 def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
     """Training operations for one row (convention: `jaxpt.nn.flops`)."""
-    length, width, table = spec.row_length, model_spec.width, model_spec.table_width
+    length, width, table = spec.row_length, model_spec.d_model, model_spec.embedding_dim
     forward = flops.project_flops(model_spec, length)
     forward += flops.stack_flops(model_spec, model_spec.num_layers, length)
     forward += flops.head_flops(model_spec, spec.num_slots)
@@ -164,13 +164,13 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         targets = tokens[positions]
         nowhere = jnp.zeros_like(tokens)
         hidden = edits.put(nowhere, positions, jnp.ones_like(targets), weights) > 0
-        firsts, lasts = choices.find_runs(hidden, segments)
+        firsts, lasts = word_masking.find_runs(hidden, segments)
         starts, ends = firsts[positions], lasts[positions]
 
         # "Sample random token according to input distribution."
         text = (segments > 0) & ~is_special[tokens]
         visible = text & ~hidden
-        words = choices.draw_visible(
+        words = word_masking.draw_visible(
             rng_word, tokens, visible, segments, positions, vocab.mask
         )
         kind = jax.random.uniform(rng_kind, tokens.shape)[starts]

@@ -28,7 +28,7 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.learn import update
 from jaxpt.nn import flops, scan
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import prefix_lm
 from jaxpt.ops import edits, losses, noise

@@ -48,7 +48,7 @@ HIDDEN = -1e30
 
 
 @dataclasses.dataclass(frozen=True)
-class Need:
+class AttentionRequest:
     """What is asked of a kernel, as far as any choice depends on it.
 
     Attributes:
@@ -70,17 +70,17 @@ class Need:
     has_dropout: bool = False
 
 
-def choose(kernel: str, need: Need, is_binding: bool = True) -> str:
+def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> str:
     """The kernel to take: "cpu", "xla", "cudnn" or "splash".
 
     Args:
       kernel: a setting, one of `KERNELS`.
-      is_binding: a fused kernel that was named must be able; else XLA stands in for it.
+      strict: a fused kernel that was named must be able; else XLA stands in for it.
 
     Raises:
       UserError: it is binding and not able.
 
-    >>> choose("auto", Need("nvidia", "bfloat16", 512, 512, 64))
+    >>> select_kernel("auto", AttentionRequest("nvidia", "bfloat16", 512, 512, 64))
     'cudnn'
     """
     if kernel == "auto":
@@ -90,14 +90,14 @@ def choose(kernel: str, need: Need, is_binding: bool = True) -> str:
         is_written = need.platform == "cpu" and need.dtype == "float32"
         return "cpu" if is_written and not need.has_dropout else "xla"
     lacks = _lacks(kernel, need)
-    if lacks and is_binding:
+    if lacks and strict:
         raise UserError(
             f"model.attention={kernel}: must be auto or xla here: {kernel} {lacks}"
         )
     return "xla" if lacks else kernel
 
 
-def _lacks(kernel: str, need: Need) -> str:
+def _lacks(kernel: str, need: AttentionRequest) -> str:
     """Why a kernel cannot do it; "" if it can."""
     lengths = need.num_queries, need.num_keys
     conditions = {
@@ -179,7 +179,7 @@ def attend(
     dropout_rate: float = 0.0,
     rng: Array | None = None,
     kernel: str = "auto",
-    is_binding: bool = True,
+    strict: bool = True,
 ) -> Float[Array, "B T N H"]:
     """softmax(q k / sqrt(H) + bias) v over the visible keys (Vaswani et al. 2017).
 
@@ -187,14 +187,14 @@ def attend(
       k, v: of K heads, each for N / K heads of queries in turn.
       mask: who may see whom; a query that may see nothing must carry no loss.
       dropout_rate: on the attention weights, with the key `rng`.
-      kernel, is_binding: as in `choose`.
+      kernel, strict: as in `select_kernel`.
 
     Raises:
       UserError: a kernel was named that cannot do this.
     """
     is_structure = isinstance(mask, AttnMask)
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])
-    need = Need(
+    need = AttentionRequest(
         platform=find_platform(),
         dtype=q.dtype.name,
         num_queries=q.shape[1],
@@ -206,7 +206,7 @@ def attend(
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
     )
-    chosen = choose(kernel, need, is_binding)
+    chosen = select_kernel(kernel, need, strict)
     if chosen == "cudnn":
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":

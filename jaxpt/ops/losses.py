@@ -82,7 +82,7 @@ def binary_cross_entropy(
 
 
 def copy_losses(
-    nats: Float[Array, "*B"],
+    nll: Float[Array, "*B"],
     copy_logits: Float[Array, "*B"],
     is_input: Bool[Array, "*B"],
 ) -> Float[Array, "*B"]:
@@ -91,15 +91,15 @@ def copy_losses(
     ELECTRA's all-tokens MLM (Clark et al. 2020, section 3.4), D = sigmoid(copy_logits).
 
     Args:
-      nats: -log of the softmax at the target.
+      nll: -log of the softmax at the target.
       is_input: where the target is the input token.
 
-    >>> nats, is_input = jnp.log(jnp.array([4.0, 4.0])), jnp.array([True, False])
-    >>> found = copy_losses(nats, jnp.zeros(2), is_input)
+    >>> nll, is_input = jnp.log(jnp.array([4.0, 4.0])), jnp.array([True, False])
+    >>> found = copy_losses(nll, jnp.zeros(2), is_input)
     >>> jnp.exp(-found).round(4).tolist()  # 1/2 + 1/2 1/4, and 1/2 1/4
     [0.625, 0.125]
     """
-    generated = -jax.nn.softplus(copy_logits) - nats
+    generated = -jax.nn.softplus(copy_logits) - nll
     copied = -jax.nn.softplus(-copy_logits)
     return -jnp.where(is_input, jnp.logaddexp(copied, generated), generated)
 

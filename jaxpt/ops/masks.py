@@ -136,7 +136,10 @@ def key_padding(lengths: Int[Array, "B"]) -> AttnMask:
 
 
 def cached(
-    firsts: Int[Array, "B"], slot: Int[Array, ""] | int, num_queries: int, num_keys: int
+    prompt_start: Int[Array, "B"],
+    slot: Int[Array, ""] | int,
+    num_queries: int,
+    num_keys: int,
 ) -> Bool[Array, "B 1 T S"]:
     """Queries at slots `slot`, slot + 1, ... see a row's keys from its first to theirs.
 
@@ -145,11 +148,11 @@ def cached(
     """
     key = jnp.arange(num_keys)
     is_past = key <= slot + jnp.arange(num_queries)[:, None]
-    return (is_past & (key >= firsts[:, None, None]))[:, None]
+    return (is_past & (key >= prompt_start[:, None, None]))[:, None]
 
 
 def cached_prompt(
-    firsts: Int[Array, "B"], num_queries: int, num_keys: int
+    prompt_start: Int[Array, "B"], num_queries: int, num_keys: int
 ) -> Bool[Array, "B 1 T S"]:
     """`cached` of a prompt in the first slots, all of which sees itself (prefix LM).
 
@@ -157,8 +160,8 @@ def cached_prompt(
     [[[1, 1, 0, 0], [1, 1, 0, 0]], [[0, 1, 0, 0], [0, 1, 0, 0]]]
     """
     key = jnp.arange(num_keys)
-    seen = (key < num_queries) & (key >= firsts[:, None])
-    shape = len(firsts), 1, num_queries, num_keys
+    seen = (key < num_queries) & (key >= prompt_start[:, None])
+    shape = len(prompt_start), 1, num_queries, num_keys
     return jnp.broadcast_to(seen[:, None, None], shape)
 
 

@@ -33,10 +33,10 @@ def perplexity(nats_per_token: float) -> float:
     return math.exp(nats_per_token) if nats_per_token < 700 else math.inf
 
 
-def bits_per_byte(nats: float, num_bytes: float) -> float:
+def bits_per_byte(nll: float, num_bytes: float) -> float:
     """A summed negative log-likelihood in nats over the bytes of text it covers.
 
     >>> round(bits_per_byte(math.log(256) * 10, 10), 6)
     8.0
     """
-    return nats / math.log(2) / num_bytes
+    return nll / math.log(2) / num_bytes

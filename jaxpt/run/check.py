@@ -7,18 +7,18 @@ import jax
 import numpy as np
 
 from jaxpt.nn.attention import check_kernel
-from jaxpt.run.build import Task
 from jaxpt.run.data import make_feed
+from jaxpt.run.initial_state import check_start
 from jaxpt.run.measure import measure
-from jaxpt.run.parallel import Program
-from jaxpt.run.start import check_start
+from jaxpt.run.program import Program
+from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 # What `measure` calls of a program, where the objective can do it.
-MEASURED = ("eval_step", "token_nats", "fill_logits", "fill_scores", "features")
+MEASURED = ("eval_step", "token_nll", "fill_logits", "fill_scores", "features")
 
 
 def check_run(

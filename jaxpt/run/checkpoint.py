@@ -17,8 +17,9 @@ import jax
 import orbax.checkpoint as ocp
 from jax.tree_util import keystr, tree_flatten_with_path
 
+from jaxpt import processes
 from jaxpt.errors import UserError
-from jaxpt.run import manifest, processes
+from jaxpt.run import manifest
 
 
 class Checkpointer:
@@ -114,7 +115,7 @@ class Checkpointer:
                 raise UserError(failure)
 
         try:
-            processes.together(check)
+            processes.run_on_all(check)
         except UserError:
             self._discard_manager()
             raise

@@ -4,7 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from jaxpt.run.build import Plan, Task
+from jaxpt.config.plan import Plan
+from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split, share_out
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows.forms import Rows, make_rows, windows
@@ -13,7 +14,7 @@ from jaxpt.text.tokens.vocab import Vocab
 HELD_SEED = 0  # held-out pairs are drawn alike in every run
 
 
-def know_text(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
+def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     """The vocabulary with the counts of the text, where the objective asks for them."""
     if not getattr(plan.module, "COUNTS", False):
         return vocab

@@ -10,27 +10,28 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from jaxpt import processes
+from jaxpt.config.plan import Plan
 from jaxpt.errors import DivergedError
+from jaxpt.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
-from jaxpt.run import processes
-from jaxpt.run.build import Plan, Task, with_vocab
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import describe_rows
-from jaxpt.run.folder import CHECKPOINTS, hold, load_measured, write_json
+from jaxpt.run.initial_state import make_start
 from jaxpt.run.measure import (
     measure,
     measure_probe_accuracy,
     measure_valid,
     total_loss,
 )
-from jaxpt.run.parallel import MFU_NOTE, Program, device_peak
+from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
+from jaxpt.run.program import MFU_NOTE, Program, device_peak
 from jaxpt.run.signals import SignalWatch, Stopped
-from jaxpt.run.start import make_start
-from jaxpt.run.workdir import check_shared, claim, fingerprint
-from jaxpt.run.writer import MetricWriter, Progress, read_metrics
+from jaxpt.run.task import Task, with_vocab
+from jaxpt.run.workdir import check_shared, fingerprint, lock_workdir
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -90,14 +91,14 @@ class _Run:
         self.label, self.spec = label, task.plan.train
         # Once it has begun, a run is whole without what it began with.
         has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
-        self.program, self.feed = processes.together(
+        self.program, self.feed = processes.run_on_all(
             lambda: check_run(task, tokenizer, corpora, program, has_begun)
         )
         whole = fingerprint(task.plan, tokenizer, corpora)
         processes.check_same("config or text", whole)
         # The first thing written.
-        processes.on_first(lambda: claim(workdir, task.plan, tokenizer, corpora))
-        processes.together(lambda: check_shared(workdir))
+        processes.on_first(lambda: lock_workdir(workdir, task.plan, tokenizer, corpora))
+        processes.run_on_all(lambda: check_shared(workdir))
         self.checkpointer = Checkpointer(
             workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
@@ -130,7 +131,7 @@ class _Run:
             state = self._advance(state, step, watch)
             metrics = measure(
                 self.program,
-                state.kept_params,
+                state.eval_params,
                 self.corpora,
                 self.spec.seed,
                 known=self.measured.get(total),
@@ -248,7 +249,7 @@ class _Run:
                 f"stopped; last good checkpoint: {kept} in {self.workdir}"
             )
 
-        processes.together(fail)
+        processes.run_on_all(fail)
 
     def _log(self, step: int, found: dict) -> None:
         found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
@@ -311,7 +312,7 @@ class _Run:
             raise Stopped(step, signum)
 
     def _evaluate(self, saved: TrainState, step: int) -> None:
-        params = saved.kept_params
+        params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
             values |= measure_probe_accuracy(self.program, params, self.corpora)

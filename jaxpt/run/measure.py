@@ -9,7 +9,7 @@ from jaxpt.eval.probe import has_labels, measure_probe
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.run.data import held_rows, likelihood_bytes, likelihood_rows
-from jaxpt.run.parallel import Program
+from jaxpt.run.program import Program
 from jaxpt.text.dataset import Split
 
 
@@ -92,7 +92,7 @@ def measure(
     task = program.task
     fresh = program.init_state(seed).params
     metrics = dict(known or measure_valid(program, params, corpora))
-    if program.token_nats:
+    if program.token_nll:
         # Of several terms, one is the loss of reading causally; no row may have been.
         terms = task.module.coefficients(task.spec)
         causal = "valid_clm_loss" if "clm_loss" in terms else "valid_loss"
@@ -100,7 +100,7 @@ def measure(
             metrics["val_perplexity"] = perplexity(metrics[causal])
         spec, valid = task.plan.eval, corpora["valid"]
         metrics |= measure_likelihood(
-            program.token_nats,
+            program.token_nll,
             params,
             likelihood_rows(task, valid, spec.num_rows),
             likelihood_bytes(task, valid, spec.num_rows),

@@ -17,10 +17,10 @@ from jax.experimental import mesh_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
+from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.ops.layout import ROW_AXES
-from jaxpt.run.build import Task
-from jaxpt.run.spec import TrainSpec
+from jaxpt.run.task import Task
 
 AXES = (*ROW_AXES, "tensor")
 
@@ -187,7 +187,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
         for field, number in (
             ("num_heads", spec.num_heads),
             ("num_kv_heads", spec.kv_heads),
-            ("mlp_width", spec.mlp_width),
+            ("d_ff", spec.d_ff),
         ):
             if number % tensor:
                 raise UserError(

@@ -3,7 +3,7 @@
 import signal
 import threading
 
-from jaxpt.run import processes
+from jaxpt import processes
 
 
 class Stopped(Exception):

@@ -11,24 +11,18 @@ import json
 import time
 from pathlib import Path
 
-from jaxpt import sums
+from jaxpt import processes, sums
+from jaxpt.config.plan import Plan, make_plan
+from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.folder import load_config, load_json, write_json
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run import processes
-from jaxpt.run.build import (
-    Plan,
-    Task,
-    default_config,
-    make_plan,
-    make_task,
-    to_dict,
-)
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.data import know_text
-from jaxpt.run.folder import load_config, load_json, write_json
-from jaxpt.run.framing import with_framing
-from jaxpt.run.parallel import Program
+from jaxpt.run.data import with_token_counts
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import with_framing
+from jaxpt.run.task import Task, make_task
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -76,7 +70,7 @@ def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> 
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def claim(
+def lock_workdir(
     workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
 ) -> None:
     """Makes the folder this run's own, or finds that it already is.
@@ -101,7 +95,7 @@ def claim(
     workdir.mkdir(parents=True, exist_ok=True)
     sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
     write_json(workdir / "data.json", _describe(corpora))
-    known = know_text(plan, tokenizer.vocab, corpora["train"])
+    known = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     if known.counts:
         write_json(workdir / "counts.json", {"counts": known.counts})
     write_json(workdir / "config.json", plan.config)  # last: its presence says claimed
@@ -204,17 +198,17 @@ def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
     Raises:
       UserError: there is no run, or no good checkpoint.
     """
-    task, tokenizer = processes.together(lambda: load_task(workdir))
-    program = processes.together(lambda: Program(task, is_training=False))
+    task, tokenizer = processes.run_on_all(lambda: load_task(workdir))
+    program = processes.run_on_all(lambda: Program(task, is_training=False))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         state = program.abstract_state()
-        restored = checkpointer.restore(state.kept_params, under=state.kept_name)
+        restored = checkpointer.restore(state.eval_params, under=state.eval_name)
 
     def check():
         if restored is None:
             raise UserError(f"--workdir={workdir}: holds no finished checkpoint")
 
-    processes.together(check)
+    processes.run_on_all(check)
     return program, tokenizer, *restored
 
 

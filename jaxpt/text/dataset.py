@@ -10,8 +10,8 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.text.library import Reporter, open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
-from jaxpt.text.spec import TextSpec
 from jaxpt.text.stores.store import Store
+from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 

@@ -17,10 +17,10 @@ from jaxpt.text.sources.source import (
     list_contents,
     read_documents,
 )
-from jaxpt.text.spec import TextSpec
 from jaxpt.text.stores.prepare import check_unchanged, prepare
 from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
+from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 

@@ -18,8 +18,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.run.build import default_config, make_plan, make_task
-from jaxpt.run.parallel import Program
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import default_config
+from jaxpt.run.program import Program
+from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
 
 VOCAB = Vocab(size=512, pad=0)
@@ -35,8 +37,8 @@ def make_program(num_layers: int, is_scanned: bool, remat: str = "none") -> Prog
     config.model.update(
         {
             "num_layers": num_layers,
-            "width": 256,
-            "mlp_width": 1024,
+            "d_model": 256,
+            "d_ff": 1024,
             "max_len": LENGTH,
             "activation": "gelu_tanh",
             "init": "gpt2",

@@ -37,9 +37,10 @@ def measure_point(curve: str, value: int, args) -> dict:
     from ours import make_config, make_vocab
     from sizes import CASES
 
-    from jaxpt.run.build import make_plan, make_task
+    from jaxpt.config.plan import make_plan
     from jaxpt.run.loop import count_costs
-    from jaxpt.run.parallel import Program
+    from jaxpt.run.program import Program
+    from jaxpt.run.task import make_task
 
     case = CASES["clm-4x256"]
     changes = dict(case.changes)

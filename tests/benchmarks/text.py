@@ -31,7 +31,10 @@ import jax  # noqa: E402
 import numpy as np  # noqa: E402
 from wikitext2 import get_config  # noqa: E402
 
-from jaxpt.run import build, data, parallel  # noqa: E402
+from jaxpt.config.plan import make_plan  # noqa: E402
+from jaxpt.run import data  # noqa: E402
+from jaxpt.run.program import Program  # noqa: E402
+from jaxpt.run.task import make_task  # noqa: E402
 from jaxpt.text.dataset import load_text  # noqa: E402
 from jaxpt.text.feed import Feed, FeedSpec  # noqa: E402
 from jaxpt.text.rows.forms import RowsSpec, make_rows  # noqa: E402
@@ -131,8 +134,8 @@ def measure_training(make, tokenizer, split, rounds: int, per_call: int = 5) -> 
     kind = jax.devices()[0].device_kind
     print(f"training on {kind:20s} rows/s    its feed     ratio")
     for objective in OBJECTIVES:
-        task = build.make_task(build.make_plan(make(objective)), tokenizer.vocab)
-        feed, program = data.make_feed(task, split), parallel.Program(task)
+        task = make_task(make_plan(make(objective)), tokenizer.vocab)
+        feed, program = data.make_feed(task, split), Program(task)
         state = program.run_form(program.init_state(0))
         num_rows = per_call * task.plan.train.batch_size
         steps, feeds = [], []
@@ -167,7 +170,7 @@ def main() -> None:
     encode(texts, args.rounds)
     with tempfile.TemporaryDirectory() as cache:
         config = make_config(args.text, cache)
-        tokenizer, splits = load_text(build.make_plan(config).text)
+        tokenizer, splits = load_text(make_plan(config).text)
         train = splits["train"]
         peer = Path(cache) / "train.bin"
         tokens = train.parts[0].read(0, train.num_tokens)

@@ -101,10 +101,10 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
 def test_scores_by_hand():
     logits = jnp.log(jnp.array([[[1.0, 1, 1, 1], [0.1, 0.2, 0.3, 0.4]]]))
     allowed = jnp.array([False, True, True, True])
-    nats, hits = cloze.score_hidden(
+    nll, hits = cloze.score_hidden(
         logits, jnp.array([[1, 0]]), jnp.array([[3, 2]]), allowed
     )
-    np.testing.assert_allclose(nats, [[-math.log(4 / 9), math.log(3)]], rtol=1e-6)
+    np.testing.assert_allclose(nll, [[-math.log(4 / 9), math.log(3)]], rtol=1e-6)
     assert hits.tolist() == [[True, False]]
 
 

@@ -51,14 +51,14 @@ def test_means_are_over_rows_not_over_batches():
 def test_a_uniform_model_of_bytes_has_eight_bits_per_byte(batch_size):
     vocab = Vocab(size=256, token_bytes=(1,) * 256)
 
-    def token_nats(params, tokens):
+    def token_nll(params, tokens):
         """Uniform, but for the last row, of which a copy must not count."""
         last = (tokens == TOKENS[-1]).all(axis=1)[:, None]
         return jnp.full(tokens[:, 1:].shape, math.log(256)) * jnp.where(last, 8, 1)
 
     ones = np.ones_like(TOKENS)
     found = evaluation.measure_likelihood(
-        token_nats, None, TOKENS, ones, batch_size, vocab
+        token_nll, None, TOKENS, ones, batch_size, vocab
     )
     assert found == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
 
@@ -67,11 +67,11 @@ def test_bits_are_those_of_the_predicted_text_over_its_bytes():
     vocab = Vocab(size=5, eos=2, unk=3, bos=4)
     tokens = np.array([[1, 0, 1, 2], [0, 4, 3, 0]], np.int32)
     num_bytes = np.array([[50, 1, 4, 0], [60, 0, 7, 0]])  # those of the first are given
-    nats = np.array([[1.0, 2.0, 30.0], [40.0, 5.0, 6.0]])
+    nll = np.array([[1.0, 2.0, 30.0], [40.0, 5.0, 6.0]])
 
     def measure(tokens, num_bytes):
         return evaluation.measure_likelihood(
-            lambda p, t: nats, None, tokens, num_bytes, 2, vocab
+            lambda p, t: nll, None, tokens, num_bytes, 2, vocab
         )
 
     # [EOS] and [BOS] are no text; [UNK] is, and so is a token without bytes of its own.

@@ -21,7 +21,7 @@ from jaxpt.eval.generation import (
     penalise,
 )
 from jaxpt.nn.decoding import Decoder, make_decoder
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
@@ -38,9 +38,9 @@ def make_transformer():
         spec = ModelSpec(
             vocab_size=11,
             num_decoder_layers=2 * is_pair,
-            width=16,
+            d_model=16,
             num_heads=2,
-            mlp_width=24,
+            d_ff=24,
             max_len=16,
             positions="relative" if is_pair else "learned",
             init_std=0.5,

@@ -8,8 +8,8 @@ import pytest
 from tiny import make_config
 
 from jaxpt.cli import main
+from jaxpt.config.settings import to_dict
 from jaxpt.eval import neighbours
-from jaxpt.run.build import to_dict
 from jaxpt.text.tokens.symbols import CharTokenizer
 
 TEXT = " a bank pays, the river bank! a Bank lends "

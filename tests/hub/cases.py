@@ -132,7 +132,7 @@ class Ours:
         params = self.model.init(key, *args, method=method, deterministic=True)
         params = params["params"]
         if self.head == "discriminator":
-            hidden = jnp.zeros((1, 4, self.spec.width))
+            hidden = jnp.zeros((1, 4, self.spec.d_model))
             params |= {"score": self.score.init(key, hidden)["params"]}
         return params
 
@@ -179,10 +179,10 @@ class Ours:
         if self.head == "causal":
             logits, labels = logits[:, :-1], labels[:, 1:]
         is_kept = labels >= 0
-        nats = -jnp.take_along_axis(
+        nll = -jnp.take_along_axis(
             jax.nn.log_softmax(logits), jnp.maximum(labels, 0)[..., None], -1
         )[..., 0]
-        return jnp.sum(nats * is_kept) / is_kept.sum()
+        return jnp.sum(nll * is_kept) / is_kept.sum()
 
 
 def make_batch(name):

@@ -9,11 +9,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.export import name_ids, write_tokenizer
 from jaxpt.hub.specials import read_framing
-from jaxpt.run.build import make_plan, make_task
-from jaxpt.run.framing import find_framing
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.rows.forms import make_rows
 from jaxpt.text.tokens import tokenizer as tokenizers

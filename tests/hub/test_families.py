@@ -15,8 +15,8 @@ from jaxpt.errors import UserError
 from jaxpt.hub.convert import from_hf, move_places, to_hf
 from jaxpt.hub.families import FAMILIES, read_config, write_config
 from jaxpt.hub.names import COPIES
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.presets import PRESETS, get_preset
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 FIXTURES = Path(__file__).with_name("fixtures")

@@ -10,14 +10,15 @@ from hub.test_runs import SPECIALS, TEXT, make_tokenizer, settings, write_folder
 from tiny import ROWS, make_config
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
 from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, generate, pad_left
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.parallel import Program
-from jaxpt.run.use import fill_text, generate_texts
+from jaxpt.run.inference import fill_text, generate_texts
+from jaxpt.run.program import Program
+from jaxpt.run.task import make_task
 from jaxpt.run.workdir import load_run, write_json
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword

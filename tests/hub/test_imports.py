@@ -11,9 +11,9 @@ from safetensors.numpy import load_file
 from tiny import write_config
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
+from jaxpt.config.stored import get_config
 from jaxpt.hub.imports import TOKENIZER, import_run
-from jaxpt.run.build import make_plan
-from jaxpt.run.defaults import get_config
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 
@@ -59,7 +59,7 @@ def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, ref
     "field, value, held",
     [
         ("num_layers", 3, "2"),
-        ("width", 32, "16"),
+        ("d_model", 32, "16"),
         ("num_heads", 1, None),
         ("num_kv_heads", 1, "0"),
         ("activation", "relu", "'gelu'"),
@@ -273,4 +273,4 @@ def test_an_imported_run_can_teach(theirs):
     config.objective = "causal_distillation"
     config.causal_distillation.teacher = str(run)
     teacher = make_plan(config).objective_spec.teacher_model
-    assert (teacher.width, teacher.vocab_size) == (16, 30)
+    assert (teacher.d_model, teacher.vocab_size) == (16, 30)

@@ -12,20 +12,22 @@ from hub.conftest import flags, same, stored
 from tiny import make_config
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import default_config, to_dict
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import make_state
+from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.presets import get_preset
-from jaxpt.nn.spec import find_differences
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.build import default_config, make_plan, make_task, to_dict
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.framing import find_framing
-from jaxpt.run.parallel import Program
-from jaxpt.run.workdir import claim, load_run
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.task import make_task
+from jaxpt.run.workdir import load_run, lock_workdir
 from jaxpt.text.dataset import load_text
 
-SIZES = {"num_layers": 1, "width": 16, "num_heads": 2, "mlp_width": 32, "max_len": 48}
+SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_len": 48}
 T5, BART = {"num_decoder_layers": 1, "head_dim": 8}, {"num_decoder_layers": 1}
 # Of each objective that exports: its model, and settings of its own.
 RUNS = {
@@ -71,7 +73,7 @@ def make_run(folder, config, **known):
     shapes = Program(task, is_training=False).abstract_state().params
     draw = lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32)  # noqa: E731
     params = jax.tree.map(draw, shapes) | known
-    claim(folder, task.plan, tokenizer, corpora)
+    lock_workdir(folder, task.plan, tokenizer, corpora)
     with Checkpointer(folder / "checkpoints") as checkpointer:
         checkpointer.save(0, make_state(params, task.optimizer))
     return params
@@ -177,10 +179,10 @@ def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuse
     assert not (tmp_path / "again").exists()
     place = str(tmp_path / "elsewhere")
     plain, names = flags(data_only(config), distillation__teacher=place)
-    plain.distillation.teacher_model = {"width": 99}  # as a config file may have it
+    plain.distillation.teacher_model = {"d_model": 99}  # as a config file may have it
     import_run(theirs, tmp_path / "again", plain, names)
     same(load_run(tmp_path / "again")[2], params)
-    assert stored(tmp_path / "again")["distillation"]["teacher_model"]["width"] == 16
+    assert stored(tmp_path / "again")["distillation"]["teacher_model"]["d_model"] == 16
     plain, names = flags(data_only(config), objective="mlm")
     import_run(theirs, tmp_path / "mlm", plain, names)
     same(load_run(tmp_path / "mlm")[2], params["student"])

@@ -461,7 +461,7 @@ def test_presets_are_the_published_models(name):
     num_ours = count(jax.eval_shape(ours._init))
     num_theirs = sum(p.numel() for p in theirs.parameters())
     if not preset.tie_embeddings and kind == "t5":  # made anew, theirs is tied
-        num_theirs += preset.vocab_size * preset.width
+        num_theirs += preset.vocab_size * preset.d_model
     print(f"{name}: {num_ours:,} parameters, {num_theirs:,}")
     assert num_ours == num_theirs
 

@@ -13,6 +13,8 @@ from hub.test_families import Fixture, roberta_places
 from safetensors.numpy import load_file, save_file
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run, name_ids, write_notes
 from jaxpt.hub.families import FAMILIES
 from jaxpt.hub.imports import import_run
@@ -21,9 +23,9 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
-from jaxpt.run.build import default_config, make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.framing import find_framing
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.task import make_task
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
@@ -345,7 +347,7 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
         export_run(made, tmp_path / "new", "bert")
 
 
-SMALL = {"num_layers": 2, "width": 64, "num_heads": 4, "mlp_width": 128}
+SMALL = {"num_layers": 2, "d_model": 64, "num_heads": 4, "d_ff": 128}
 
 
 @pytest.mark.parametrize(
@@ -354,7 +356,7 @@ SMALL = {"num_layers": 2, "width": 64, "num_heads": 4, "mlp_width": 128}
         ("gpt2", {}),
         ("bert-base", {}),
         ("roberta-base", {}),
-        ("electra-small-generator", {"embed_width": 32}),
+        ("electra-small-generator", {"embedding_size": 32}),
         ("t5-small", {"num_decoder_layers": 2, "head_dim": 16}),
         ("t5-v1.1-small", {"num_decoder_layers": 2, "head_dim": 16}),
         ("bart-base", {"num_decoder_layers": 2}),
@@ -373,10 +375,10 @@ def test_the_first_loss_is_that_of_a_guess(name, changes):
     args = (ids, masks, ids if two else None)
     params = model.init(jax.random.key(2), *args, deterministic=True)
     logits = jax.jit(lambda p: model.apply(p, *args, deterministic=True))(params)
-    nats = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[..., None], -1)
     # T5's logits begin with a spread of one, the others' with nearly none.
     slack = 0.8 if spec.init == "t5" else 0.1
-    assert abs(float(nats.mean()) - math.log(2000)) < slack
+    assert abs(float(nll.mean()) - math.log(2000)) < slack
 
 
 def test_initial_spreads_are_those_of_the_sources():

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxpt.config.settings import default_config
 from jaxpt.hub.asked import Asked
 from jaxpt.hub.choice import SETTINGS, choose_objective
 from jaxpt.hub.specials import read_framing
-from jaxpt.run.build import default_config
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
 from jaxpt.text.tokens.symbols import ByteTokenizer

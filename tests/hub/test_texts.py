@@ -13,11 +13,11 @@ import pytest
 from hub.test_framing import write_run
 from tiny import ROWS, make_config
 
+from jaxpt.config.settings import default_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.specials import read_framing
-from jaxpt.run.build import default_config
-from jaxpt.run.use import fill_text, generate_texts
+from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing

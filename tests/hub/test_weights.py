@@ -17,12 +17,12 @@ from hub.cases import Ours
 from safetensors.numpy import save_file
 from shared import find_shared
 
+from jaxpt.config.settings import default_config
 from jaxpt.eval.generation import SampleSpec, generate
 from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
 from jaxpt.nn.decoding import make_decoder
-from jaxpt.run.build import default_config
-from jaxpt.run.use import generate_texts
+from jaxpt.run.inference import generate_texts
 from jaxpt.text.tokens import tokenizer as tokenizers
 
 

@@ -8,21 +8,24 @@ import numpy as np
 import optax
 import pytest
 
+from jaxpt.learn.optim_spec import OWN, OptimSpec
 from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
-from jaxpt.learn.spec import OWN, OptimSpec
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import apply_gradients
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
 
 def test_kernels_and_tables_decay_and_nothing_else():
     # The names of a real model, with everything that a family may have.
-    spec = ModelSpec(vocab_size=7, width=8, num_heads=2, mlp_width=8, num_layers=1)
+    spec = ModelSpec(vocab_size=7, d_model=8, num_heads=2, d_ff=8, num_layers=1)
     spec = ModelSpec(
-        **(vars(spec) | {"num_decoder_layers": 1, "embed_width": 4, "head_bias": True})
+        **(
+            vars(spec)
+            | {"num_decoder_layers": 1, "embedding_size": 4, "head_bias": True}
+        )
     )
     kinds = set()
     for positions in ("relative", "learned"):
@@ -308,12 +311,12 @@ def test_stacked_kernels_decay_and_stacked_biases_do_not():
 def test_the_matrices_of_the_layers_are_found_by_name():
     spec = ModelSpec(
         vocab_size=7,
-        width=8,
+        d_model=8,
         num_heads=2,
-        mlp_width=8,
+        d_ff=8,
         num_layers=2,
         num_decoder_layers=1,
-        embed_width=4,
+        embedding_size=4,
         gated_mlp=True,
         tie_embeddings=False,
         head_transform=True,

@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import pytest
 
 from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedule, make_schedules
-from jaxpt.learn.spec import OptimSpec
 
 WARM_UP = {"warmup_steps": 20}
 
@@ -15,9 +15,9 @@ WARM_UP = {"warmup_steps": 20}
     [
         ({"schedule": "constant"}, {0: 2.0, 99: 2.0}),
         ({"schedule": "cosine"}, {0: 2.0, 25: 1.7071068, 50: 1.0, 100: 0.0, 150: 0.0}),
-        ({"schedule": "cosine", "final_lr": 0.1}, {0: 2.0, 50: 1.1, 100: 0.2}),
+        ({"schedule": "cosine", "min_lr_ratio": 0.1}, {0: 2.0, 50: 1.1, 100: 0.2}),
         ({"schedule": "linear"}, {0: 2.0, 25: 1.5, 75: 0.5, 100: 0.0, 150: 0.0}),
-        ({"schedule": "linear", "final_lr": 0.5}, {50: 1.5, 100: 1.0}),
+        ({"schedule": "linear", "min_lr_ratio": 0.5}, {50: 1.5, 100: 1.0}),
         ({"schedule": "inverse_sqrt"}, {0: 2.0, 3: 1.0, 99: 0.2}),
         # After a warm-up from 0 over 20 steps, the schedule has the 80 that remain.
         ({"schedule": "constant"} | WARM_UP, {0: 0.0, 5: 0.5, 20: 2.0}),
@@ -38,8 +38,8 @@ def test_a_warm_up_as_long_as_the_run_is_refused():
         make_schedule(OptimSpec(warmup_steps=10), 10)
 
 
-T5 = {"schedule": "inverse_sqrt", "warmup_shape": "flat"}
-WSD = {"schedule": "wsd", "decay_share": 0.5}
+T5 = {"schedule": "inverse_sqrt", "warmup_type": "flat"}
+WSD = {"schedule": "wsd", "decay_fraction": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -48,15 +48,15 @@ WSD = {"schedule": "wsd", "decay_share": 0.5}
         # T5's 1 / sqrt(max(step, 10)), of which 1 / sqrt(10) is the highest.
         (T5 | {"lr": 10**-0.5, "warmup_steps": 10}, {0: 10**-0.5, 10: 10**-0.5}),
         (T5 | {"lr": 10**-0.5, "warmup_steps": 10}, {40: 40**-0.5, 90: 90**-0.5}),
-        ({"warmup_shape": "flat"} | WARM_UP, {0: 1.0, 20: 1.0, 60: 0.5, 100: 0.0}),
+        ({"warmup_type": "flat"} | WARM_UP, {0: 1.0, 20: 1.0, 60: 0.5, 100: 0.0}),
         # Haegele et al.: 1 - sqrt(x) over the last half.
         (WSD, {0: 1.0, 50: 1.0, 58: 0.6, 68: 0.4, 82: 0.2, 100: 0.0, 150: 0.0}),
-        (WSD | {"final_lr": 0.5}, {50: 1.0, 58: 0.8, 68: 0.7, 100: 0.5}),
+        (WSD | {"min_lr_ratio": 0.5}, {50: 1.0, 58: 0.8, 68: 0.7, 100: 0.5}),
         # modded-nanogpt: (steps - step) / warm-down.
         (WSD | {"decay_shape": "linear"}, {50: 1.0, 75: 0.5, 99: 0.02, 100: 0.0}),
         # MiniCPM: halved every 10 steps, five times.
         (
-            WSD | {"decay_shape": "exponential", "final_lr": 0.5**5},
+            WSD | {"decay_shape": "exponential", "min_lr_ratio": 0.5**5},
             {50: 1.0, 60: 0.5, 70: 0.25, 100: 0.5**5},
         ),
         # The share is of all steps, whatever the warm-up.
@@ -72,10 +72,10 @@ def test_flat_warm_ups_and_falls_by_hand(values, points):
 
 @pytest.mark.parametrize(
     "values, steps",
-    [({"decay_share": 0.05}, 19), ({"decay_share": 0.9, "warmup_steps": 3}, 20)],
+    [({"decay_fraction": 0.05}, 19), ({"decay_fraction": 0.9, "warmup_steps": 3}, 20)],
 )
 def test_a_fall_that_does_not_fit_is_refused(values, steps, refuses):
-    with refuses("optim.decay_share", f"{steps} steps"):
+    with refuses("optim.decay_fraction", f"{steps} steps"):
         make_schedule(OptimSpec(schedule="wsd", **values), steps)
     make_schedule(OptimSpec(schedule="wsd", **values), 30)
 

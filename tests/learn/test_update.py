@@ -131,7 +131,7 @@ def test_the_mean_weighs_a_step_back_by_the_decay(decay):
     params = {"w": jnp.full(3, 1e3), "half": jnp.full(3, 1e3, jnp.bfloat16)}
     state = make_state(params, optax.identity(), has_ema=True)
     assert state.ema["half"].dtype == jnp.float32 and (state.ema["w"] == 1e3).all()
-    assert state.kept_name == "ema" and state.kept_params is state.ema
+    assert state.eval_name == "ema" and state.eval_params is state.ema
     for t, value in enumerate(steps, start=1):
         now = {"w": jnp.float32(value), "half": jnp.bfloat16(value)}
         state = TrainState(now, state.opt_state, state.step + 1, state.ema)
@@ -146,6 +146,6 @@ def test_the_mean_weighs_a_step_back_by_the_decay(decay):
 def test_without_a_mean_there_is_none():
     state = make_state({"w": jnp.ones(2)}, optax.identity())
     assert update.average_params(state, 0.0) is state
-    assert state.kept_name == "params" and state.kept_params is state.params
+    assert state.eval_name == "params" and state.eval_params is state.params
     # A checkpoint of it has no more leaves than before there was such a thing.
     assert len(jax.tree.leaves(state)) == 2

@@ -5,16 +5,16 @@ import jax.numpy as jnp
 import pytest
 from numpy.random import default_rng
 
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
 SMALL = {
     "vocab_size": 11,
     "num_layers": 2,
-    "width": 16,
+    "d_model": 16,
     "num_heads": 2,
-    "mlp_width": 24,
+    "d_ff": 24,
     "max_len": 16,
 }
 

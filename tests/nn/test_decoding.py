@@ -24,7 +24,7 @@ STACKS = {
     "rotary": {"positions": "rotary"},
     "grouped": {"positions": "rotary", "num_heads": 4, "num_kv_heads": 2},
     "one key head": {"num_heads": 4, "num_kv_heads": 1, "head_dim": 6},
-    "post-norm": {"norm_position": "post", "embed_width": 8},
+    "post-norm": {"norm_position": "post", "embedding_size": 8},
     "embed norm": {"embed_norm": True, "norm_bias": False},
     "gated": {"gated_mlp": True, "norm": "rmsnorm", "activation": "silu"},
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
@@ -135,8 +135,8 @@ def test_bfloat16_keys_are_kept_as_computed(make_case):
         params,
     )
     assert logits.dtype == jnp.float32
-    assert cache.past[0].own.keys.dtype == jnp.bfloat16
-    assert cache.past[0].own.keys.shape == (2, 2, 7, 8)
+    assert cache.kv_cache[0].own.keys.dtype == jnp.bfloat16
+    assert cache.kv_cache[0].own.keys.shape == (2, 2, 7, 8)
 
 
 def test_rows_of_the_cache_can_be_picked(make_case):

@@ -6,13 +6,13 @@ import pytest
 from products import count_products
 
 from jaxpt.nn import flops
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.presets import PRESETS, get_preset
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import clm
 from jaxpt.ops import masks
 
-WIDE = {"vocab_size": 1000, "width": 256, "num_heads": 4, "mlp_width": 1024}
+WIDE = {"vocab_size": 1000, "d_model": 256, "num_heads": 4, "d_ff": 1024}
 ROWS, S, T = 2, 96, 64
 
 
@@ -39,14 +39,14 @@ def forward_products(spec: ModelSpec) -> float:
     "values",
     [
         {},
-        {"embed_width": 64},
+        {"embedding_size": 64},
         {"tie_embeddings": False},
-        {"tie_embeddings": False, "embed_width": 64},
+        {"tie_embeddings": False, "embedding_size": 64},
         {"head_transform": True},
-        {"head_transform": True, "embed_width": 64},
-        {"tie_embeddings": False, "head_transform": True, "embed_width": 64},
+        {"head_transform": True, "embedding_size": 64},
+        {"tie_embeddings": False, "head_transform": True, "embedding_size": 64},
         {"num_decoder_layers": 2, "positions": "relative"},
-        {"num_decoder_layers": 1, "embed_width": 128},
+        {"num_decoder_layers": 1, "embedding_size": 128},
         {"num_kv_heads": 2},
         {"num_kv_heads": 1, "num_decoder_layers": 2},
         {"head_dim": 48},
@@ -67,7 +67,7 @@ def test_the_products_of_a_forward_pass(values):
 
 
 def test_counts_by_hand():
-    spec = ModelSpec(vocab_size=10, width=8, num_heads=2, mlp_width=16, embed_width=4)
+    spec = ModelSpec(vocab_size=10, d_model=8, num_heads=2, d_ff=16, embedding_size=4)
     # Four projections 2*T*D*D each; scores and their sum 2*T*T*D each; two of 2*T*D*F.
     layer = 4 * 2 * 5 * 8 * 8 + 2 * 2 * 5 * 5 * 8 + 2 * 2 * 5 * 8 * 16
     assert flops.stack_flops(spec, 3, 5) == 3 * layer
@@ -106,10 +106,10 @@ def both(name, length):
 
 GPT = PRESETS["gpt2"] | {"vocab_size": 40000}
 SMALL = PRESETS["electra-small"]
-ALBERT = {"num_layers": 12, "width": 4096, "num_heads": 64, "mlp_width": 16384}
-ALBERT |= {"vocab_size": 30000, "embed_width": 128}
-T5_11B = {"num_layers": 24, "num_decoder_layers": 24, "width": 1024, "head_dim": 128}
-T5_11B |= {"num_heads": 128, "mlp_width": 65536, "vocab_size": 32000}
+ALBERT = {"num_layers": 12, "d_model": 4096, "num_heads": 64, "d_ff": 16384}
+ALBERT |= {"vocab_size": 30000, "embedding_size": 128}
+T5_11B = {"num_layers": 24, "num_decoder_layers": 24, "d_model": 1024, "head_dim": 128}
+T5_11B |= {"num_heads": 128, "d_ff": 65536, "vocab_size": 32000}
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def test_the_bias_depends_on_distance_alone_and_reads_its_table(make_spec):
 
 
 def test_learned_positions_are_the_tables_first_rows(make_spec):
-    module = positions.LearnedPositions(make_spec(max_len=9, embed_width=6))
+    module = positions.LearnedPositions(make_spec(max_len=9, embedding_size=6))
     params = module.init(jax.random.key(0), 4)
     assert params["params"]["table"].shape == (9, 6)
     table = params["params"]["table"]

@@ -11,10 +11,10 @@ from nn.hdf5 import read_hdf5
 from shared import find_shared
 
 from jaxpt.nn import recurrent
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.recurrent import CharCnn, Lstm, LstmStack, ScalarMix, mix_layers
-from jaxpt.nn.spec import ModelSpec
 
-SPEC = ModelSpec(num_layers=2, width=6, num_heads=2, mlp_width=10)
+SPEC = ModelSpec(num_layers=2, d_model=6, num_heads=2, d_ff=10)
 
 
 def sigmoid(x):
@@ -206,8 +206,8 @@ def test_the_published_fixture():
     weights = read_hdf5(folder / "lm_weights.hdf5")
     spec = dataclasses.replace(
         SPEC,
-        width=sizes["projection_dim"],
-        mlp_width=sizes["dim"],
+        d_model=sizes["projection_dim"],
+        d_ff=sizes["dim"],
         num_layers=sizes["n_layers"],
         dtype="float32",
     )

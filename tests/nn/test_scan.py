@@ -26,7 +26,7 @@ T5 = {"norm": "rmsnorm", "positions": "relative", "use_bias": False, "init": "t5
 SHAPES = {
     "gpt2": {"activation": "gelu_tanh", "init": "gpt2"},
     "bert": {"norm_position": "post", "head_transform": True, "init": "truncated"},
-    "electra": {"norm_position": "post", "embed_width": 8},
+    "electra": {"norm_position": "post", "embedding_size": 8},
     "t5": T5 | {"num_decoder_layers": 2},
     "bart": {"norm_position": "post", "num_decoder_layers": 3},
     "llama": {"positions": "rotary", "num_kv_heads": 1, "gated_mlp": True},
@@ -224,7 +224,7 @@ def test_a_past_needs_the_unrolled_model(make_shape):
     spec, params = make_shape("gpt2")
     model = Transformer(scanned(spec))
     cache = make_cache(spec, jnp.zeros(2, int), 8)
-    seen = masks.cached(cache.firsts, cache.slot, 8, 8)
-    args = (IDS, cache.past, cache.slot, seen, jnp.arange(8)[None])
+    seen = masks.cached(cache.prompt_start, cache.cache_index, 8, 8)
+    args = (IDS, cache.kv_cache, cache.cache_index, seen, jnp.arange(8)[None])
     with pytest.raises(ValueError, match="unroll"):
         model.apply({"params": stack_layers(params)}, *args, method="extend")

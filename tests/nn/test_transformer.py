@@ -10,7 +10,7 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.nn import layers
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 
@@ -38,7 +38,7 @@ def num_parameters(params) -> int:
 FAMILIES = {
     "gpt2": {"activation": "gelu_tanh", "is_causal": True},
     "bert": {"norm_position": "post", "head_transform": True, "head_bias": True},
-    "electra": {"norm_position": "post", "embed_width": 8},
+    "electra": {"norm_position": "post", "embedding_size": 8},
     "t5": {
         "norm": "rmsnorm",
         "positions": "relative",
@@ -46,7 +46,7 @@ FAMILIES = {
         "use_bias": False,
         "num_decoder_layers": 1,
     },
-    "untied": {"tie_embeddings": False, "embed_width": 8, "positions": "sinusoidal"},
+    "untied": {"tie_embeddings": False, "embedding_size": 8, "positions": "sinusoidal"},
 }
 
 
@@ -81,9 +81,9 @@ def test_every_family_gives_float32_logits_and_trains_every_parameter(
 FOUNDING = {
     "vocab_size": 62,
     "num_layers": 2,
-    "width": 96,
+    "d_model": 96,
     "num_heads": 4,
-    "mlp_width": 256,
+    "d_ff": 256,
     "max_len": 64,
     "positions": "sinusoidal",
     "activation": "relu",
@@ -114,7 +114,7 @@ def test_the_founding_config_has_those_settings():
 
 
 def test_parameters_of_a_factorised_tied_model(make_spec, make_params):
-    spec = make_spec(embed_width=8, num_layers=1, positions="none")
+    spec = make_spec(embedding_size=8, num_layers=1, positions="none")
     _, params = make_params(spec)
     table, project = 11 * 8, 8 * 16 + 16
     attention, mlp = 4 * (16 * 16 + 16), 16 * 24 + 24 + 24 * 16 + 16
@@ -468,7 +468,7 @@ def test_bfloat16_computes_near_float32_on_float32_parameters(make_spec, make_pa
 
 
 def test_initial_parameters_have_their_spread():
-    spec = ModelSpec(vocab_size=500, width=128, num_layers=1, positions="none")
+    spec = ModelSpec(vocab_size=500, d_model=128, num_layers=1, positions="none")
     ids = jnp.zeros((1, 2), jnp.int32)
     torch = (1 / 3 / 128) ** 0.5
     for init, is_tied, table, kernel, bias in (

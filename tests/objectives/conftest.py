@@ -13,7 +13,7 @@ import pytest
 from tiny import MODELS, VARIANTS
 
 from jaxpt.learn.state import make_state
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -37,7 +37,7 @@ VOCAB = Vocab(
     counts=tuple(range(1, 41)),
 )
 MODEL = ModelSpec(
-    vocab_size=40, num_layers=1, width=32, num_heads=2, mlp_width=64, max_len=32
+    vocab_size=40, num_layers=1, d_model=32, num_heads=2, d_ff=64, max_len=32
 )
 # Settings that an objective's case has otherwise.
 SETTINGS = {

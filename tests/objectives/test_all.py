@@ -17,8 +17,8 @@ from jaxpt.errors import UserError
 from jaxpt.eval.evaluation import add_up
 from jaxpt.learn.state import make_state
 from jaxpt.nn.heads import Embedder
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.recurrent import CharCnn, Lstm
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.nn.stacks import Stack
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
@@ -447,7 +447,7 @@ def costed(name, values, settings):
     ids |= {"sentinels": tuple(range(599, 579, -1)), "word_starts": (True,) * 600}
     vocab = Vocab(size=600, **ids, pieces=(b"piece",) * 600, counts=(1,) * 600)
     spec = module.make_spec(96, **given | settings)
-    sizes = {"vocab_size": 600, "width": 256, "num_heads": 4, "mlp_width": 1024}
+    sizes = {"vocab_size": 600, "d_model": 256, "num_heads": 4, "d_ff": 1024}
     sizes |= {"num_layers": 1} | MODELS.get(name, {})
     model_spec = ModelSpec(**(sizes | values))
     model = module.make_model(model_spec, spec, vocab)
@@ -472,27 +472,27 @@ def costed(name, values, settings):
     [
         ("clm", {}, {}),
         ("clm", GATED | {"positions": "rotary"}, {}),
-        ("mlm", {"embed_width": 128}, {}),
+        ("mlm", {"embedding_size": 128}, {}),
         ("mlm", {"head_transform": True, "norm_position": "post"}, {"mask_rate": 0.3}),
-        ("span_corruption", {"embed_width": 128}, {}),
+        ("span_corruption", {"embedding_size": 128}, {}),
         ("span_corruption", GATED | {"tie_embeddings": False}, {"max_documents": 4}),
         ("ul2", {}, {}),
-        ("ul2/seq2seq", {"embed_width": 128}, {"max_documents": 4}),
+        ("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
         ("clm_mlm", GATED, {"mask_rate": 0.3}),
-        ("prefix_lm", {"embed_width": 128}, {}),
+        ("prefix_lm", {"embedding_size": 128}, {}),
         ("prefix_lm/seq2seq", GATED, {}),
         ("electra", {}, {"generator_size": 0.5}),
-        ("electra", GATED | {"embed_width": 128, "num_kv_heads": 1}, {}),
-        ("bert", {"embed_width": 128}, {}),
+        ("electra", GATED | {"embedding_size": 128, "num_kv_heads": 1}, {}),
+        ("bert", {"embedding_size": 128}, {}),
         ("bert", {"head_transform": True}, {"sentence_task": "none"}),
-        ("bart", {"embed_width": 128}, {}),
+        ("bart", {"embedding_size": 128}, {}),
         ("bart", {"tie_embeddings": False}, {"insert_rate": 0.1}),
         ("bert", GATED, {"sentence_task": "sop", "max_predictions": 5}),
-        ("electra_15", {"embed_width": 128}, {"generator_size": 0.5}),
-        ("spanbert", {"embed_width": 128, "head_transform": True}, {}),
-        ("replace_mlm", {"embed_width": 128}, {"masking": "spans"}),
+        ("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
+        ("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
+        ("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
         ("replace_mlm", {}, {"share_embeddings": False}),
-        ("all_tokens_mlm", {"embed_width": 128}, {"mask_rate_end": 0.3}),
+        ("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
     ],
 )
 def test_flops_are_those_of_the_products(name, values, settings):
@@ -502,7 +502,7 @@ def test_flops_are_those_of_the_products(name, values, settings):
 
 
 LARGE = dataclasses.asdict(
-    ModelSpec(vocab_size=600, num_layers=2, width=256, num_heads=8, mlp_width=512)
+    ModelSpec(vocab_size=600, num_layers=2, d_model=256, num_heads=8, d_ff=512)
 )
 
 

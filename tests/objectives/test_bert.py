@@ -148,9 +148,9 @@ def test_the_pair_is_read_at_the_first_place(make_case):
     pooled = np.tanh(first @ head["pool"]["kernel"] + head["pool"]["bias"])
     logits = pooled @ head["out"]["kernel"] + head["out"]["bias"]
     logits = np.asarray(logits)
-    nats = np.log(np.exp(logits).sum(-1)) - logits[np.arange(8), rows["is_random_next"]]
+    nll = np.log(np.exp(logits).sum(-1)) - logits[np.arange(8), rows["is_random_next"]]
     terms, metrics = case.loss(batch, params)
-    assert float(terms["nsp_loss"][0]) == pytest.approx(float(nats.sum()), rel=1e-4)
+    assert float(terms["nsp_loss"][0]) == pytest.approx(float(nll.sum()), rel=1e-4)
     hits = (logits.argmax(-1) == np.asarray(rows["is_random_next"])).sum()
     assert metrics["nsp_accuracy"] == (hits, 8)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import bilm
 from jaxpt.ops.masks import materialise
 
@@ -110,7 +110,7 @@ def test_constants_are_the_sources():
     wanted = {"forward_loss": 0.5, "backward_loss": 0.5}  # the mean of both
     assert bilm.coefficients(spec) == wanted
     # 93.6 M in the published model, with its softmax of 793,471 words left out.
-    model_spec = ModelSpec(vocab_size=10, num_layers=2, width=512, mlp_width=4096)
+    model_spec = ModelSpec(vocab_size=10, num_layers=2, d_model=512, d_ff=4096)
     model = bilm.BiLm(model_spec, spec, (b"a",) * 10, ())
     shapes = jax.eval_shape(
         lambda key: bilm.init_params(key, model, spec), jax.random.key(0)
@@ -166,8 +166,8 @@ def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows):
     rows = make_rows(case, 3)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
-    nats = jax.jit(lambda p, t: bilm.token_nats(p, case.model, t))
-    found = nats(case.params, rows["tokens"])
+    nll = jax.jit(lambda p, t: bilm.token_nll(p, case.model, t))
+    found = nll(case.params, rows["tokens"])
     assert found.shape == (3, 19)
     assert float(found.sum()) == pytest.approx(
         float(terms["forward_loss"][0]), rel=1e-5

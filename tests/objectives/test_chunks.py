@@ -20,17 +20,17 @@ MASKED = ("mlm", "electra", "bert", "all_tokens_mlm", "spanbert", "distillation"
 # Heads of every kind: whichever an objective's model has, it is the same loss.
 HEADS = {
     "clm": {"tie_embeddings": False, "head_bias": True},
-    "mlm": {"head_transform": True, "head_bias": True, "embed_width": 16},
+    "mlm": {"head_transform": True, "head_bias": True, "embedding_size": 16},
     "span_corruption": {"scale_logits": True, "positions": "relative"},
-    "electra": {"embed_width": 16},
+    "electra": {"embedding_size": 16},
     "bert": {"head_transform": True, "head_bias": True},
     "bart": {"head_bias": True},
-    "all_tokens_mlm": {"embed_width": 16},
-    "spanbert": {"embed_width": 16},
+    "all_tokens_mlm": {"embedding_size": 16},
+    "spanbert": {"embedding_size": 16},
     "ul2": {"scale_logits": True},
     "clm_mlm": {"tie_embeddings": False, "positions": "relative"},
-    "prefix_lm": {"embed_width": 16, "head_bias": True},
-    "distillation": {"head_transform": True, "head_bias": True, "embed_width": 16},
+    "prefix_lm": {"embedding_size": 16, "head_bias": True},
+    "distillation": {"head_transform": True, "head_bias": True, "embedding_size": 16},
     "causal_distillation": {"tie_embeddings": False, "head_bias": True},
     "bilm": {"num_layers": 2},
 }
@@ -86,7 +86,7 @@ def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
     cases = make_case("clm"), make_case("clm", (("loss_chunk", 7),))
     tokens = make_rows(cases[0], 5)["tokens"]
     found, wanted = jax.jit(
-        lambda p, t: [c.module.token_nats(p, c.model, t) for c in cases]
+        lambda p, t: [c.module.token_nll(p, c.model, t) for c in cases]
     )(cases[0].params, tokens)
     assert found.shape == (5, tokens.shape[1] - 1)
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
@@ -104,7 +104,7 @@ def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
     settings = {"mask_rate": 0.5} if name in MASKED else {}
 
     def largest(chunk):
-        values = {"vocab_size": size, "width": 16, "mlp_width": 16, "loss_chunk": chunk}
+        values = {"vocab_size": size, "d_model": 16, "d_ff": 16, "loss_chunk": chunk}
         case = make_case(name, tuple(values.items()), **settings)
         rows, optimizer = make_rows(case, num_rows), optax.adam(1e-3)
         num_predictions = case.corrupt(rows)["targets"].size

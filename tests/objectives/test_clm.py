@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OWN, OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
-from jaxpt.learn.spec import OWN, OptimSpec
 from jaxpt.learn.state import make_state
 from jaxpt.objectives import clm
 
@@ -42,12 +42,12 @@ def test_rows_of_one_document_count_in_full(make_case, make_rows):
 def test_a_token_is_scored_by_what_came_before_it_alone(make_case, make_rows):
     case = make_case("clm")
     tokens = make_rows(case, 3)["tokens"]
-    nats_of = jax.jit(lambda t: clm.token_nats(case.params, case.model, t))
-    nats = nats_of(tokens)
-    assert nats.shape == (3, 20)
+    nats_of = jax.jit(lambda t: clm.token_nll(case.params, case.model, t))
+    nll = nats_of(tokens)
+    assert nll.shape == (3, 20)
     changed = nats_of(tokens.at[:, 12:].set(8))
-    np.testing.assert_array_equal(nats[:, :11], changed[:, :11])
-    assert (nats[:, 11:] != changed[:, 11:]).any(0).all()
+    np.testing.assert_array_equal(nll[:, :11], changed[:, :11])
+    assert (nll[:, 11:] != changed[:, 11:]).any(0).all()
 
 
 def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
@@ -58,8 +58,8 @@ def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
     logits = next_logits(tokens[:, :-1])
     log_p = np.asarray(jax.nn.log_softmax(logits))
     wanted = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
-    nats = jax.jit(lambda t: clm.token_nats(case.params, case.model, t))(tokens)
-    np.testing.assert_allclose(nats, wanted, rtol=1e-5)
+    nll = jax.jit(lambda t: clm.token_nll(case.params, case.model, t))(tokens)
+    np.testing.assert_allclose(nll, wanted, rtol=1e-5)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
     np.testing.assert_allclose(terms["loss"][0], wanted.sum(), rtol=1e-5)

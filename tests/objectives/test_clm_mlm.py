@@ -171,7 +171,7 @@ def test_causal_rows_are_clms(make_case, make_rows):
     wanted, _ = other.loss(other.corrupt(rows))
     np.testing.assert_allclose(terms["clm_loss"], wanted["loss"], rtol=1e-6)
     tokens = rows["tokens"]
-    for name in ("token_nats", "next_logits"):
+    for name in ("token_nll", "next_logits"):
         found, wanted = (
             jax.jit(lambda p, t, m=m, c=c: getattr(m, name)(p, c.model, t))(
                 c.params, tokens

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
-from jaxpt.learn.spec import OptimSpec
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import average_params
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
-from jaxpt.nn.spec import ModelSpec
 from jaxpt.objectives import causal_distillation, distillation
-from jaxpt.ops import losses, vocabulary
+from jaxpt.ops import chunked_loss, losses
 from jaxpt.ops.segments import segment_positions
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -26,7 +26,7 @@ R = 20
 VOCAB = Vocab(size=40, pad=0, cls=2, sep=3, mask=4, sentinels=tuple(range(39, 31, -1)))
 NAMES = ("distillation", "causal_distillation")
 # Deeper than the student, and otherwise as it.
-DEEP = {"num_layers": 3, "width": 32, "num_heads": 2, "mlp_width": 64, "max_len": 32}
+DEEP = {"num_layers": 3, "d_model": 32, "num_heads": 2, "d_ff": 64, "max_len": 32}
 both = pytest.mark.parametrize("name", NAMES)
 
 
@@ -81,9 +81,9 @@ def test_chunks_of_teaching_are_the_whole(bias):
 
     def run(made, chunk):
         teacher = taught, kernels[1], biases[1]
-        found = vocabulary.teach(made, teacher, targets, 2.0, chunk)
+        found = chunked_loss.teach(made, teacher, targets, 2.0, chunk)
         weights = jnp.arange(15.0).reshape(3, 5)
-        total = jnp.sum(weights * (found.nats + 3 * found.divergences))
+        total = jnp.sum(weights * (found.nll + 3 * found.divergences))
         return total, found
 
     student = x, kernels[0], biases[0]
@@ -393,15 +393,15 @@ def test_a_teacher_that_does_not_fit_is_refused(
 
 
 def test_another_width_needs_no_cosine(make_case, refuses):
-    wide = DEEP | {"width": 64}
-    with refuses("model.width=32", "distillation.cosine_weight"):
+    wide = DEEP | {"d_model": 64}
+    with refuses("model.d_model=32", "distillation.cosine_weight"):
         make_case("distillation", teacher_model=wide)
 
 
 def test_a_student_with_more_than_its_teacher_is_refused(make_case, refuses):
     """A student's parameter is a copy or the run is refused; none is drawn quietly."""
     values = {"teacher_model": DEEP, "student_layers": (2,), "cosine_weight": 0.0}
-    for changed in (("mlp_width", 48), ("head_bias", True)):
+    for changed in (("d_ff", 48), ("head_bias", True)):
         case = make_case("distillation", (changed,), **values)
         with refuses("student_layers=(2,)", "the teacher"):
             distillation.begin(case.params, case.params["teacher"], case.spec)

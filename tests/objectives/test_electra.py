@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from jaxpt.errors import UserError
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import electra
 from jaxpt.ops import losses
 from jaxpt.rng import row_keys
@@ -223,19 +223,19 @@ def test_only_hidden_positions_meet_the_vocabulary(make_case, make_rows):
 
 def test_the_generator_is_narrower_and_as_deep():
     model_spec = ModelSpec(
-        vocab_size=9, num_layers=3, width=256, num_heads=4, mlp_width=1024
+        vocab_size=9, num_layers=3, d_model=256, num_heads=4, d_ff=1024
     )
     found = electra.shrink(model_spec, electra.make_spec(20))
-    assert (found.width, found.num_heads, found.mlp_width) == (64, 1, 256)
-    assert found.num_layers == 3 and found.table_width == 256
+    assert (found.d_model, found.num_heads, found.d_ff) == (64, 1, 256)
+    assert found.num_layers == 3 and found.embedding_dim == 256
     half = electra.shrink(model_spec, electra.make_spec(20, generator_size=0.5))
-    assert (half.width, half.num_heads, half.mlp_width) == (128, 2, 512)
-    narrow = dataclasses.replace(model_spec, embed_width=128)
-    assert electra.shrink(narrow, electra.make_spec(20)).table_width == 128
+    assert (half.d_model, half.num_heads, half.d_ff) == (128, 2, 512)
+    narrow = dataclasses.replace(model_spec, embedding_size=128)
+    assert electra.shrink(narrow, electra.make_spec(20)).embedding_dim == 128
 
 
 def test_a_size_that_heads_do_not_divide_is_refused():
-    model_spec = ModelSpec(vocab_size=9, width=36, num_heads=6)
+    model_spec = ModelSpec(vocab_size=9, d_model=36, num_heads=6)
     spec = electra.make_spec(20, generator_size=0.6)
     with pytest.raises(UserError, match="electra.generator_size=0.6: .* 22 and 4 h"):
         electra.shrink(model_spec, spec)

@@ -104,7 +104,7 @@ def test_embeddings_are_shared_or_apart(run):
     assert size(grads["generator_loss"]["generator"]["embed"]) > 0
     parts = electra.networks(params, case.model_spec, case.spec)
     spec, kept = parts["generator"]
-    assert spec.table_width == spec.width == 8
+    assert spec.embedding_dim == spec.d_model == 8
     assert kept["embed"]["tokens"].shape == (40, 8)
     _, shared, _, _, _, grads = run("replace_mlm")
     assert "embed" not in shared["generator"]
@@ -181,11 +181,11 @@ def test_all_tokens_mlm_copies_or_writes_every_token(run):
 )
 @settings(max_examples=50, deadline=None)
 def test_copying_and_writing_are_one_distribution(logits, copy, token):
-    nats = -jax.nn.log_softmax(jnp.array(logits))
+    nll = -jax.nn.log_softmax(jnp.array(logits))
     is_input = jnp.arange(5) == token
 
     def total(copy):
-        return losses.copy_losses(nats, jnp.full(5, copy), is_input)
+        return losses.copy_losses(nll, jnp.full(5, copy), is_input)
 
     found = total(jnp.float32(copy))
     assert float(jnp.exp(-found).sum()) == pytest.approx(1, rel=1e-4)

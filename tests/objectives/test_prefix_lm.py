@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.objectives import prefix_lm
 from jaxpt.ops.masks import materialise
 from jaxpt.ops.prefixes import prefix_lengths
 from jaxpt.ops.segments import segment_lengths, segment_positions
-from jaxpt.run.build import make_plan
 from jaxpt.text.tokens.vocab import Vocab
 
 # SeqIO's tests have 0 for padding and start, 1 for [EOS].
@@ -228,7 +228,7 @@ def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows):
     tokens = make_rows(case, 1)["tokens"]
 
     @jax.jit
-    def nats(tokens):
+    def nll(tokens):
         batch = prefix_lm.split_causal(tokens, jnp.full(tokens.shape, 6), None, VOCAB)
         logits = case.model.apply(
             {"params": case.params},
@@ -238,11 +238,11 @@ def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows):
         )
         return logits[0]
 
-    before = nats(tokens)
-    first = nats(tokens.at[0, 6].set(tokens[0, 6] % 20 + 8))  # the first predicted
+    before = nll(tokens)
+    first = nll(tokens.at[0, 6].set(tokens[0, 6] % 20 + 8))  # the first predicted
     np.testing.assert_array_equal(before[:7], first[:7])
     assert (before[7:] != first[7:]).any(-1).all()
-    within = nats(tokens.at[0, 5].set(tokens[0, 5] % 20 + 8))  # the last of the prefix
+    within = nll(tokens.at[0, 5].set(tokens[0, 5] % 20 + 8))  # the last of the prefix
     assert (before != within).any(-1).all()
 
 

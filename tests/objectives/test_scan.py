@@ -22,7 +22,7 @@ SHAPES = {
         "num_decoder_layers": 2,
         "init": "t5",
     },
-    "electra": {"norm_position": "post", "embed_width": 16, "init": "torch"},
+    "electra": {"norm_position": "post", "embedding_size": 16, "init": "torch"},
     "bert": {"norm_position": "post", "head_transform": True, "init": "truncated"},
     "distillation": {"norm_position": "post"},
 }

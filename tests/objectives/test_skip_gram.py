@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.learn.state import make_state
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import skip_gram
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -108,7 +108,7 @@ def test_pairs_are_neighbours_among_what_is_kept(tokens, ends, seed):
 
 def test_the_loss_by_hand():
     spec = skip_gram.Spec(3, window=1, num_negatives=2)
-    model = skip_gram.make_model(ModelSpec(vocab_size=10, width=4), spec, VOCAB)
+    model = skip_gram.make_model(ModelSpec(vocab_size=10, d_model=4), spec, VOCAB)
     draw = np.random.default_rng(0).normal
     params = {name: draw(0, 1, (10, 4)) for name in ("words", "contexts")}
     batch = {
@@ -149,7 +149,7 @@ def test_it_learns_the_mutual_information_of_words():
     tokens += 1
     counts = np.bincount(tokens.ravel(), minlength=size)
     vocab = Vocab(size=size, pad=0, counts=tuple(counts.tolist()))
-    model = skip_gram.make_model(ModelSpec(vocab_size=size, width=8), spec, vocab)
+    model = skip_gram.make_model(ModelSpec(vocab_size=size, d_model=8), spec, vocab)
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, 600))
     step = skip_gram.make_train_step(model, vocab, spec, optimizer)
     rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(256)}

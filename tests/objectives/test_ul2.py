@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.hub.export import write_tokenizer
-from jaxpt.nn.spec import ModelSpec
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import ul2
 from jaxpt.ops import edits, noise
 from jaxpt.ops.masks import materialise
-from jaxpt.run.build import make_plan
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing
 from jaxpt.text.tokens.tokenizer import TokenizerSpec

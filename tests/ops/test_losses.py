@@ -17,12 +17,12 @@ WEIGHTS = jax.random.uniform(jax.random.key(2), (3, 4)).at[0].set(0)
 
 def test_cross_entropy_is_the_weighted_negative_log_softmax():
     log_p = np.asarray(jax.nn.log_softmax(LOGITS))
-    nats = -np.take_along_axis(log_p, np.asarray(TARGETS)[..., None], -1)[..., 0]
-    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), nats, rtol=1e-5)
+    nll = -np.take_along_axis(log_p, np.asarray(TARGETS)[..., None], -1)[..., 0]
+    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), nll, rtol=1e-5)
     other = optax.softmax_cross_entropy_with_integer_labels(LOGITS, TARGETS)
     np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), other, rtol=1e-5)
     total, weight = losses.cross_entropy(LOGITS, TARGETS, WEIGHTS)
-    np.testing.assert_allclose(total, (nats * WEIGHTS).sum(), rtol=1e-5)
+    np.testing.assert_allclose(total, (nll * WEIGHTS).sum(), rtol=1e-5)
     np.testing.assert_allclose(weight, WEIGHTS.sum(), rtol=1e-6)
 
 

@@ -17,12 +17,13 @@ import numpy as np
 import optax
 from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.eval.evaluation import add_up
 from jaxpt.ops import metrics
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.data import held_rows, make_feed
 from jaxpt.run.measure import total_loss
-from jaxpt.run.parallel import Program
+from jaxpt.run.program import Program
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 
 

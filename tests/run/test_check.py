@@ -8,14 +8,16 @@ import pytest
 from tiny import VARIANTS, make_config
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import to_dict
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.report.compare import compare
 from jaxpt.run import check
-from jaxpt.run.build import make_plan, make_task, to_dict
 from jaxpt.run.check import check_run
-from jaxpt.run.compare import compare
-from jaxpt.run.data import know_text, make_feed
+from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.measure import measure
-from jaxpt.run.parallel import Program, make_train_call
+from jaxpt.run.program import Program, make_train_call
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 
 # Rows that fill the model to its last place, as `data.seq_len=128` and
@@ -37,7 +39,7 @@ def prepare(path, objective, **changes):
     config = make_config(path, objective, **(settings | changes))
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
-    vocab = know_text(plan, tokenizer.vocab, corpora["train"])
+    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     return make_task(plan, vocab), tokenizer, corpora
 
 
@@ -60,7 +62,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     )
     check.check_measures(program, corpora)
     wanted = {"valid_loss", "probe_accuracy", "probe_accuracy_random"}
-    if hasattr(task.module, "token_nats"):
+    if hasattr(task.module, "token_nll"):
         wanted |= {"bits_per_byte"}
     if hasattr(task.module, "fill_logits"):
         wanted |= {"cloze_accuracy", "cloze_bits", "heldout_top5_random"}

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.eval.evaluation import measure_likelihood
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.data import likelihood_bytes, likelihood_rows
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 

@@ -17,16 +17,17 @@ import pytest
 from tiny import CORE, make_config, write_config
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.ops import attention
 from jaxpt.run import loop
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import measure_valid
-from jaxpt.run.parallel import Program
+from jaxpt.run.metrics_log import read_metrics
+from jaxpt.run.program import Program
 from jaxpt.run.signals import SignalWatch, Stopped
-from jaxpt.run.workdir import claim, load_run, load_task
-from jaxpt.run.writer import read_metrics
+from jaxpt.run.task import make_task
+from jaxpt.run.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer
@@ -160,7 +161,7 @@ def test_a_run_keeps_the_dtype_it_began_with(
         assert load_task(tmp_path)[0].model_spec.dtype == "float32"
     assert elsewhere.model_spec.dtype == "bfloat16"
     with refuses("holds a run with model.dtype=float32, not bfloat16"):
-        claim(tmp_path, elsewhere.plan, tokenizer, corpora)
+        lock_workdir(tmp_path, elsewhere.plan, tokenizer, corpora)
 
 
 def start(config_path, workdir):

@@ -9,11 +9,12 @@ import jax
 import pytest
 from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure, measure_probe_accuracy, total_loss
-from jaxpt.run.parallel import Program
+from jaxpt.run.program import Program
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 

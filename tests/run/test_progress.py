@@ -4,10 +4,11 @@ import jax
 import numpy as np
 from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.data import make_feed
-from jaxpt.run.parallel import make_train_call
+from jaxpt.run.program import make_train_call
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 
 

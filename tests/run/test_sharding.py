@@ -12,14 +12,15 @@ from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec
 from tiny import VARIANTS, make_config
 
+from jaxpt.config.plan import make_plan
+from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run import sharding
-from jaxpt.run.build import make_plan, make_task
 from jaxpt.run.sharding import RULES, partition, shape_mesh, shard_params, shard_state
-from jaxpt.run.spec import TrainSpec
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -203,7 +204,7 @@ def check(task, shape):
         ((1, 2, 4), {"train__batch_size": 9}, "multiple of 2 groups of 4 devices"),
         ((4, 1, 1), {"train__num_microbatches": 4}, "train.num_microbatches=4"),
         ((1, 1, 4), {}, "train.tensor=4: must divide model.num_heads=2"),
-        ((1, 1, 2), {"model__mlp_width": 33}, "must divide model.mlp_width=33"),
+        ((1, 1, 2), {"model__mlp_width": 33}, "must divide model.d_ff=33"),
         (
             (1, 1, 4),
             {"model__num_heads": 8, "model__num_kv_heads": 2},

@@ -9,12 +9,14 @@ import pytest
 from tiny import make_config, write_run
 
 from jaxpt.cli import main
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.ops import masks as attention_masks
-from jaxpt.run.build import make_plan, make_task, to_dict
-from jaxpt.run.parallel import Program
-from jaxpt.run.start import check_start, make_start
-from jaxpt.run.workdir import claim, load_run, load_task
+from jaxpt.run.initial_state import check_start, make_start
+from jaxpt.run.program import Program
+from jaxpt.run.task import make_task
+from jaxpt.run.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 
 LAYERS = (2, 0)
@@ -147,7 +149,7 @@ def test_a_student_older_than_its_teachers_directions_is_read_as_it_was(
     assert older.model == task.model and not older.model.teacher_spec.is_bidirectional
     # It is the same run, to itself and to the config that it was started with.
     for plan in (older.plan, make_task(make_plan(config), older.vocab).plan):
-        claim(run, plan, tokenizer, load_text(plan.text)[1])
+        lock_workdir(run, plan, tokenizer, load_text(plan.text)[1])
 
 
 @pytest.mark.parametrize("objective", ["prefix_lm", "ul2"])

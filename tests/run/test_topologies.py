@@ -13,9 +13,9 @@ import pytest
 from tiny import many_devices, write_config
 
 from jaxpt import cli
-from jaxpt.run.folder import hold, load_json
+from jaxpt.folder import hold, load_json
+from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.workdir import check_shared
-from jaxpt.run.writer import read_metrics
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests" / "run" / "train_part.py"
@@ -217,7 +217,7 @@ def test_processes_with_other_settings_are_refused(speech, tmp_path):
 
 ALONE = """
 import sys
-from jaxpt.run import processes
+from jaxpt import processes
 processes.start(10)
 
 def work():
@@ -273,7 +273,7 @@ def test_a_folder_that_is_not_shared_is_refused(tmp_path, refuses):
     ],
 )
 def test_incomplete_variables_are_one_line(variables, words, monkeypatch, refuses):
-    from jaxpt.run import processes
+    from jaxpt import processes
 
     several = {
         "JAX_COORDINATOR_ADDRESS": "localhost:1",

@@ -15,7 +15,7 @@ from jaxpt.text import library
 from jaxpt.text.dataset import Split, load_text, share_out
 from jaxpt.text.library import Reporter, open_stores
 from jaxpt.text.rows.corpus import Corpus
-from jaxpt.text.spec import TextSpec
+from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import ByteTokenizer, CharTokenizer, TokenizerSpec
 

@@ -1,4 +1,4 @@
-"""Our side: whole training steps of `jaxpt.run.parallel.Program`, on random rows.
+"""Our side: whole training steps of `jaxpt.run.program.Program`, on random rows.
 
 Started by `__main__`; says on a line of JSON what it made, then a line of seconds for
 every number of steps that it reads.
@@ -13,10 +13,12 @@ import jax
 import numpy as np
 from sizes import CASES, ELECTRA_SHARE
 
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import default_config
 from jaxpt.nn.presets import get_preset
-from jaxpt.run.build import default_config, make_plan, make_task
 from jaxpt.run.loop import count_costs
-from jaxpt.run.parallel import Program, device_peak
+from jaxpt.run.program import Program, device_peak
+from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
 
 

@@ -34,7 +34,7 @@ def make_model(spec, head: str, attention: str):
     model = getattr(transformers, family.heads[head])(config)
     if head == "seq2seq" and not spec.tie_embeddings:
         # Made anew it is tied all the same (5.23).
-        table = torch.randn_like(model.shared.weight) * spec.width**-0.5
+        table = torch.randn_like(model.shared.weight) * spec.d_model**-0.5
         model.lm_head.weight = torch.nn.Parameter(table)
     return model
 
@@ -46,10 +46,10 @@ class Electra(torch.nn.Module):
         super().__init__()
         small = dataclasses.replace(
             spec,
-            width=int(spec.width * ELECTRA_SHARE),
+            d_model=int(spec.d_model * ELECTRA_SHARE),
             num_heads=max(1, int(spec.num_heads * ELECTRA_SHARE)),
-            mlp_width=int(spec.mlp_width * ELECTRA_SHARE),
-            embed_width=spec.table_width,
+            d_ff=int(spec.d_ff * ELECTRA_SHARE),
+            embedding_size=spec.embedding_dim,
         )
         self.generator = make_model(small, "generator", attention)
         self.discriminator = make_model(spec, "discriminator", attention)

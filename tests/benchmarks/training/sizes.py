@@ -25,9 +25,9 @@ class Case:
 def _cut(layers: int, width: int, heads: int, vocab: int, **more) -> dict:
     return {
         "num_layers": layers,
-        "width": width,
+        "d_model": width,
         "num_heads": heads,
-        "mlp_width": 4 * width,
+        "d_ff": 4 * width,
         "vocab_size": vocab,
         **more,
     }
@@ -45,10 +45,10 @@ CASES = {
         "t5-v1.1-small",
         128,
         16,
-        _MIDDLE | {"num_decoder_layers": 2, "mlp_width": 682, "head_dim": 64},
+        _MIDDLE | {"num_decoder_layers": 2, "d_ff": 682, "head_dim": 64},
     ),
     "electra-4x256": Case(
-        "electra", "electra-small", 128, 16, _SMALL | {"embed_width": 128}
+        "electra", "electra-small", 128, 16, _SMALL | {"embedding_size": 128}
     ),
     # Published sizes, for a GPU.
     "clm-gpt2": Case("clm", "gpt2", 1024, 32, {"vocab_size": 50304}),

@@ -1,0 +1,166 @@
+"""A config file and the flags that change it; every value is checked here.
+
+A config file is Python and is executed: run only your own. What a run stores is JSON.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from absl import flags
+from ml_collections import config_flags
+
+from jaxpt.errors import UserError
+
+# Work without a --config file, and have no run's folder or name it by themselves.
+TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
+
+
+def parse(command: str, argv: list[str], define) -> flags.FlagValues:
+    """Flags of one command, in a set of their own: nothing is registered globally.
+
+    Args:
+      define: called with the set, to add the command's own flags.
+
+    Raises:
+      UserError: a flag that the command lacks, or a value of another kind.
+    """
+    values = flags.FlagValues()
+    if command not in TEXT_COMMANDS:
+        flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
+    define(values)
+    if {"--help", "-h", "-help"} & set(argv):
+        for name in sorted(set(values) - {"flagfile", "undefok"}):
+            print(f"  --{name} ({values[name].default!r}): {values[name].help}")
+        raise SystemExit(0)
+    before = sys.argv
+    sys.argv = [f"jaxpt {command}", *argv]  # where config_flags looks for overrides
+    try:
+        rest = values(sys.argv)[1:]
+    except flags.UnrecognizedFlagError as error:
+        raise UserError(
+            f"--{error.flagname}: unknown flag of jaxpt {command}"
+        ) from None
+    except (flags.Error, ValueError) as error:
+        raise UserError(str(error)) from None
+    finally:
+        sys.argv = before
+    if rest:
+        raise UserError(f"{rest[0]}: unexpected; settings start with --")
+    return values
+
+
+def parse_config(command: str, argv: list[str], define_more=lambda values: None):
+    """The config with its overrides, and the other flags.
+
+    Commands that only read text do without a --config file: all settings are at their
+    defaults then.
+
+    Raises:
+      UserError: no config, one that cannot be loaded, or a setting that it lacks.
+    """
+    path = _config_path(argv)
+    defaults = str(Path(__file__).parent / "stored.py")
+    if path.endswith(".json"):  # of a run: data, not executed
+        argv = _replace_config(argv, f"--config={defaults}:{path}")
+        path = defaults
+    elif not path and command in TEXT_COMMANDS:
+        path = defaults
+        argv = [f"--config={path}", *argv]
+    # A config may import one that lies beside it.
+    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    try:
+        return _parse_config_at(path, command, argv, define_more)
+    finally:
+        del sys.path[0]
+
+
+def list_given(values: flags.FlagValues) -> list[str]:
+    """Full names of the settings that flags have set, such as "model.dropout"."""
+    return list(config_flags.get_override_values(values["config"]))
+
+
+def _config_path(argv: list[str]) -> str:
+    """The config file's path among the flags, without `:ARGUMENT`; "" for none."""
+    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
+        name, has_value, value = arg.partition("=")
+        if name in ("--config", "-config"):
+            return (value if has_value else following).partition(":")[0]
+    return ""
+
+
+def _replace_config(argv: list[str], flag: str) -> list[str]:
+    """The flags with this one for the config's file."""
+    rest, is_value = [], False
+    for arg in argv:
+        if is_value:
+            is_value = False
+        elif arg.partition("=")[0] in ("--config", "-config"):
+            is_value = "=" not in arg
+        else:
+            rest.append(arg)
+    return [flag, *rest]
+
+
+def _parse_config_at(path: str, command: str, argv: list[str], define_more):
+    def define(values):
+        define_more(values)
+        config_flags.DEFINE_config_file(
+            "config", None, "settings; a Python file, executed", flag_values=values
+        )
+
+    plain = [arg for arg in argv if not arg.startswith(("--config.", "-config."))]
+    try:
+        values = parse(command, plain, define)
+    except (UserError, SystemExit):
+        raise
+    except Exception as error:  # whatever the file's code raises becomes one line
+        kind = type(error).__name__
+        raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
+    if values["config"].value is None:
+        raise UserError("--config: must name a config file, such as configs/clm.py")
+    config = _read_config(values)
+    for arg in argv:
+        if arg not in plain:
+            _check_override(config, arg)
+    try:
+        values = parse(command, argv, define)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UserError(f"--config: {error}") from None
+    return values.config, values
+
+
+def _read_config(values):
+    """The file's config; whatever its code raises becomes one line."""
+    path = getattr(values["config"], "config_filename", "")
+    try:
+        config = values.config
+        config.items()  # a file that could not be loaded raises only when it is used
+        return config
+    except UserError:
+        raise
+    except Exception as error:
+        kind = type(error).__name__
+        raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
+
+
+def _check_override(config, arg: str) -> None:
+    """Raises UserError unless `--config.section.field=value` fits a setting."""
+    flag, has_value, text = arg.partition("=")
+    path, here = flag.lstrip("-").split(".")[1:], config
+    for depth, name in enumerate(path):
+        if not hasattr(here, "keys") or name not in here:
+            where = ".".join(path[:depth]) or "config"
+            known = ", ".join(here.keys()) if hasattr(here, "keys") else "no settings"
+            raise UserError(f"{flag}: unknown setting; {where} has {known}")
+        here = here[name]
+    if hasattr(here, "keys"):
+        raise UserError(f"{flag}: is a section; it has {', '.join(here.keys())}")
+    if not has_value and not isinstance(here, bool):
+        raise UserError(f"{flag}: must have a value, {flag}=...")
+    if type(here) in (int, float):
+        try:
+            type(here)(text)
+        except ValueError:
+            kind = "a whole number" if isinstance(here, int) else "a number"
+            raise UserError(f"{flag}={text}: must be {kind}") from None

@@ -1,0 +1,118 @@
+"""Every setting there is: a config's sections, their defaults, and changes to them.
+
+Each section is a dataclass of the room that reads it.
+"""
+
+import dataclasses
+import json
+
+import ml_collections
+
+from jaxpt.config.sections import CompareSpec, EvalSpec, RowSpec, TrainSpec
+from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OptimSpec
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import TokenizerSpec
+
+# Sections of the config, each a dataclass; fields set elsewhere are left out.
+SECTIONS = {
+    "data": (TextSpec, RowSpec),
+    "tokenizer": (TokenizerSpec,),
+    "model": (ModelSpec,),
+    "optim": (OptimSpec,),
+    "train": (TrainSpec,),
+    "eval": (EvalSpec,),
+    "compare": (CompareSpec,),
+} | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
+# Fields of an objective's Spec that other sections say.
+MADE = {"row_length", "max_documents", "is_seq2seq"}
+# Fields that `make_plan` writes itself, of what others name.
+WRITTEN = {"teacher_model"}
+HIDDEN = {
+    TextSpec: {"tokenizer"},
+} | {module.Spec: MADE for module in OBJECTIVES.values()}
+
+
+def default_config() -> ml_collections.ConfigDict:
+    """Every setting there is, at its default; config files change what they need."""
+    config = ml_collections.ConfigDict({"objective": "clm"})
+    for name, specs in SECTIONS.items():
+        section = {}
+        for spec in specs:
+            for field in _fields(spec):
+                is_made = field.default is dataclasses.MISSING
+                section[field.name] = (
+                    field.default_factory() if is_made else field.default
+                )
+        config[name] = section
+    return config
+
+
+def _fields(spec) -> list[dataclasses.Field]:
+    hidden = HIDDEN.get(spec, set())
+    return [f for f in dataclasses.fields(spec) if f.name not in hidden]
+
+
+def read_sections(config: dict) -> dict[str, dict]:
+    parts = {}
+    for name in config:
+        if name not in SECTIONS and name != "objective":
+            known = ", ".join(["objective", *SECTIONS])
+            raise UserError(f"{name}: unknown section; there are {known}")
+    for name, specs in SECTIONS.items():
+        known = {field.name for spec in specs for field in _fields(spec)}
+        given = config.get(name, {})
+        for key in given:
+            if key not in known:
+                raise UserError(
+                    f"{name}.{key}: unknown setting; {name} has "
+                    f"{', '.join(sorted(known)) or 'none'}"
+                )
+        parts[name] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+        }
+    return parts
+
+
+def pick_fields(spec, section: dict) -> dict:
+    return {f.name: section[f.name] for f in _fields(spec) if f.name in section}
+
+
+def to_dict(config) -> dict:
+    """A config as plain JSON values, tuples as lists."""
+    if isinstance(config, ml_collections.ConfigDict):
+        config = config.to_dict()
+    return json.loads(json.dumps(config))
+
+
+def override(config: dict, changes: dict, place: str = "compare.overrides") -> dict:
+    """A copy of a plain config with `changes` put in.
+
+    Args:
+      changes: {"objective": name, "section": {"field": value}}.
+      place: where they come from, as errors name it.
+
+    Raises:
+      UserError: a name that is no setting, or a value of another type.
+    """
+    config = json.loads(json.dumps(config))
+    for section, fields in changes.items():
+        if section == "objective":
+            config[section] = fields
+            continue
+        if not isinstance(fields, dict):
+            raise UserError(
+                f"{place}: {section}={fields!r}: must be a section's settings"
+            )
+        for field, value in fields.items():
+            name = f"{place}: {section}.{field}"
+            if field not in config.get(section, {}):
+                raise UserError(f"{name}: unknown setting")
+            old = config[section][field]
+            is_number = isinstance(old, float) and type(value) is int
+            if type(old) is not type(value) and not is_number:
+                raise UserError(f"{name}={value!r}: must be a {type(old).__name__}")
+            config[section][field] = value
+    return config

@@ -1,0 +1,132 @@
+"""A run's folder on the disk: one process writes into it, its files are vouched for."""
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from jaxpt import disk, lock, processes, sums
+from jaxpt.errors import UserError
+
+LOCK = ".lock"
+CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+
+_held: set[Path] = set()  # by this process
+_told: set[Path] = set()  # nothing vouches for them, and that was said
+
+
+@contextlib.contextmanager
+def hold(workdir: Path) -> Iterator[None]:
+    """Keeps other processes from writing into a folder; within itself it is nothing.
+
+    Of several processes of a run, process 0 holds it. Reading needs no lock.
+
+    Raises:
+      UserError: another process writes there, or a link stands in a folder's place;
+        nothing has been written.
+    """
+    place = Path(os.path.realpath(workdir))
+
+    def refuse():
+        raise UserError(
+            f"--workdir={workdir}: another process is writing into this folder; wait "
+            f"until it has ended, or use another folder"
+        )
+
+    with contextlib.ExitStack() as stack:
+
+        def take():
+            if place in _held:
+                return
+            stack.enter_context(lock.hold(workdir / LOCK, refuse))
+            _held.add(place)
+            stack.callback(_held.discard, place)
+            for name in (CHECKPOINTS, TENSORBOARD):
+                if (workdir / name).is_symlink():
+                    raise UserError(
+                        f"--workdir={workdir}: {name} is a link, and links are not "
+                        f"followed; put the folder itself there"
+                    )
+            disk.sweep(workdir)
+
+        processes.on_first(take)
+        yield
+
+
+def is_new(folder: Path) -> bool:
+    """Whether there is no such folder, or nothing in it but a lock."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
+
+
+def write_json(path: Path, values: dict) -> None:
+    """Writes JSON whole or not at all, and its checksum.
+
+    Raises:
+      UserError: it cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    sums.write(path, (json.dumps(values, indent=2) + "\n").encode())
+
+
+def load_json(path: Path, what: str, cure: str = sums.CURE) -> dict:
+    """A JSON file that a run has written.
+
+    Says once, of a folder of an earlier version, that nothing vouches for it.
+
+    Args:
+      what: said of a file that is missing or not JSON.
+      cure: said of one that was altered.
+
+    Raises:
+      UserError: it is missing, was altered, or is not JSON.
+    """
+    try:
+        data = sums.read(path, cure)
+        _look_for_sums(path)
+        return json.loads(data.decode())
+    except FileNotFoundError:
+        raise UserError(f"{path}: not found; {what}") from None
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; {what}") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None
+
+
+def load_config(path: Path, what: str) -> dict:
+    """The config.json of a run; a tokenizer that was a file is the copy beside it.
+
+    So a run goes on wherever it was moved, and without the file that it was given.
+
+    Raises:
+      UserError: as `load_json`.
+    """
+    config = load_json(path, what)
+    section = config.get("tokenizer") if isinstance(config, dict) else None
+    own = path.with_name("tokenizer.json")
+    if isinstance(section, dict) and section.get("kind") == "file" and own.is_file():
+        config["tokenizer"] = section | {"path": str(own)}
+    return config
+
+
+def load_measured(path: Path) -> dict:
+    """As `load_json`, of what is measured again where it is missing."""
+    again = "delete it, and the command that wrote it measures again"
+    return load_json(path, again, again)
+
+
+def _look_for_sums(path: Path) -> None:
+    folder = path.parent
+    is_run = any((folder / name).is_dir() for name in (CHECKPOINTS, "runs"))
+    if folder in _told or not is_run or sums.is_vouched(path):
+        return
+    _told.add(folder)
+    if processes.is_first():
+        print(
+            f"jaxpt: {folder}: nothing vouches for its files: they were written "
+            f"without {sums.FILE}, and an altered one cannot be told",
+            file=sys.stderr,
+        )

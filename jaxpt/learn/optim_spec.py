@@ -1,0 +1,176 @@
+"""OptimSpec: the optimizer, its schedule, and who reads which setting."""
+
+import dataclasses
+
+from jaxpt.errors import UserError
+
+SCHEDULES = ("cosine", "linear", "inverse_sqrt", "constant", "wsd")
+WARMUP_SHAPES = ("linear", "flat")
+DECAY_SHAPES = ("sqrt", "linear", "exponential")
+
+# What stands for -1 in a setting that an optimizer reads; what it lacks it does not
+# read. Sources: optax's AdamW and Lion (Chen et al. 2023); T5X's Adafactor; LAMB of You
+# et al. 2020; Keller Jordan's Muon, of whose AdamW these are.
+OWN = {
+    "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
+    "adafactor": {"beta1": 0.0, "epsilon": 1e-30},
+    "lamb": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-6},
+    "lion": {"beta1": 0.9, "beta2": 0.99},
+    "muon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
+}
+# Settings that only some optimizers read, and only some schedules.
+OPTIMIZERS_READING = {
+    "bias_correction": ("adamw", "lamb"),
+    "parameter_scale": ("adafactor",),
+    "muon_lr": ("muon",),
+    "momentum": ("muon",),
+}
+SCHEDULES_READING = {
+    "min_lr_ratio": ("cosine", "linear", "wsd"),
+    "decay_fraction": ("wsd",),
+    "decay_shape": ("wsd",),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimSpec:
+    """An optimizer, clipping, a schedule, and a mean of the parameters.
+
+    A setting that the optimizer or the schedule does not read must be left as it is.
+
+    Attributes:
+      name: "adamw"; "adafactor" (T5's: second moments of matrices from 128 x 128 on as
+        rows and columns, updates clipped to an RMS of 1); "lamb" (Adam times each
+        tensor's norm over its update's); "lion"; or "muon" (for the matrices of the
+        layers; embeddings, heads, norms and biases have AdamW).
+      lr: the highest learning rate.
+      schedule: after the warm-up, "cosine" and "linear" fall to the end of the run,
+        "inverse_sqrt" as 1 / sqrt(step), "wsd" stays and falls at the end.
+      warmup_steps: steps before the schedule starts; 0 for none.
+      warmup_type: "linear" from 0 to `lr`, or "flat" at `lr` (T5).
+      min_lr_ratio: where cosine, linear and wsd end, as a share of `lr`.
+      decay_fraction: the share of all steps in which wsd falls.
+      decay_shape: its fall by the share x of those steps: "sqrt" is 1 - sqrt(x)
+        (Haegele et al. 2024) and "linear" 1 - x, both down to `min_lr_ratio`;
+        "exponential" is min_lr_ratio^x (MiniCPM).
+      beta1: of the first moment, Lion's sign, Adafactor's momentum (0: none); -1 is the
+        optimizer's own (`OWN`), so with the next two. Of muon they are its AdamW's.
+      beta2: of the second moment; of Lion's momentum.
+      epsilon: added to the root of Adam's second moment, to Adafactor's squared
+        gradient.
+      bias_correction: of Adam's moments (BERT, ELECTRA: False).
+      parameter_scale: Adafactor's steps are times the RMS of each tensor, so that `lr`
+        is relative.
+      muon_lr: the highest learning rate of the matrices, as a spectral norm; `lr` is
+        the others'.
+      momentum: Muon's.
+      weight_decay: decoupled, times the learning rate. Biases, norms and T5's relative
+        bias are not decayed (nor have they LAMB's ratio).
+      clip_norm: the gradient's greatest global norm; 0 does not clip (T5).
+      ema_decay: above 0, what is evaluated, exported and generated from is the mean of
+        the parameters, each step back counting so much less; 0 is off.
+    """
+
+    name: str = "adamw"
+    lr: float = 1e-3
+    schedule: str = "cosine"
+    warmup_steps: int = 0
+    warmup_type: str = "linear"
+    min_lr_ratio: float = 0.0
+    decay_fraction: float = 0.2
+    decay_shape: str = "sqrt"
+    beta1: float = -1.0
+    beta2: float = -1.0
+    epsilon: float = -1.0
+    bias_correction: bool = True
+    parameter_scale: bool = True
+    muon_lr: float = 0.02
+    momentum: float = 0.95
+    weight_decay: float = 0.0
+    clip_norm: float = 1.0
+    ema_decay: float = 0.0
+
+    def __post_init__(self):
+        _check(self, "name", self.name in OWN, f"one of {', '.join(OWN)}")
+        is_good = self.schedule in SCHEDULES
+        _check(self, "schedule", is_good, f"one of {', '.join(SCHEDULES)}")
+        for name, who in _list_unread(self).items():
+            default = type(self).__dataclass_fields__[name].default
+            if getattr(self, name) != default:
+                raise UserError(
+                    f"optim.{name}={getattr(self, name)}: {who} does not read it; must "
+                    f"be left at {default}"
+                )
+        for name, value in OWN[self.name].items():
+            if getattr(self, name) == -1:
+                object.__setattr__(self, name, value)
+        _check_values(self)
+
+    def settings(self) -> dict:
+        """What this optimizer and this schedule read, by name."""
+        unread = _list_unread(self)
+        return {k: v for k, v in dataclasses.asdict(self).items() if k not in unread}
+
+
+def _list_unread(spec: OptimSpec) -> dict[str, str]:
+    """Settings that are not read, each with who does not."""
+    readers = {
+        name: [optimizer for optimizer, own in OWN.items() if name in own]
+        for name in ("beta1", "beta2", "epsilon")
+    } | OPTIMIZERS_READING
+    unread = {n: spec.name for n, who in readers.items() if spec.name not in who}
+    return unread | {
+        name: f"schedule {spec.schedule}"
+        for name, who in SCHEDULES_READING.items()
+        if spec.schedule not in who
+    }
+
+
+def _check_values(spec: OptimSpec) -> None:
+    read = spec.settings()
+    is_exponential = spec.schedule == "wsd" and spec.decay_shape == "exponential"
+    for name, is_good, allowed in (
+        ("lr", spec.lr > 0, "above 0"),
+        ("warmup_steps", spec.warmup_steps >= 0, "at least 0"),
+        (
+            "warmup_type",
+            spec.warmup_type in WARMUP_SHAPES,
+            f"one of {', '.join(WARMUP_SHAPES)}",
+        ),
+        (
+            "warmup_type",
+            spec.warmup_steps > 0 or spec.warmup_type == "linear",
+            "linear with optim.warmup_steps=0",
+        ),
+        (
+            "min_lr_ratio",
+            0 <= spec.min_lr_ratio <= 1,
+            "a share of optim.lr, from 0 to 1",
+        ),
+        (
+            "min_lr_ratio",
+            spec.min_lr_ratio > 0 or not is_exponential,
+            "above 0 with optim.decay_shape=exponential",
+        ),
+        ("decay_fraction", 0 < spec.decay_fraction <= 1, "above 0, at most 1"),
+        (
+            "decay_shape",
+            spec.decay_shape in DECAY_SHAPES,
+            f"one of {', '.join(DECAY_SHAPES)}",
+        ),
+        ("beta1", 0 <= spec.beta1 < 1, "at least 0 and below 1, or -1"),
+        ("beta2", 0 <= spec.beta2 < 1, "at least 0 and below 1, or -1"),
+        ("epsilon", spec.epsilon > 0, "above 0, or -1"),
+        ("muon_lr", spec.muon_lr > 0, "above 0"),
+        ("momentum", 0 <= spec.momentum < 1, "at least 0 and below 1"),
+        ("weight_decay", spec.weight_decay >= 0, "at least 0"),
+        ("clip_norm", spec.clip_norm >= 0, "at least 0 (0 does not clip)"),
+        ("ema_decay", 0 <= spec.ema_decay < 1, "at least 0 (off) and below 1"),
+    ):
+        if name in read:
+            _check(spec, name, is_good, allowed)
+
+
+def _check(spec: OptimSpec, name: str, is_good: bool, allowed: str) -> None:
+    if not is_good:
+        raise UserError(f"optim.{name}={getattr(spec, name)}: must be {allowed}")

@@ -1,0 +1,329 @@
+"""ModelSpec: everything in which one Transformer differs from another.
+
+A family (GPT-2, BERT, T5 ...) is a set of these values, never a subclass. Only knobs
+that a named family needs exist.
+"""
+
+import dataclasses
+
+import jax
+
+from jaxpt.errors import UserError
+from jaxpt.ops.attention import KERNELS
+
+NORMS = ("layernorm", "rmsnorm")
+NORM_POSITIONS = ("pre", "post")
+ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
+POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
+DIRECTIONS = ("auto", "both", "past")
+INITS = ("normal", "truncated", "gpt2", "t5", "torch")
+DTYPES = ("auto", "float32", "bfloat16")
+REMATS = ("none", "dots", "full")
+
+# What each field may be by itself.
+AT_LEAST_1 = ("num_layers", "d_model", "num_heads", "d_ff", "max_len")
+AT_LEAST_0 = (
+    "vocab_size",
+    "num_decoder_layers",
+    "embedding_size",
+    "num_kv_heads",
+    "head_dim",
+    "num_types",
+    "position_offset",
+    "loss_chunk",
+)
+ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
+RATES = ("dropout", "embed_dropout", "attention_dropout")
+CHOICES = {
+    "norm": NORMS,
+    "norm_position": NORM_POSITIONS,
+    "activation": ACTIVATIONS,
+    "positions": POSITIONS,
+    "relative_directions": DIRECTIONS,
+    "init": INITS,
+    "dtype": DTYPES,
+    "remat": REMATS,
+    "attention": KERNELS,
+}
+
+# Fields that say how a model is computed, not which one it is; no checkpoint says them.
+COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
+# Fields that say which parameters there are and of what shape; the others say what is
+# made of them.
+LAYOUT = (
+    "vocab_size",
+    "num_layers",
+    "num_decoder_layers",
+    "d_model",
+    "d_ff",
+    "max_len",
+    "embedding_size",
+    "num_types",
+    "norm_bias",
+    "embed_norm",
+    "gated_mlp",
+    "relative_buckets",
+    "use_bias",
+    "tie_embeddings",
+    "head_bias",
+    "head_transform",
+)
+# Fields that say how a model begins and is trained; no config of transformers does.
+TRAINING = (*RATES, "init", "init_std")
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelSpec:
+    """Sizes and choices of a Transformer with one stack, or with two.
+
+    Attributes:
+      vocab_size: V, rows of the table and scores of the head; 0 takes as many as the
+        tokenizer has ids. More pads them (GPT-2 to 50,304 for speed, T5 to 32,128).
+      num_layers: layers of the only stack, or of the encoder.
+      num_decoder_layers: 0 for one stack; more makes an encoder-decoder.
+      max_len: positions of the learned table, and the longest generation.
+      embedding_size: E; 0 means E = D. Otherwise a projection leads from E to D
+        (ELECTRA).
+      num_kv_heads: heads of keys and values, each shared by as many heads of queries
+        (Llama); 0 means num_heads.
+      head_dim: H; 0 means D / num_heads (T5 1.1 has another).
+      num_types: rows of the table of segment types, added to the embeddings (BERT: 2).
+      norm_bias: LayerNorms have a bias (ModernBERT's have none).
+      norm_position: "pre" (GPT-2, T5: a last norm closes the stack) or "post" (BERT:
+        the embeddings are normed too).
+      embed_norm: with "pre", the embeddings are normed in place of the first layer's
+        input (ModernBERT).
+      gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
+      positions: learned and sinusoidal are added to the embeddings, with an encoder and
+        a decoder each by itself; relative is T5's bucketed bias, one table per stack;
+        rotary turns queries and keys (Su et al. 2021, in Llama's halves).
+      relative_directions: what T5's buckets are spent on: "both" sides of a token, half
+        of them on each, or all on its "past" (a decoder's beside an encoder always
+        are). "auto" is "past" for an objective that never reads ahead (`clm`,
+        `causal_distillation`), "both" for others; who goes on with another's network
+        reads as that does, or is refused.
+      position_offset: rows of the learned table before the first place, which no token
+        uses (RoBERTa, BART: 2).
+      scale_attention: logits are divided by sqrt(H) (T5's are not).
+      tie_embeddings: the vocabulary head reuses the token table.
+      scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
+      head_transform: BERT's dense + activation + norm before the vocabulary.
+      dropout: on the output of every attention and MLP; embed_dropout: on the
+        embeddings; attention_dropout: on the attention weights.
+      init: "normal" (std `init_std`; zero biases); "truncated" (the same, cut at two
+        std: BERT); "gpt2" (the same, what adds to the residual stream divided by
+        sqrt(its additions)); "t5" (by fan in, as Mesh TensorFlow; an untied head too,
+        so that the first loss is near ln V); or "torch" (PyTorch's defaults: uniform in
+        1/sqrt(fan in); standard normal embeddings unless they are tied).
+      dtype: of the factors of products and of what layers hand on; "auto" is bfloat16
+        on GPU and TPU, float32 on CPU. Parameters, softmax, norms and losses stay
+        float32. A run records what "auto" was, and keeps it on another device.
+      attention: the kernel of attention; "auto" is the fastest that can do what is
+        asked (`ops/attention.py` has the table), "xla", "cudnn" or "splash" is that
+        one, and training is refused where it cannot.
+      loss_chunk: the most rows whose logits exist at once where a loss is taken over
+        the vocabulary; 0 leaves it to the device: 4M logits on CPU, 268M elsewhere,
+        and not fewer than 256 rows.
+      scan_layers: the layers of a stack run in a loop over parameters with a first axis
+        (`jaxpt.nn.scan`), so that compiling takes no longer for more of them; steps of
+        small models on CPU are slower. Only dropout draws otherwise than unrolled.
+      remat: what a layer computes again for the gradient instead of keeping it: "none",
+        "dots" (all but its products with weights) or "full" (all but its input).
+    """
+
+    vocab_size: int = 0
+    num_layers: int = 2
+    num_decoder_layers: int = 0
+    d_model: int = 128
+    num_heads: int = 4
+    d_ff: int = 512
+    max_len: int = 128
+    embedding_size: int = 0
+    num_kv_heads: int = 0
+    head_dim: int = 0
+    num_types: int = 0
+    norm: str = "layernorm"
+    norm_position: str = "pre"
+    norm_epsilon: float = 1e-5
+    norm_bias: bool = True
+    embed_norm: bool = False
+    activation: str = "gelu"
+    gated_mlp: bool = False
+    positions: str = "learned"
+    position_offset: int = 0
+    rotary_base: float = 10000.0
+    relative_buckets: int = 32
+    relative_max_distance: int = 128
+    relative_directions: str = "auto"
+    scale_attention: bool = True
+    use_bias: bool = True
+    tie_embeddings: bool = True
+    scale_logits: bool = False
+    head_bias: bool = False
+    head_transform: bool = False
+    dropout: float = 0.0
+    embed_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    init: str = "normal"
+    init_std: float = 0.02
+    dtype: str = "auto"
+    attention: str = "auto"
+    loss_chunk: int = 0
+    scan_layers: bool = False
+    remat: str = "none"
+
+    def __post_init__(self):
+        for names, is_good, allowed in (
+            (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
+            (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
+            (ABOVE_0, lambda x: x > 0, "above 0"),
+            (RATES, lambda x: 0 <= x < 1, "at least 0 and below 1"),
+        ):
+            for name in names:
+                value = getattr(self, name)
+                _check(is_good(value), name, value, allowed)
+        for name, allowed in CHOICES.items():
+            value = getattr(self, name)
+            _check(value in allowed, name, value, f"one of {', '.join(allowed)}")
+        self._check_together()
+
+    def _check_together(self):
+        """Raises UserError for settings that others forbid."""
+        table = "embedding_size" if self.embedding_size else "d_model"
+        for name, value, is_good, allowed in (
+            (
+                "num_heads",
+                self.num_heads,
+                self.head_dim > 0 or self.d_model % self.num_heads == 0,
+                f"a divisor of model.d_model={self.d_model}",
+            ),
+            (
+                "num_kv_heads",
+                self.num_kv_heads,
+                self.num_heads % self.kv_heads == 0,
+                f"a divisor of model.num_heads={self.num_heads}",
+            ),
+            (
+                "head_dim",
+                self.head_width,
+                self.positions != "rotary" or self.head_width % 2 == 0,
+                "even with rotary positions",
+            ),
+            (
+                "embed_norm",
+                self.embed_norm,
+                not self.embed_norm or self.norm_position == "pre",
+                "False with model.norm_position=post, which norms the embeddings",
+            ),
+            (
+                "scale_logits",
+                self.scale_logits,
+                not self.scale_logits or self.tie_embeddings,
+                "False with model.tie_embeddings=False",
+            ),
+            (
+                table,
+                self.embedding_dim,
+                self.positions != "sinusoidal" or self.embedding_dim % 2 == 0,
+                "even with sinusoidal positions",
+            ),
+            (
+                "relative_buckets",
+                self.relative_buckets,
+                self.relative_buckets >= 4 and self.relative_buckets % 4 == 0,
+                "a multiple of 4",
+            ),
+            (
+                "relative_max_distance",
+                self.relative_max_distance,
+                self.relative_max_distance > self.relative_buckets // 2,
+                "more than half of model.relative_buckets",
+            ),
+        ):
+            _check(is_good, name, value, allowed)
+
+    @property
+    def embedding_dim(self) -> int:
+        """E: the width of the embedding table."""
+        return self.embedding_size or self.d_model
+
+    @property
+    def head_width(self) -> int:
+        """H: the width of one attention head."""
+        return self.head_dim or self.d_model // self.num_heads
+
+    @property
+    def kv_heads(self) -> int:
+        """Heads of keys and values."""
+        return self.num_kv_heads or self.num_heads
+
+    @property
+    def compute_dtype(self) -> str:
+        """`dtype`, or what "auto" means on this machine."""
+        if self.dtype != "auto":
+            return self.dtype
+        return "float32" if jax.default_backend() == "cpu" else "bfloat16"
+
+    @property
+    def is_bidirectional(self) -> bool:
+        """Whether the relative bias of the only stack, or the encoder, knows sides."""
+        return self.relative_directions != "past"
+
+    def direct(self, reads_ahead: bool) -> "ModelSpec":
+        """The spec with `relative_directions=auto` as what it means to an objective."""
+        if self.positions != "relative" or self.relative_directions != "auto":
+            return self
+        meant = "both" if reads_ahead else "past"
+        return dataclasses.replace(self, relative_directions=meant)
+
+    @property
+    def norms_embeddings(self) -> bool:
+        """Whether the embeddings are normed."""
+        return self.embed_norm or self.norm_position == "post"
+
+
+def find_differences(
+    spec: ModelSpec, other: ModelSpec, free: tuple[str, ...] = ()
+) -> list[tuple[str, object]]:
+    """The fields in which another spec is another model, with its values.
+
+    Two that are told apart by none of them give the same numbers on the same
+    parameters, dropout aside.
+
+    Args:
+      free: fields that are not compared, beside how a model is computed and trained.
+
+    >>> one, two = ModelSpec(), ModelSpec(norm_epsilon=1e-12, dropout=0.1)
+    >>> find_differences(one, two)
+    [('norm_epsilon', 1e-12)]
+    """
+    one, two = _normal(spec), _normal(other)
+    # What only one of them has depends on a choice in which they differ.
+    return [
+        (key, two[key])
+        for key in one
+        if key in two and one[key] != two[key] and key not in free
+    ]
+
+
+def _normal(spec: ModelSpec) -> dict:
+    """A spec's values, where two that say the same are the same."""
+    values = dataclasses.asdict(spec)
+    for key in (*TRAINING, *COMPUTING):
+        del values[key]
+    values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
+    values["embedding_size"] = spec.embedding_dim
+    values["relative_directions"] = "both" if spec.is_bidirectional else "past"
+    relative = [key for key in values if key.startswith("relative_")]
+    is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
+        "rotary_base": spec.positions != "rotary",
+        "position_offset": spec.positions != "learned",
+        "max_len": spec.positions in ("relative", "none"),
+        "norm_bias": spec.norm == "rmsnorm",
+    }
+    return {key: value for key, value in values.items() if not is_idle.get(key)}
+
+
+def _check(is_good: bool, name: str, value, allowed: str) -> None:
+    if not is_good:
+        raise UserError(f"model.{name}={value}: must be {allowed}")

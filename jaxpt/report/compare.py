@@ -1,0 +1,291 @@
+"""Several objectives on the same rows and seeds, at one budget; then the report."""
+
+import contextlib
+import dataclasses
+import datetime
+import math
+import time
+from pathlib import Path
+
+import jax
+
+import jaxpt
+from jaxpt import processes
+from jaxpt.config.plan import Plan, make_compare_spec, plan_as
+from jaxpt.config.sections import CompareSpec
+from jaxpt.config.settings import override, to_dict
+from jaxpt.errors import UserError
+from jaxpt.folder import hold, load_json, load_measured, write_json
+from jaxpt.report import figures
+from jaxpt.report.report_page import write_report
+from jaxpt.report.summary import summarise
+from jaxpt.run.check import check_run
+from jaxpt.run.data import make_feed, with_token_counts
+from jaxpt.run.loop import count_costs, train
+from jaxpt.run.program import Program
+from jaxpt.run.task import Task, make_task
+from jaxpt.run.workdir import flatten, with_defaults
+from jaxpt.text.dataset import Split, load_text
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+
+FLOPS_NOTE = (
+    "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
+    "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
+    "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
+    "training step is three forward passes. A student's teacher reads along; what it "
+    "cost to train is in no column. Embedding look-ups, norms, softmax and the "
+    "optimizer are not counted."
+)
+NOTES = {
+    "flops": FLOPS_NOTE,
+    "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
+    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
+    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
+    "finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the mean of the last hidden states of a passage; "
+    "passages are held out by document. probe_accuracy_random is the same on freshly "
+    "initialised parameters.",
+}
+
+
+def compare(config, workdir: Path) -> dict:
+    """Trains every objective with every seed and writes report.json, report.html, PNGs.
+
+    Runs that are finished are not repeated, so it goes on where it was stopped.
+
+    Raises:
+      UserError: the config is wrong, `workdir` holds another comparison, or another
+        process writes there.
+    """
+    with contextlib.ExitStack() as held:
+        held.enter_context(hold(workdir))
+        return _compare(to_dict(config), workdir, held)
+
+
+def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
+    spec, plans, text = processes.run_on_all(lambda: _make_plans(config))
+    tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
+    vocabs = {
+        name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
+        for name, plan in plans.items()
+    }
+    processes.on_first(lambda: _check_folder(workdir, config))
+    processes.run_on_all(lambda: _check_runs(plans, vocabs, tokenizer, corpora))
+    plans = {
+        name: _steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
+        for name, plan in plans.items()
+    }
+    processes.run_on_all(lambda: _check_steps(plans, vocabs))
+    # Its runs are its own also while others of them train.
+    for name in plans:
+        for seed in spec.seeds:
+            held.enter_context(hold(_run_path(workdir, name, seed)))
+    # What is wrong has been found by now; only then is anything written.
+    if processes.is_first():
+        write_json(workdir / "compare.json", config)
+        for name, plan in plans.items():
+            write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
+    runs = []
+    for name, plan in plans.items():
+        program = None
+        for seed in spec.seeds:
+            task = make_task(_reseed(plan, seed), vocabs[name])
+            program = program or processes.run_on_all(lambda: Program(task))
+            folder = _run_path(workdir, name, seed)
+            label = f"{name} seed {seed}"
+            run = train(task, tokenizer, corpora, folder, program, label)
+            place = str(folder.relative_to(workdir))
+            runs.append({"name": name} | run | {"workdir": place})
+    report = _assemble(config, spec, plans, tokenizer, corpora, runs)
+    report["figures"] = figures.draw(report, corpora, workdir)
+    processes.on_first(lambda: str(write_report(report, workdir)))
+    return report
+
+
+def _make_plans(config: dict) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
+    """The comparison, each objective's plan, and the text that all read.
+
+    Raises:
+      UserError: one of them is wrong.
+    """
+    spec = make_compare_spec(config)
+    for name in spec.overrides:
+        if name not in spec.objectives:
+            raise UserError(
+                f"compare.overrides.{name}: must be one of compare.objectives="
+                f"{', '.join(spec.objectives)}"
+            )
+    plans = {}
+    for name in spec.objectives:
+        with _naming(name):
+            plans[name] = plan_as(config, name)
+    text = next(iter(plans.values())).text
+    for name, plan in plans.items():
+        if plan.text != text:
+            raise UserError(
+                f"compare.overrides.{name}: must leave the text and tokenizer as they "
+                f"are, so that all read the same rows"
+            )
+    return spec, plans, text
+
+
+@contextlib.contextmanager
+def _naming(name: str):
+    """Says of an error whose it is: each may have settings of its own."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error} (for {name})") from error
+
+
+def _check_runs(
+    plans: dict[str, Plan],
+    vocabs: dict[str, Vocab],
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+) -> None:
+    """Raises UserError for what no number of steps mends: they are not known yet."""
+    for name, plan in plans.items():
+        with _naming(name):
+            check_run(make_task(_unschedule(plan), vocabs[name]), tokenizer, corpora)
+
+
+def _unschedule(plan: Plan) -> Plan:
+    """The plan with a learning rate that fits any number of steps."""
+    optim = dataclasses.replace(plan.optim, schedule="constant", warmup_steps=0)
+    return dataclasses.replace(plan, optim=optim)
+
+
+def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
+    """Raises UserError for what the steps that a budget buys forbid."""
+    for name, plan in plans.items():
+        with _naming(name):
+            make_task(plan, vocabs[name])
+
+
+def _reseed(plan: Plan, seed: int) -> Plan:
+    config = override(plan.config, {"train": {"seed": seed}})
+    train_spec = dataclasses.replace(plan.train, seed=seed)
+    return dataclasses.replace(plan, train=train_spec, config=config)
+
+
+def _check_folder(workdir: Path, config: dict) -> None:
+    """Raises UserError where the folder holds something else than this comparison."""
+    path = workdir / "compare.json"
+    if (workdir / "config.json").exists():
+        raise UserError(f"--workdir={workdir}: holds a training run; use another")
+    if not path.exists():
+        return
+    stored = flatten(with_defaults(load_json(path, "use another --workdir")))
+    wanted = flatten(with_defaults(config))
+    for name in sorted(stored.keys() | wanted.keys()):
+        if stored.get(name) != wanted.get(name):
+            raise UserError(
+                f"--workdir={workdir}: holds a comparison with {name}="
+                f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
+            )
+
+
+def _run_path(workdir: Path, name: str, seed: int) -> Path:
+    return workdir / "runs" / f"{name}-seed{seed}"
+
+
+def _steps_path(workdir: Path, name: str) -> Path:
+    return workdir / "runs" / f"{name}-steps.json"
+
+
+def _known_steps(workdir: Path, name: str) -> int | None:
+    path = _steps_path(workdir, name)
+    if not path.exists():
+        return None
+    return load_measured(path)["steps"]
+
+
+def _steps_for_budget(
+    name: str, plan: Plan, spec: CompareSpec, vocab, corpora, workdir: Path
+) -> Plan:
+    """The plan with the steps that its budget buys, in whole calls.
+
+    Raises:
+      UserError: the budget does not buy one call.
+    """
+    if spec.budget == "steps":
+        return _resteps(plan, plan.train.steps, spec.num_evals)
+    per_call = plan.train.steps_per_call
+    # A measured speed must not be measured twice.
+    steps = processes.on_first(lambda: _known_steps(workdir, name))
+    if steps is None:
+        if spec.budget == "seconds":
+            price = _seconds_per_step(make_task(_unschedule(plan), vocab), corpora)
+        else:
+            price = count_costs(plan, vocab, 1)[spec.budget]
+        steps = int(spec.amount / price) // per_call * per_call
+        steps = processes.on_first(lambda: steps)
+    if steps < 1:
+        raise UserError(
+            f"compare.amount={spec.amount}: buys {name} fewer than the "
+            f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
+        )
+    return _resteps(plan, steps, spec.num_evals)
+
+
+def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
+    changes, per_call = {"steps": steps}, plan.train.steps_per_call
+    if num_evals:
+        changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
+    config = override(plan.config, {"train": changes})
+    train_spec = dataclasses.replace(plan.train, **changes)
+    return dataclasses.replace(plan, train=train_spec, config=config)
+
+
+def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
+    """Measured on a state that is thrown away, after one call to warm up."""
+    program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
+    feed = make_feed(task, corpora["train"], program.places)
+    state = program.run_form(program.init_state(train_spec.seed))
+    stack = program.place(feed.stack(0, train_spec.steps_per_call))
+    state, found = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(found)
+    start = time.perf_counter()
+    for _ in range(num_calls):
+        state, found = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(found)
+    seconds = time.perf_counter() - start
+    return seconds / (num_calls * train_spec.steps_per_call)
+
+
+def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dict:
+    lengths = {plan.objective_spec.row_length for plan in plans.values()}
+    forms = sorted({plan.rows.rows for plan in plans.values()})
+    if len(lengths) > 1:
+        rows = "each objective reads rows of its own length"
+    elif len(forms) > 1:
+        rows = f"rows of {lengths.pop()} tokens of the same text: {', '.join(forms)}"
+    else:
+        rows = f"every objective reads the same rows of {lengths.pop()} tokens"
+    if spec.budget == "steps":
+        note = f"steps as each objective's settings say, not matched; {rows}"
+    else:
+        note = f"for every run, in whole calls; {rows}"
+    text = next(iter(plans.values())).text
+    return {
+        "title": "Which objective taught the model most?",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "version": jaxpt.__version__,
+        "config": config,
+        "budget": {"kind": spec.budget, "amount": spec.amount, "note": note},
+        "data": {
+            "path": text.path,
+            "documents": sum(split.num_documents for split in corpora.values()),
+            "train_tokens": corpora["train"].num_tokens,
+            "valid_tokens": corpora["valid"].num_tokens,
+            "vocab_size": tokenizer.vocab.size,
+            "tokenizer": text.tokenizer.kind,
+        },
+        "runs": runs,
+        "yardsticks": summarise(runs),
+        "notes": NOTES,
+        "figures": {},
+    }

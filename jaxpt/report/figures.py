@@ -1,0 +1,133 @@
+"""What the report's pictures show, computed from the runs of a comparison."""
+
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt import processes
+from jaxpt.errors import UserError
+from jaxpt.eval.filling import fill_masks
+from jaxpt.eval.generation import SampleSpec, next_distribution
+from jaxpt.report import passage, plots
+from jaxpt.run.program import Program
+from jaxpt.run.task import Task
+from jaxpt.run.workdir import load_run
+from jaxpt.text.dataset import Split
+from jaxpt.text.rows.corpus import Corpus
+from jaxpt.text.rows.forms import windows
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+TEMPERATURES = (0.5, 1.0, 1.5)
+NUM_EXAMPLES = 4
+CONTEXT = 40  # tokens of a prompt
+# Of rows whose masks are shown, before the run's own length.
+MASK_LENGTHS = (12, 24, 48)
+
+
+def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, str]:
+    """Writes the PNGs that the runs allow; returns {name: file name}.
+
+    Everything that needs a model uses the first run of its name.
+    """
+    drawn = {}
+
+    def save(name: str, plot, *data) -> None:
+        drawn[name] = f"{name}.png"
+        path = workdir / drawn[name]
+        try:
+            if processes.is_first():
+                plot(*data, path)
+        except OSError as error:
+            raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+
+    save("learning_curves", plots.learning_curves, report["runs"])
+    if any(y["is_common"] and y["by_name"] for y in report["yardsticks"]):
+        save("yardsticks", plots.yardsticks, report["yardsticks"])
+    masks = {}
+    for entry in _first_runs(report):
+        program, tokenizer, params, _ = load_run(workdir / entry["workdir"])
+        name = entry["name"]
+        masks[name] = show_mask(program, corpora["train"])
+        text = corpora.get("heldout", corpora["valid"]).parts[0]
+        if program.next_logits:
+            data = temperature_effect(program, tokenizer, params, text)
+            save(f"temperature_effect_{name}", plots.temperature_effect, *data)
+        if program.fill_logits:
+            examples = mask_examples(program, tokenizer, params, text)
+            save(f"mask_fill_{name}", plots.mask_fill, examples)
+            rows = {
+                label: {
+                    f"top-{k}": entry["metrics"][f"heldout_top{k}{suffix}"]
+                    for k in (1, 5)
+                }
+                for label, suffix in (("pretrained", ""), ("random init", "_random"))
+            }
+            save(f"pretrained_vs_random_{name}", plots.pretrained_vs_random, rows)
+    save("attention_masks", plots.attention_masks, masks)
+    return drawn
+
+
+def _first_runs(report: dict) -> list[dict]:
+    first = {}
+    for entry in report["runs"]:
+        first.setdefault(entry["name"], entry)
+    return list(first.values())
+
+
+def show_mask(program: Program, train: Split) -> dict:
+    """Who may see whom in a row, the shortest of `MASK_LENGTHS` that will do."""
+    task = program.task
+    for length in MASK_LENGTHS:
+        try:
+            task = passage.shorten(program.task.plan, program.task.vocab, length)
+        except UserError:  # too short for the objective
+            continue
+        break
+    _, batch = passage.draw_row(task, train, step=0)
+    return passage.compose_mask(task, batch)
+
+
+def _fit(task: Task, corpus: Corpus) -> int:
+    """Tokens of an example: as many as the model reads and the text has."""
+    return min(CONTEXT, task.read_length, corpus.num_tokens)
+
+
+def temperature_effect(
+    program: Program, tokenizer: Tokenizer, params, corpus: Corpus, num_tokens: int = 12
+):
+    """tokens, {temperature: probabilities}, prompt: what may follow held-out text."""
+    task = program.task
+    ids = windows(corpus, _fit(task, corpus), 1)
+    logits = program.next_logits(params, ids)[0, -1, : task.vocab.size]
+    best = np.argsort(-np.asarray(logits), kind="stable")[:num_tokens]
+    chances = {
+        t: np.asarray(next_distribution(logits, SampleSpec(temperature=t)))[best]
+        for t in TEMPERATURES
+    }
+    names = [tokenizer.token_name(int(i)) for i in best]
+    return names, chances, tokenizer.decode(ids[0])
+
+
+def mask_examples(
+    program: Program, tokenizer: Tokenizer, params, corpus: Corpus, k: int = 5
+) -> list[dict]:
+    """Held-out rows with their middle token hidden, and the k likeliest fills."""
+    vocab, examples = tokenizer.vocab, []
+    length = _fit(program.task, corpus)
+    for ids in windows(corpus, length, NUM_EXAMPLES):
+        place = length // 2
+        hidden = ids.copy()
+        hidden[place] = vocab.mask
+        (best,) = fill_masks(
+            program.fill_logits, params, hidden, vocab.mask, program.task.nonwords, k
+        )
+        examples.append(
+            {
+                "text": tokenizer.decode(ids[:place])
+                + "_"
+                + tokenizer.decode(ids[place + 1 :]),
+                "candidates": [(tokenizer.token_name(i), p) for i, p in best],
+                "truth": tokenizer.token_name(int(ids[place])),
+            }
+        )
+    return examples

@@ -1,0 +1,217 @@
+"""Rows as text: what is read at a step, what the objective makes of it, who sees whom.
+
+What is shown is what training reads: the same rows and the same draws as at that step.
+"""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.settings import to_dict
+from jaxpt.dims import BATCH_KEYS, ROW_KEYS
+from jaxpt.errors import UserError
+from jaxpt.ops.masks import materialise
+from jaxpt.report import passage
+from jaxpt.report.passage_page import write_views
+from jaxpt.report.passage_plot import describe_costs
+from jaxpt.run.data import describe_rows, make_feed
+from jaxpt.run.task import Task
+from jaxpt.run.text_progress import make_reporter
+from jaxpt.text.dataset import Split, load_text
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+TOKEN_KEYS = ("tokens", "inputs", "original", "dec_inputs", "targets")
+TOKEN_KEYS += ("back_targets", "negatives")
+MASK_COLUMNS = 40
+
+
+def inspect_passage(
+    config, names: list[str], folder: Path, length: int, step: int = 0
+) -> list[str]:
+    """Writes one passage under several objectives as a page; returns lines to print.
+
+    Args:
+      names: objectives or names of a comparison; none are the comparison's all.
+
+    Raises:
+      UserError: an objective cannot read such a passage, or nothing can be written.
+    """
+    config = to_dict(config)
+    _check_step(step)
+    names = names or list(make_compare_spec(config).objectives)
+    plans = passage.make_plans(config, names)
+    text = next(iter(plans.values())).text
+    tokenizer, corpora = load_text(text, reporter=make_reporter())
+    views = [
+        passage.view(name, plan, tokenizer, corpora["train"], length, step)
+        for name, plan in plans.items()
+    ]
+    heading = f"One passage, {len(views)} objectives" if len(views) > 1 else names[0]
+    lines = [f"{found.name}: {describe_costs(found)}" for found in views]
+    return [*lines, *map(str, write_views(views, heading, folder))]
+
+
+def _check_step(step: int) -> None:
+    if step < 0:
+        raise UserError(f"--step={step}: must be at least 0")
+
+
+def inspect_rows(
+    task: Task,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    step: int = 0,
+    num_rows: int = 2,
+    width: int = 0,
+) -> list[str]:
+    """The lines that show the first rows of a step.
+
+    Args:
+      width: of the page in characters; 0 is the terminal's.
+
+    Raises:
+      UserError: a number is out of range, or the objective cannot read such rows.
+    """
+    batch_size = task.plan.train.batch_size
+    _check_step(step)
+    if not 1 <= num_rows <= batch_size:
+        raise UserError(
+            f"--num_rows={num_rows}: must be from 1 to train.batch_size={batch_size}"
+        )
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    feed = make_feed(task, corpora["train"])
+    rows = feed[step]
+    batch = passage.draw_batch(task, rows, step)
+    batch = {key: np.asarray(value) for key, value in batch.items()}
+    lines = [
+        f"{task.plan.objective}, step {step}: {batch_size} rows of "
+        f"{task.spec.row_length} tokens ({task.plan.rows.rows})",
+        *describe_rows(task, feed),
+    ]
+    for i in range(num_rows):
+        row = {key: value[i] for key, value in rows.items()}
+        made = {key: value[i] for key, value in batch.items()}
+        lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
+        lines += [f"{task.plan.objective} makes of it", *_show(made, tokenizer, width)]
+        masks = task.module.masks(
+            {key: value[i : i + 1] for key, value in batch.items()}
+        )
+        for name, mask in masks.items():
+            num_queries, num_keys = _mask_shape(name, made)
+            seen = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
+            lines.append(
+                f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
+                f"{seen.mean():.0%} visible"
+            )
+            lines += ["    " + line for line in draw_mask(seen)]
+    return lines
+
+
+def _mask_shape(name: str, row: dict) -> tuple[int, int]:
+    source = len(row["inputs"])
+    if name != "cross" and not name.startswith("dec_"):
+        return source, source
+    target = len(row["dec_inputs"])
+    return target, source if name == "cross" else target
+
+
+def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
+    """A row before corruption: its text, one paragraph a document."""
+    tokens = row["tokens"]
+    segments = row.get("segment_ids", np.ones_like(tokens))
+    lines = []
+    for segment in [s for s in np.unique(segments) if s > 0]:
+        places = np.flatnonzero(segments == segment)
+        lines += _wrap(
+            f"document {segment}" if "segment_ids" in row else "tokens",
+            f"[{places[0]}:{places[-1] + 1}]  " + tokenizer.decode(tokens[places]),
+            width,
+        )
+    if num_padding := int((segments == 0).sum()):
+        lines.append(f"  padding          {num_padding} places")
+    for key in ROW_KEYS:
+        if key in row and key not in ("tokens", "index", "segment_ids"):
+            lines += _wrap(key, _runs(np.atleast_1d(row[key])), width)
+    words = int(np.array(tokenizer.vocab.word_starts)[tokens[segments > 0]].sum())
+    lines.append(
+        f"  words            {words} begin in {int((segments > 0).sum())} tokens"
+    )
+    return lines
+
+
+def _show(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
+    """What is left of a row after corruption, key by key of the glossary."""
+    lines = []
+    for key in BATCH_KEYS:
+        if key not in row or key == "index":
+            continue
+        value = row[key]
+        if key == "targets" and "positions" in row:
+            is_read = row["loss_weights"] > 0
+            read = row["positions"][is_read].tolist(), value[is_read].tolist()
+            pairs = sorted(zip(*read, strict=True))
+            shown = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
+            lines += _wrap(key, shown, width)
+        elif key in TOKEN_KEYS:
+            lines += _wrap(key, _decode(tokenizer, value), width)
+        elif key != "positions":
+            lines += _wrap(key, _runs(np.atleast_1d(value)), width)
+    return lines
+
+
+def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
+    """The text of ids, the padding at their end counted."""
+    pad = tokenizer.vocab.pad
+    num_padding = 0
+    if pad is not None and (ids == pad).any():
+        num_padding = int(np.argmin(np.append(ids[::-1] == pad, False)))
+    text = tokenizer.decode(ids[: len(ids) - num_padding])
+    return text + (f" + {num_padding} padding" if num_padding else "")
+
+
+def _runs(values: np.ndarray) -> str:
+    """A row of numbers as value x count.
+
+    >>> _runs(np.array([1, 1, 2, 0, 0]))
+    '1x2 2 0x2'
+    """
+    borders = np.flatnonzero(np.diff(values)) + 1
+    starts = np.concatenate([[0], borders])
+    counts = np.diff(np.append(starts, len(values)))
+    pairs = zip(values[starts].tolist(), counts.tolist(), strict=True)
+    return " ".join(f"{v:g}x{n}" if n > 1 else f"{v:g}" for v, n in pairs)
+
+
+def _wrap(name: str, text: str, width: int) -> list[str]:
+    """`name  text`, the text cut to the width and control characters made visible."""
+    text = "".join(
+        c
+        if c.isprintable()
+        else "⏎"
+        if c == "\n"
+        else c.encode("unicode_escape").decode()
+        for c in text
+    )
+    room = max(width - 19, 20)
+    pieces = [text[i : i + room] for i in range(0, len(text), room)] or [""]
+    return [f"  {name:17s}{pieces[0]}"] + [" " * 19 + piece for piece in pieces[1:]]
+
+
+def draw_mask(mask: np.ndarray) -> list[str]:
+    """A bool mask [T, S] in half blocks, filled where a key is visible.
+
+    Wider ones are thinned out: a dot stands for the middle of the places it covers.
+
+    >>> draw_mask(np.tri(4, dtype=bool))
+    ['█▄  ', '███▄']
+    """
+    step = -(-max(mask.shape) // MASK_COLUMNS)
+    small = mask[step // 2 :: step, step // 2 :: step]
+    if len(small) % 2:
+        small = np.concatenate([small, np.zeros((1, small.shape[1]), bool)])
+    blocks = " ▄▀█"
+    upper, lower = small[::2], small[1::2]
+    codes = 2 * upper.astype(int) + lower
+    return ["".join(blocks[c] for c in line) for line in codes]

@@ -1,0 +1,213 @@
+"""Using a trained run: its text and its fills, from the last good checkpoint."""
+
+import functools
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.eval import neighbours
+from jaxpt.eval.filling import fill_masks
+from jaxpt.eval.generation import SampleSpec, check_lengths, generate, pad_left
+from jaxpt.rng import stream
+from jaxpt.run.data import likelihood_rows
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.workdir import load_corpora, load_run
+from jaxpt.text.tokens.framing import Framing
+
+SIDE = 12  # tokens shown to either side of a word
+
+
+def generate_texts(
+    workdir: Path,
+    prompts: list[str],
+    num_tokens: int,
+    num_samples: int = 1,
+    seed: int = 0,
+    stop: str = "",
+    **sampling,
+) -> list[str]:
+    """`num_samples` texts for each prompt in turn, cut at an [EOS] and at `stop`.
+
+    A causal run goes on from the prompt, which the text begins with; an encoder-decoder
+    answers it.
+
+    Args:
+      num_tokens: how many to add at most; 0 goes on to the model's last position.
+      stop: where a text ends, itself left out; "" for none.
+      sampling: the fields of `SampleSpec`.
+
+    Raises:
+      UserError: a run that cannot write, or a flag that is out of range.
+    """
+    spec = SampleSpec(**sampling)
+    if num_samples < 1:
+        raise UserError(f"--num_samples={num_samples}: must be at least 1")
+    if spec.num_beams > 1 and num_samples > 1:
+        raise UserError(
+            f"--num_samples={num_samples}: must be 1 with --num_beams="
+            f"{spec.num_beams}, which finds one text"
+        )
+    program, tokenizer, params, _ = load_run(workdir)
+    kind = "causal one or an encoder-decoder"
+    _require(program, "decoder", workdir, kind, "clm or span_corruption")
+    decoder, framing = program.decoder, find_framing(program.task)
+    asked = [tokenizer.encode_prompt(prompt) for prompt in prompts]
+    rows = [framing.wrap(ids) if len(ids) else ids for ids in asked]
+    padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
+    is_answer = decoder.start_id is not None
+    if not num_tokens:
+        num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
+    check_lengths(decoder, padded.shape[1], num_tokens)
+    write = functools.partial(
+        generate,
+        decoder,
+        num_tokens=num_tokens,
+        spec=spec,
+        stop=_find_stops(tokenizer, framing, stop),
+        banned=_find_banned(program, framing),
+        first=framing.first if is_answer else None,
+        last=framing.last,
+    )
+    tokens, counts = jax.device_get(
+        jax.jit(write)(params, padded, lengths, rng=stream(seed, 0, "sample"))
+    )
+    texts = []
+    for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
+        ids = row[:count]
+        if is_answer and count and ids[0] == framing.first:
+            ids = ids[1:]
+        if len(ids) and ids[-1] in (*framing.ends, framing.last):
+            ids = ids[:-1]
+        before = ids[:0] if is_answer else asked[i // num_samples]
+        texts.append(_cut_text(tokenizer, before, ids, stop))
+    return texts
+
+
+def read_prompts(prompts: list[str], path: str) -> list[str]:
+    """Prompts as given, or the lines of a file; a line end where there is neither.
+
+    Raises:
+      UserError: both, or a file that is no text or holds no line or an empty one.
+    """
+    if not path:
+        return prompts or ["\n"]
+    if prompts:
+        raise UserError(f"--prompt_file={path}: must be left out with --prompt")
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"--prompt_file={path}: cannot be read: {reason}") from None
+    if not lines or not all(lines):
+        raise UserError(
+            f"--prompt_file={path}: must have a prompt on each line, and no empty one"
+        )
+    return lines
+
+
+def _find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
+    """Ids that end a row: those that end a text, and a stop text that is one token."""
+    ids = list(framing.ends)
+    if stop:
+        try:
+            named = tokenizer.encode_prompt(stop).tolist()
+        except UserError:
+            raise UserError(
+                f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"
+            ) from None
+        ids += named if len(named) == 1 else []
+    return tuple(sorted(set(ids)))
+
+
+def _find_banned(program: Program, framing: Framing) -> tuple[int, ...]:
+    """Ids that no text holds: special ones, but for an answer's sentinels; padding."""
+    is_answer = program.decoder.start_id is not None
+    sentinels = program.task.vocab.sentinels if is_answer else ()
+    allowed = {*framing.ends, *sentinels}
+    return tuple(sorted(set(program.task.nonwords) - allowed))
+
+
+def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
+    """What stands before `ids` and they, as text, up to `stop` in what is new."""
+    text = tokenizer.decode(np.concatenate([before, ids]))
+    if not stop:
+        return text
+    place = text.find(stop, len(tokenizer.decode(before)))
+    return text if place < 0 else text[:place]
+
+
+def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]:
+    """The k likeliest tokens and their probabilities for each [MASK] of a text.
+
+    Raises:
+      UserError: not a masked run, no [MASK], or a text longer than the model reads.
+    """
+    if k < 1:
+        raise UserError(f"--top_k={k}: must be at least 1")
+    program, tokenizer, params, _ = load_run(workdir)
+    _require(program, "fill_logits", workdir, "masked one", "mlm or electra")
+    vocab = tokenizer.vocab
+    ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
+    limit = program.task.model_spec.max_len
+    if len(ids) > limit:
+        raise UserError(
+            f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
+        )
+    banned = program.task.nonwords
+    found = fill_masks(program.fill_logits, params, ids, vocab.mask, banned, k)
+    return [[(tokenizer.token_name(i), p) for i, p in best] for best in found]
+
+
+def neighbour_words(
+    workdir: Path, word: str, num_places: int, k: int, num_rows: int = 1024
+) -> neighbours.Found:
+    """A word's nearest words where it stands in the run's text, and at all.
+
+    Args:
+      num_rows: rows of the text to train on, spread evenly, that are read.
+
+    Raises:
+      UserError: a flag is out of range, or the word stands nowhere in those rows.
+    """
+    for name, value in (("sentences", num_places), ("top_k", k)):
+        if value < 1:
+            raise UserError(f"--{name}={value}: must be at least 1")
+    if not word.strip(neighbours.MARKS):
+        raise UserError(f"--word={word!r}: must be a word")
+    program, tokenizer, params, _ = load_run(workdir)
+    task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
+    limit = max(1, train.num_tokens // task.spec.row_length)
+    rows = likelihood_rows(task, train, min(num_rows, limit))
+    rows = rows[:, : task.read_length]
+    starts = np.array(tokenizer.vocab.word_starts)
+    words = neighbours.cut_words(rows, starts, tokenizer.decode)
+    batch_size = task.plan.eval.batch_size
+
+    def around(found: neighbours.Word) -> str:
+        row, mine = rows[found.row], slice(found.start, found.stop)
+        sides = row[: found.start][-SIDE:], row[found.stop :][:SIDE]
+        before, after = map(tokenizer.decode, sides)
+        text = f"{before} [{tokenizer.decode(row[mine]).strip()}] {after}"
+        return " ".join(text.split())
+
+    if not any(found.text.lower() == word.lower() for found in words):
+        raise UserError(
+            f"--word={word!r}: stands nowhere in the {len(rows)} rows of text that "
+            f"were read"
+        )
+    batch_size = task.plan.eval.batch_size
+    vectors = neighbours.place_vectors(
+        program.features, params, rows, words, batch_size
+    )
+    return neighbours.find_neighbours(words, vectors, word, num_places, k, around)
+
+
+def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):
+    if getattr(program, ability) is None:
+        held = program.task.plan.objective
+        raise UserError(
+            f"--workdir={workdir}: holds a {held} run; must hold a {kind} ({names})"
+        )

@@ -1,0 +1,310 @@
+"""Compiles a task for the devices there are: jit over a mesh by default, or pmap.
+
+Both give the same numbers, on one process or several, each of which makes the same
+calls. Nothing below this file knows how many devices there are.
+"""
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxpt.errors import UserError
+from jaxpt.eval.cloze import score_hidden
+from jaxpt.learn.state import TrainState, make_state
+from jaxpt.learn.update import average_params
+from jaxpt.ops.layout import ROW_AXES
+from jaxpt.rng import stream
+from jaxpt.run import sharding
+from jaxpt.run.task import Task
+
+# Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by what
+# JAX calls one device (of TPU v3, a core). The first name that is part of it holds.
+DEVICE_PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "V100": 125e12,
+    "TPU v6": 918e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v4": 275e12,
+    "TPU v3": 61.5e12,
+}
+# What `mfu` is, said wherever it is printed.
+MFU_NOTE = (
+    "mfu: matrix products of 3 forward passes, attention in full (of a causal model 6N "
+    "+ 12LdT a token), over the devices' dense bfloat16 peak"
+)
+
+
+def device_peak() -> float | None:
+    """The bfloat16 peak of all devices together; None on CPU and on unknown devices."""
+    kind = jax.devices()[0].device_kind
+    for name, peak in DEVICE_PEAKS.items():
+        if name.lower() in kind.lower():
+            return peak * jax.device_count()
+    return None
+
+
+def make_train_call(task: Task, axis: str | None = None):
+    """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
+
+    `stack` is K batches of rows; the key of each step comes from the seed and the
+    state's step.
+    """
+    train_step = task.module.make_train_step(
+        task.model,
+        task.vocab,
+        task.spec,
+        task.optimizer,
+        task.plan.train.num_microbatches,
+        axis,
+    )
+    frozen = task.frozen
+    reads_progress = "progress" in task.module.READS
+
+    def call(state: TrainState, stack: dict, seed):
+        def body(state, rows):
+            rng = stream(seed, state.step, "train")
+            if reads_progress:
+                share = state.step / task.plan.train.steps
+                rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
+            state, metrics = train_step(state, rows, rng)
+            return average_params(state, task.plan.optim.ema_decay, frozen), metrics
+
+        return jax.lax.scan(body, state, stack)
+
+    return call
+
+
+class Program:
+    """A task's compiled functions; made once, it serves runs with any seed.
+
+    Args:
+      devices: of all processes; None is all there are.
+      is_training: False to only use a run: its batch need not be shared out then, and
+        where its mesh does not fit the devices, each holds a part of every matrix.
+
+    Raises:
+      UserError: the devices do not divide what they are to share (is_training).
+    """
+
+    def __init__(self, task: Task, devices=None, is_training: bool = True):
+        self.task = task
+        devices, train = list(devices or jax.devices()), task.plan.train
+        self.is_pmap = train.backend == "pmap"
+        self._shapes = jax.eval_shape(self._make_state, 0)
+        if is_training:
+            shape = sharding.shape_mesh(train, len(devices))
+            sharding.check_task(task, self._shapes.params, shape)
+        else:
+            shape = _fit_mesh(task, len(devices))
+        self.mesh = sharding.make_mesh(shape, devices)
+        self.devices = list(self.mesh.devices.flat)
+        self._whole = self._lay()
+        self._first = self._lay(ROW_AXES)
+        self._by_row = self._lay(None, ROW_AXES)
+        pmap_mesh = Mesh(np.array(self.devices), ("devices",))
+        self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
+        self._state = sharding.shard_state(self._shapes, self.mesh)
+        self._init = jax.jit(self._make_state, out_shardings=self._state)
+        self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
+        self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
+        # The places in the batch of the rows that this process's devices read.
+        self.places = self._find_places() if is_training else None
+        self._calls = {}
+        eval_step = task.module.make_eval_step(task.model, task.vocab, task.spec)
+        self.eval_step = self._measure(eval_step)
+        for name in ("features", "token_nll", "fill_logits", "next_logits"):
+            # What an objective cannot do it does not have.
+            function = getattr(task.module, name, None)
+            setattr(self, name, function and self._bind(function))
+        self.fill_scores = self.fill_logits and self._measure(self._score_fills)
+        make_decoder = getattr(task.module, "make_decoder", None)
+        self.decoder = make_decoder and make_decoder(task.model, task.vocab)
+
+    def _lay(self, *axes) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def _bind(self, function: Callable) -> Callable:
+        model = self.task.model
+        return self._measure(lambda params, tokens: function(params, model, tokens))
+
+    def _score_fills(self, params, rows: dict, allowed):
+        fill_logits = self.task.module.fill_logits
+        logits = fill_logits(params, self.task.model, rows["tokens"])
+        return score_hidden(logits, rows["places"], rows["targets"], allowed)
+
+    def _measure(self, function: Callable) -> Callable:
+        """(params, host rows, ...) -> what every process can read, compiled.
+
+        Its `trace`, for the same arguments, gives shapes alone and computes nothing.
+        """
+        compiled = jax.jit(function, out_shardings=self._whole)
+
+        def put(x):
+            is_even = not len(x) % self.num_shares
+            return self._put(x, self._first if is_even else self._whole)
+
+        def measure(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled(params, jax.tree.map(put, rows), *rest)
+
+        def trace(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
+
+        measure.trace = trace
+        return measure
+
+    def _put(self, x, layout: NamedSharding) -> jax.Array:
+        """A host array, the same on every process, laid out over the devices."""
+        if layout.is_fully_addressable:
+            return jax.device_put(x, layout)
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, layout, lambda index: x[index])
+
+    def _make_state(self, seed):
+        rng = stream(seed, 0, "init")
+        params = self.task.module.init_params(rng, self.task.model, self.task.spec)
+        return make_state(params, self.task.optimizer, self.task.has_ema)
+
+    @property
+    def num_shares(self) -> int:
+        """How many parts a batch is shared out in."""
+        return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
+
+    def _find_places(self) -> np.ndarray:
+        shape = 1, self.task.plan.train.batch_size
+        held = self._by_row.addressable_devices_indices_map(shape).values()
+        parts = {rows.indices(shape[1]) for _, rows in held}
+        return np.concatenate([np.arange(*part) for part in sorted(parts)])
+
+    def describe_mesh(self) -> list[str]:
+        """What is where, a line; nothing of one device."""
+        if len(self.devices) == 1:
+            return []
+        shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
+        state = self.abstract_state()
+        held, whole = sharding.count_bytes(state)
+        several = jax.process_count()
+        return [
+            f"mesh: {shape}; {held / 1e6:,.1f} of the state's {whole / 1e6:,.1f} MB on "
+            f"each device" + (f"; {several} processes" if several > 1 else "")
+        ]
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, dtypes and places of a state, for a restore."""
+        return jax.tree.map(
+            lambda x, layout: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
+            self._shapes,
+            self._state,
+        )
+
+    def init_state(self, seed: int) -> TrainState:
+        """A fresh state, as `save_form` has it."""
+        return self._init(seed)
+
+    def run_form(self, state: TrainState) -> TrainState:
+        """A saved or fresh state as the train call takes it (pmap: a copy a device)."""
+        if not self.is_pmap:
+            return state
+        return self._copy(state)
+
+    def _copy_state(self, state: TrainState) -> TrainState:
+        count = len(self.devices)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
+
+    def save_form(self, state: TrainState) -> TrainState:
+        """A running state as it is saved and evaluated: each number once."""
+        if not self.is_pmap:
+            return state
+        return self._first_copy(state)
+
+    def place(self, stack: dict) -> dict:
+        """Host rows of `places`, {"tokens": [K, B, R], "index": [K, B]}, on devices."""
+        if self.is_pmap:
+            return jax.tree.map(self._split, stack)
+        if self._by_row.is_fully_addressable:
+            return jax.device_put(stack, self._by_row)
+        size, places = self.task.plan.train.batch_size, self.places
+
+        def join(x):
+            def read(index):
+                start, stop, _ = index[1].indices(size)
+                first = np.searchsorted(places, start)
+                return x[:, first : first + stop - start]
+
+            shape = len(x), size, *x.shape[2:]
+            return jax.make_array_from_callback(shape, self._by_row, read)
+
+        return jax.tree.map(join, stack)
+
+    def _split(self, x: np.ndarray) -> np.ndarray | jax.Array:
+        """Rows [K, B, ...] by device, [devices, K, B / devices, ...]."""
+        count = len(self._by_row.addressable_devices)
+        pieces = x.reshape(x.shape[0], count, -1, *x.shape[2:])
+        mine = np.ascontiguousarray(pieces.swapaxes(0, 1))
+        if count == len(self.devices):
+            return mine
+        shape = len(self.devices), *mine.shape[1:]
+        return jax.make_array_from_process_local_data(self._by_device, mine, shape)
+
+    def compile(self, state: TrainState, stack: dict) -> float:
+        """Compiles the train call for this many steps; returns the seconds it took."""
+        num_steps = stack["tokens"].shape[1 if self.is_pmap else 0]
+        if num_steps in self._calls:
+            return 0.0
+        start = time.perf_counter()
+        if self.is_pmap:
+            call = jax.pmap(
+                make_train_call(self.task, "devices"),
+                axis_name="devices",
+                in_axes=(0, 0, None),
+                donate_argnums=0,
+                devices=self.devices,
+            )
+            lowered = call.lower(state, stack, np.int32(0))
+        else:
+            call = jax.jit(
+                make_train_call(self.task),
+                in_shardings=(self._state, self._by_row, None),
+                out_shardings=(self._state, self._whole),
+                donate_argnums=0,
+            )
+            with jax.set_mesh(self.mesh):
+                lowered = call.lower(state, stack, np.int32(0))
+        self._calls[num_steps] = lowered.compile()
+        return time.perf_counter() - start
+
+    def train_call(self, state: TrainState, stack: dict, seed: int):
+        """K steps; the given state is donated. Metrics come as (sum, weight) of [K]."""
+        self.compile(state, stack)
+        num_steps = stack["tokens"].shape[1 if self.is_pmap else 0]
+        state, metrics = self._calls[num_steps](state, stack, np.int32(seed))
+        if self.is_pmap:  # already summed over devices; every copy is the same
+            metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)
+        return state, metrics
+
+
+def _first_of(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x[0], state)
+
+
+def _fit_mesh(task: Task, num_devices: int) -> tuple[int, int, int]:
+    """The run's mesh if it fits these devices, else one that splits every matrix."""
+    train = task.plan.train
+    try:
+        return sharding.shape_mesh(train, num_devices)
+    except UserError:
+        return sharding.shape_mesh(
+            dataclasses.replace(train, fsdp=0, tensor=1), num_devices
+        )

@@ -1,0 +1,52 @@
+"""What a run puts around a text: the one place that `fill`, `generate` and exports ask.
+
+Rows of joined text (`data.rows=chunks` and its like) have nothing around them, and so
+nothing is put around a text that such a run is to read; what an objective itself puts
+there (T5's [EOS]), or a form of rows ([CLS] and [SEP] of pairs), a text gets too.
+"""
+
+import dataclasses
+from pathlib import Path
+
+from jaxpt.errors import UserError
+from jaxpt.folder import load_json
+from jaxpt.run.task import Task
+from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.tokens.framing import Framing, from_json
+from jaxpt.text.tokens.vocab import Vocab
+
+NAME = "framing.json"
+
+
+def find_framing(task: Task) -> Framing:
+    """What stands around a text for this run, as in the rows it was trained on.
+
+    A model that was made elsewhere goes on with what it came with.
+    """
+    vocab = task.vocab
+    if vocab.framing is not None:
+        return vocab.framing
+    before = after = ()
+    if around := getattr(task.module, "around", None):
+        before, after = around(vocab, task.spec)
+    elif task.plan.rows.rows in PAIRS:
+        before, after = (vocab.require("cls"),), (vocab.require("sep"),)
+    ends = () if vocab.eos is None else (vocab.eos,)
+    return Framing(before, after, bos=vocab.bos, ends=ends)
+
+
+def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
+    """The vocabulary with what the model of this folder came with, if it did.
+
+    Raises:
+      UserError: the folder's framing is damaged.
+    """
+    path = workdir / NAME
+    if not path.exists():
+        return vocab
+    values = load_json(path, "import the model again")
+    try:
+        framing = from_json(values)
+    except UserError as error:
+        raise UserError(f"{path}: {error}; import the model again") from None
+    return dataclasses.replace(vocab, framing=framing)

@@ -1,0 +1,105 @@
+"""Every setting is checked, and one that nobody would read is refused."""
+
+import pytest
+
+from jaxpt.errors import UserError
+from jaxpt.learn.optim_spec import OWN, SCHEDULES, OptimSpec
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("lr", 0),
+        ("lr", float("nan")),
+        ("schedule", "step"),
+        ("warmup_steps", -1),
+        ("min_lr_ratio", 1.5),
+        ("beta1", 1.0),
+        ("beta2", -0.1),
+        ("epsilon", 0),
+        ("weight_decay", -1),
+        ("clip_norm", -1),
+    ],
+)
+def test_bad_values_are_named(name, value):
+    with pytest.raises(UserError) as caught:
+        OptimSpec(**{name: value})
+    assert str(caught.value).startswith(f"optim.{name}={value}: must be ")
+
+
+@pytest.mark.parametrize(
+    "values, name",
+    [
+        ({"name": "sgd"}, "name"),
+        ({"warmup_type": "cosine", "warmup_steps": 5}, "warmup_type"),
+        ({"warmup_type": "flat"}, "warmup_type"),
+        ({"schedule": "wsd", "decay_fraction": 0.0}, "decay_fraction"),
+        ({"schedule": "wsd", "decay_fraction": 1.1}, "decay_fraction"),
+        ({"schedule": "wsd", "decay_shape": "step"}, "decay_shape"),
+        ({"schedule": "wsd", "decay_shape": "exponential"}, "min_lr_ratio"),
+        ({"name": "lion", "beta2": 1.0}, "beta2"),
+        ({"name": "muon", "muon_lr": 0.0}, "muon_lr"),
+        ({"name": "muon", "momentum": 1.0}, "momentum"),
+        ({"ema_decay": 1.0}, "ema_decay"),
+        ({"ema_decay": -0.5}, "ema_decay"),
+    ],
+)
+def test_bad_values_of_some_are_named(values, name, refuses):
+    with refuses(f"optim.{name}={values.get(name, 0.0)}: must be "):
+        OptimSpec(**values)
+
+
+# By hand: what each optimizer reads of these.
+READ = {
+    "beta1": {"adamw", "adafactor", "lamb", "lion", "muon"},
+    "beta2": {"adamw", "lamb", "lion", "muon"},
+    "epsilon": {"adamw", "adafactor", "lamb", "muon"},
+    "bias_correction": {"adamw", "lamb"},
+    "parameter_scale": {"adafactor"},
+    "muon_lr": {"muon"},
+    "momentum": {"muon"},
+}
+
+
+@pytest.mark.parametrize("optimizer", OWN)
+@pytest.mark.parametrize("name", READ)
+def test_a_setting_is_read_or_refused(optimizer, name, refuses):
+    value = False if name in ("bias_correction", "parameter_scale") else 0.5
+    if optimizer in READ[name]:
+        spec = OptimSpec(name=optimizer, **{name: value})
+        assert spec.settings()[name] == value
+    else:
+        with refuses(f"optim.{name}={value}: {optimizer} does not read it"):
+            OptimSpec(name=optimizer, **{name: value})
+        assert name not in OptimSpec(name=optimizer).settings()
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+def test_a_schedules_setting_is_read_or_refused(schedule, refuses):
+    for name, value, readers in (
+        ("min_lr_ratio", 0.5, {"cosine", "linear", "wsd"}),
+        ("decay_fraction", 0.5, {"wsd"}),
+        ("decay_shape", "linear", {"wsd"}),
+    ):
+        if schedule in readers:
+            spec = OptimSpec(schedule=schedule, **{name: value})
+            assert spec.settings()[name] == value
+        else:
+            with refuses(f"optim.{name}={value}: schedule {schedule} does not read it"):
+                OptimSpec(schedule=schedule, **{name: value})
+
+
+def test_minus_one_is_the_optimizers_own():
+    found = {}
+    for name in OWN:
+        spec = OptimSpec(name=name)
+        found[name] = spec.beta1, spec.beta2, spec.epsilon
+    assert found == {
+        "adamw": (0.9, 0.999, 1e-8),
+        "adafactor": (0.0, -1.0, 1e-30),
+        "lamb": (0.9, 0.999, 1e-6),
+        "lion": (0.9, 0.99, -1.0),
+        "muon": (0.9, 0.95, 1e-10),
+    }
+    assert OptimSpec(name="muon", beta2=0.99).beta2 == 0.99
+    assert OptimSpec(**vars(OptimSpec(name="lion"))) == OptimSpec(name="lion")

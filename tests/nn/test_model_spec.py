@@ -1,0 +1,148 @@
+"""ModelSpec refuses what no model can be, in one line that names the setting."""
+
+import dataclasses
+
+import jax
+import pytest
+
+from jaxpt.errors import UserError
+from jaxpt.nn.model_spec import COMPUTING, LAYOUT, TRAINING, ModelSpec, find_differences
+
+
+@pytest.mark.parametrize(
+    "values, name",
+    [
+        ({"num_layers": 0}, "num_layers=0"),
+        ({"d_model": 0}, "d_model=0"),
+        ({"num_heads": 0}, "num_heads=0"),
+        ({"d_ff": -1}, "d_ff=-1"),
+        ({"max_len": 0}, "max_len=0"),
+        ({"vocab_size": -1}, "vocab_size=-1"),
+        ({"num_decoder_layers": -1}, "num_decoder_layers=-1"),
+        ({"embedding_size": -8}, "embedding_size=-8"),
+        ({"d_model": 30, "num_heads": 4}, "num_heads=4"),
+        ({"d_model": 33, "num_heads": 3, "positions": "sinusoidal"}, "d_model=33"),
+        ({"relative_buckets": 30}, "relative_buckets=30"),
+        ({"relative_buckets": 0}, "relative_buckets=0"),
+        ({"relative_max_distance": 16}, "relative_max_distance=16"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"dropout": float("nan")}, "dropout=nan"),
+        ({"embed_dropout": -0.1}, "embed_dropout=-0.1"),
+        ({"attention_dropout": 2}, "attention_dropout=2"),
+        ({"norm": "batchnorm"}, "norm=batchnorm"),
+        ({"norm_position": "both"}, "norm_position=both"),
+        ({"activation": "tanh"}, "activation=tanh"),
+        ({"positions": "alibi"}, "positions=alibi"),
+        ({"relative_directions": "ahead"}, "relative_directions=ahead"),
+        ({"init": "xavier"}, "init=xavier"),
+        ({"dtype": "float16"}, "dtype=float16"),
+        ({"remat": "some"}, "remat=some"),
+        ({"attention": "flash"}, "attention=flash"),
+        ({"loss_chunk": -1}, "loss_chunk=-1"),
+    ],
+)
+def test_bad_values_are_named(values, name):
+    with pytest.raises(UserError) as caught:
+        ModelSpec(**values)
+    message = str(caught.value)
+    assert message.startswith(f"model.{name}: must be ") and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    "values, name",
+    [
+        pytest.param(
+            {"embedding_size": 33, "positions": "sinusoidal"}, "embedding_size=33"
+        ),
+        pytest.param({"norm_epsilon": -1.0}, "norm_epsilon=-1.0"),
+        pytest.param({"init_std": -1.0}, "init_std=-1.0"),
+    ],
+)
+def test_bad_values_that_slip_through(values, name):
+    test_bad_values_are_named(values, name)
+
+
+def test_widths_follow_from_the_others():
+    spec = ModelSpec(d_model=96, num_heads=4)
+    assert (spec.embedding_dim, spec.head_width) == (96, 24)
+    assert ModelSpec(d_model=96, num_heads=4, embedding_size=32).embedding_dim == 32
+
+
+@pytest.mark.parametrize(
+    "backend, wanted", [("cpu", "float32"), ("gpu", "bfloat16"), ("tpu", "bfloat16")]
+)
+def test_the_dtype_follows_the_device_unless_it_is_said(backend, wanted, monkeypatch):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    assert ModelSpec().dtype == "auto" and ModelSpec().compute_dtype == wanted
+    for dtype in ("float32", "bfloat16"):
+        assert ModelSpec(dtype=dtype).compute_dtype == dtype
+
+
+def test_directions_are_the_objectives_unless_they_are_said():
+    relative = ModelSpec(positions="relative")
+    assert relative.direct(True).relative_directions == "both"
+    assert relative.direct(False).relative_directions == "past"
+    assert not relative.direct(False).is_bidirectional
+    said = ModelSpec(positions="relative", relative_directions="both")
+    assert said.direct(False) == said and said.is_bidirectional
+    assert ModelSpec().direct(False) == ModelSpec()  # of others nothing depends on it
+
+
+# Another value for each field that is neither a number nor a yes or no.
+OTHER = {
+    "norm": "rmsnorm",
+    "norm_position": "post",
+    "activation": "relu",
+    "positions": "none",
+    "relative_directions": "past",
+    "init": "t5",
+    "dtype": "bfloat16",
+    "attention": "xla",
+    "remat": "full",
+}
+# What must be so for a field to matter, or to be allowed to change.
+WHERE = {
+    "position_offset": {"positions": "learned"},
+    "max_len": {"positions": "learned"},
+    "rotary_base": {"positions": "rotary"},
+    "positions": {"positions": "learned"},
+    "relative_buckets": {"relative_max_distance": 256},
+    "num_heads": {"head_dim": 8},
+    "num_kv_heads": {"num_heads": 8},
+}
+
+
+@pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ModelSpec)])
+def test_specs_differ_in_all_that_is_not_computing_or_training(field):
+    values = {"positions": "relative", "dtype": "float32"} | WHERE.get(field, {})
+    spec = ModelSpec(**values)
+    old = getattr(spec, field)
+    if isinstance(old, bool):
+        new = not old
+    elif isinstance(old, float):
+        new = old / 2 + 0.1
+    else:
+        new = OTHER.get(field, old * 2 if isinstance(old, int) and old else 4)
+    other = dataclasses.replace(spec, **{field: new})
+    found = dict(find_differences(spec, other))
+    is_free = field in (*COMPUTING, *TRAINING)
+    assert (found.get(field) == new) != is_free and bool(found) != is_free
+    assert field not in dict(find_differences(spec, other, free=(field,)))
+    assert not set(LAYOUT) & {*COMPUTING, *TRAINING}
+
+
+@pytest.mark.parametrize(
+    "shared, one, two",
+    [
+        ({}, {"rotary_base": 5.0}, {"rotary_base": 6.0}),
+        ({}, {"relative_directions": "past"}, {"relative_directions": "both"}),
+        ({"positions": "relative"}, {}, {"relative_directions": "both"}),
+        ({"positions": "none"}, {"position_offset": 1, "max_len": 9}, {}),
+        ({"norm": "rmsnorm"}, {"norm_bias": True}, {"norm_bias": False}),
+        ({}, {"head_dim": 0, "num_kv_heads": 0}, {"head_dim": 32, "num_kv_heads": 4}),
+        ({}, {"embedding_size": 0}, {"embedding_size": 128}),
+    ],
+)
+def test_what_nothing_depends_on_makes_no_difference(shared, one, two):
+    specs = [ModelSpec(**shared | values) for values in (one, two)]
+    assert specs[0] != specs[1] and find_differences(*specs) == []

@@ -1,0 +1,251 @@
+"""Cross-entropy in chunks against all logits at once: values, gradients, samples."""
+
+import functools
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from jaxpt.ops import chunked_loss, kernels, losses
+
+E, V = 8, 37
+
+
+def make(shape, dtype=jnp.float32, with_bias=True, seed=0):
+    """x, W, b, targets and weights, some of which are zero."""
+    draw = np.random.default_rng(seed)
+    kernel, bias = draw.normal(size=(E, V)), draw.normal(size=V)
+    weights = draw.random(shape) * (np.arange(shape[-1]) % 3 != 1)
+    return (
+        jnp.asarray(draw.normal(size=(*shape, E)), dtype),
+        jnp.asarray(kernel, jnp.float32),
+        jnp.asarray(bias, jnp.float32) if with_bias else None,
+        jnp.asarray(draw.integers(0, V, shape), jnp.int32),
+        jnp.asarray(weights, jnp.float32),
+    )
+
+
+def plain(x, kernel, bias, targets, weights, draw=None):
+    logits = kernels.product("...E,EV->...V", x, kernel)
+    logits = logits if bias is None else logits + bias
+    return losses.score(logits, targets, weights, draw)
+
+
+def pull(function, x, kernel, bias, targets, weights, *rest):
+    """What the function gives, and the gradient of the mean loss."""
+
+    def mean(x, kernel, bias, weights):
+        scores = function(x, kernel, bias, targets, weights, *rest)
+        return 7 * scores.loss[0] / scores.loss[1], scores
+
+    argnums = (0, 1, 3) if bias is None else (0, 1, 2, 3)
+    grads, scores = jax.grad(mean, argnums, has_aux=True)(x, kernel, bias, weights)
+    return grads, scores
+
+
+def assert_alike(found, wanted, rtol=1e-5):
+    """Equal to a share of the largest entry."""
+    for one, two in zip(jax.tree.leaves(found), jax.tree.leaves(wanted), strict=True):
+        assert one.shape == two.shape and one.dtype == two.dtype
+        if jnp.issubdtype(one.dtype, jnp.integer):
+            np.testing.assert_array_equal(one, two)
+        else:
+            one, two = np.asarray(one, np.float64), np.asarray(two, np.float64)
+            scale = np.abs(two).max() + 1e-30
+            assert np.abs(one - two).max() <= rtol * scale
+
+
+# Chunks of one row, ones that divide the rows and do not, and one of all.
+CHUNKS = (1, 4, 5, 100)
+
+
+@pytest.mark.parametrize(
+    "shape, with_bias",
+    [((24,), True), ((23,), False), ((3, 7), True), ((2, 2, 5), True)],
+)
+def test_chunks_change_nothing(shape, with_bias):
+    args = make(shape, with_bias=with_bias)
+
+    @jax.jit
+    def run(*args):
+        wanted = pull(plain, *args)
+        functions = [
+            functools.partial(chunked_loss.score, chunk_rows=chunk) for chunk in CHUNKS
+        ]
+        values = [function(*args) for function in functions]
+        nll = [chunked_loss.nll(*args[:4], chunk) for chunk in CHUNKS]
+        logits = kernels.dense(*args[:3])
+        wanted_nats = losses.token_losses(logits, args[3])
+        return [pull(f, *args) for f in functions], wanted, values, nll, wanted_nats
+
+    founds, wanted, values, nll, wanted_nats = run(*args)
+    for found, value, chunk_nats in zip(founds, values, nll, strict=True):
+        assert_alike(found, wanted)
+        assert_alike(value, wanted[1])  # without a gradient
+        np.testing.assert_allclose(chunk_nats, wanted_nats, rtol=1e-5)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(1, 40), st.integers(1, 40))
+def test_what_is_cut_up_is_joined_again(num_rows, num_chunks):
+    rows = np.arange(2 * num_rows).reshape(num_rows, 2)
+    pieces = chunked_loss._cut(rows, min(num_chunks, num_rows))
+    assert len(pieces) == min(num_chunks, num_rows)
+    assert pieces.shape[1] == -(-num_rows // len(pieces))
+    np.testing.assert_array_equal(chunked_loss._join(pieces, num_rows), rows)
+
+
+def test_the_gradient_is_scaled_by_what_follows():
+    x, kernel, bias, targets, weights = make((12,))
+
+    def total(x, factor):
+        scores = chunked_loss.score(x, kernel, bias, targets, weights, 4)
+        return factor * scores.loss[0]
+
+    one, five = jax.grad(total)(x, 1.0), jax.grad(total)(x, 5.0)
+    np.testing.assert_allclose(five, 5 * one, rtol=1e-6)
+    np.testing.assert_array_equal(jax.grad(total)(x, 0.0), 0)
+
+
+def test_weight_zero_counts_for_nothing():
+    x, kernel, bias, targets, weights = make((13,))
+    others = jnp.where(weights > 0, targets, (targets + 5) % V)
+    run = jax.jit(lambda t: pull(chunked_loss.score, x, kernel, bias, t, weights, 4))
+    (grads, scores), (other_grads, other_scores) = run(targets), run(others)
+    assert_alike((grads[:3], scores.loss), (other_grads[:3], other_scores.loss))
+    assert not np.asarray(grads[0])[np.asarray(weights) == 0].any()
+
+
+def test_no_gradient_passes_nats():
+    x, kernel, bias, targets, _ = make((12,))
+    for chunk in (0, 4):
+        grad = jax.grad(
+            lambda x: chunked_loss.nll(x, kernel, bias, targets, chunk).sum()
+        )
+        assert not grad(x).any()
+
+
+@pytest.mark.parametrize("chunk", [1, 11, 20, 1000])
+def test_samples_are_those_of_all_logits_at_once(chunk):
+    args = make((6, 5))
+    keys = jax.random.split(jax.random.key(9), 6)
+
+    @jax.jit
+    def run(temperature):
+        draw = keys, temperature
+        chunked = functools.partial(chunked_loss.score, chunk_rows=chunk, draw=draw)
+        return pull(chunked, *args), pull(plain, *args, draw)
+
+    for temperature in (0.7, 3.0):
+        found, wanted = run(temperature)
+        assert found[1].samples.shape == (6, 5)
+        assert_alike(found, wanted)
+
+
+def test_ties_are_misses_in_chunks_too():
+    x, kernel, _, targets, weights = make((12,))
+    scores = chunked_loss.score(x, 0 * kernel, None, targets, weights + 1, 4)
+    np.testing.assert_array_equal(scores.ranks, V)
+    assert losses.rank_hits(scores.ranks, weights + 1, k=5)[0] == 0
+    spoilt = chunked_loss.score(x * jnp.nan, kernel, None, targets, weights, 4)
+    np.testing.assert_array_equal(spoilt.ranks, 0)
+    assert not np.isfinite(spoilt.loss[0])
+
+
+def test_large_logits_stay_finite():
+    x, kernel, bias, targets, weights = make((12,))
+    args = 1e3 * x, kernel, bias, targets, weights
+    found, wanted = pull(chunked_loss.score, *args, 4), pull(plain, *args)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(found))
+    assert_alike(found, wanted)
+
+
+def test_chunks_under_vmap_scan_and_pmap():
+    args = [make((12,), seed=seed) for seed in range(2)]
+    stack = jax.tree.map(lambda *leaves: jnp.stack(leaves), *args)
+    one = functools.partial(pull, functools.partial(chunked_loss.score, chunk_rows=4))
+
+    @jax.jit
+    def run(args, stack):
+        wanted = [one(*a) for a in args]
+        _, scanned = jax.lax.scan(lambda carry, a: (carry, one(*a)), 0, stack)
+        return wanted, jax.vmap(one)(*stack), scanned
+
+    wanted, *founds = run(args, stack)
+    wanted = jax.tree.map(lambda *leaves: jnp.stack(leaves), *wanted)
+    for found in founds:
+        assert_alike(found, wanted)
+    alone = jax.tree.map(lambda leaf: leaf[:1], (stack, wanted))
+    assert_alike(jax.pmap(one)(*alone[0]), alone[1])
+
+
+def test_bfloat16_multiplies_low_and_sums_high():
+    low = make((64,), jnp.bfloat16)
+    # Only the factors are rounded: of the forward pass, that is the inputs themselves.
+    rounded = [x.astype(jnp.bfloat16).astype(jnp.float32) for x in low[:2]]
+    chunked = functools.partial(chunked_loss.score, chunk_rows=16)
+
+    @jax.jit
+    def run(low, wide):
+        return pull(chunked, *low), pull(chunked_loss.score, *low), pull(plain, *wide)
+
+    (grads, scores), (whole_grads, whole), (wide_grads, wide) = run(
+        low, (*rounded, *low[2:])
+    )
+    assert [grad.dtype.name for grad in grads] == ["bfloat16"] + 3 * ["float32"]
+    np.testing.assert_allclose(scores.loss, wide.loss, rtol=1e-5)
+    np.testing.assert_allclose(scores.loss, whole.loss, rtol=1e-5)
+    for ours in (grads, whole_grads):
+        for grad, wide_grad in zip(ours, wide_grads, strict=True):
+            gap = np.abs(grad.astype(jnp.float32) - wide_grad).max()
+            assert gap < 0.01 * np.abs(wide_grad).max()
+    # XLA may leave out a rounding between products and sums, so the values do not tell.
+    program = str(jax.make_jaxpr(functools.partial(pull, chunked))(*low))
+    made = re.findall(r":(\w+)\[[0-9,]*\] = dot_general", program)
+    assert len(made) == 3 and set(made) == {"f32"}
+
+
+@pytest.mark.parametrize(
+    "num_rows, limit, num_devices, wanted",
+    [
+        (8, 80, 1, 1),
+        (8, 79, 1, 2),
+        (8, 40, 1, 2),
+        (8, 39, 1, 4),  # three would not divide them
+        (7, 20, 1, 7),
+        (11, 20, 1, 11),
+        (11, 40, 1, 3),  # nor would any number up to five
+        (7, 9, 1, 7),
+        (1, 1, 1, 1),
+        (48, 160, 8, 3),  # of 16 rows, two a device
+        (48, 80, 8, 6),
+        (40, 160, 8, 5),
+        (24, 10, 8, 24),  # of one row, which no two devices can share
+    ],
+)
+def test_the_number_of_chunks(num_rows, limit, num_devices, wanted):
+    found = chunked_loss.count_chunks(num_rows, 10, limit, num_devices)
+    assert found == wanted
+    assert found == 1 or -(-num_rows // found) * 10 <= max(limit, 10)
+
+
+def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
+    monkeypatch.setattr(vocabulary, "CPU_LIMIT", 12 * V)
+    monkeypatch.setattr(vocabulary, "MIN_ROWS", 3)
+
+    def count_loops(num_rows, chunk=0, draw=None):
+        args = make(num_rows)
+        jaxpr = jax.make_jaxpr(lambda *a: chunked_loss.score(*a, chunk, draw))(*args)
+        return str(jaxpr).count("scan[")
+
+    assert count_loops((12,)) == 0 and count_loops((13,)) == 1
+    assert count_loops((13,), chunk=13) == 0 and count_loops((12,), chunk=11) == 1
+    keys = jax.random.split(jax.random.key(0), 2)
+    assert count_loops((2, 6), draw=(keys, 1.0)) == 0
+    assert count_loops((2, 7), draw=(keys, 1.0)) == 1
+    monkeypatch.setattr(vocabulary, "MIN_ROWS", 13)
+    assert count_loops((13,)) == 0 and count_loops((14,)) == 1

@@ -1,0 +1,197 @@
+"""What `jaxpt inspect` shows is what training reads."""
+
+import jax
+import numpy as np
+import pytest
+from tiny import CORE, ROWS, SEQ2SEQ, make_config
+
+from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import to_dict
+from jaxpt.errors import UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.report import passage
+from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
+from jaxpt.rng import stream
+from jaxpt.run.data import make_feed, with_token_counts
+from jaxpt.run.task import make_task
+from jaxpt.text.dataset import load_text
+
+
+def make(speech, objective="mlm", **changes):
+    config = make_config(speech, objective, **changes)
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
+    return make_task(plan, vocab), tokenizer, corpora
+
+
+FORMS = {"bert": ("pairs",)}
+
+
+of_all_forms = pytest.mark.parametrize(
+    "objective, rows",
+    [(n, rows) for n in OBJECTIVES for rows in FORMS.get(n, ("chunks", "packed"))],
+)
+
+
+@of_all_forms
+def test_every_objective_is_shown(objective, rows, speech):
+    changes = {"data__rows": rows, "data__documents": "line"}
+    task, tokenizer, corpora = make(speech, objective, **changes)
+    text = "\n".join(inspect_rows(task, tokenizer, corpora, num_rows=2, width=90))
+    assert f"data.rows={rows}" in text or rows == "chunks"
+    assert "row 0" in text and "row 1" in text and "row 2" not in text
+    assert ("document 1" in text) == (rows != "chunks")
+    assert "visible" in text and set("█▀▄") & set(text)
+    rows_shown = text[text.index("row 0") :]
+    assert max(map(len, rows_shown.splitlines())) <= 90
+
+
+def test_the_batch_shown_is_the_batch_trained_on(speech):
+    task, tokenizer, corpora = make(speech)
+    rows = make_feed(task, corpora["train"])[3]
+    rng, _ = jax.random.split(stream(task.plan.train.seed, 3, "train"))
+    batch = task.module.corrupt(rng, rows, task.vocab, task.spec)
+    lines = inspect_rows(task, tokenizer, corpora, step=3, num_rows=1, width=200)
+    shown = next(line for line in lines if line.startswith("  inputs"))
+    wanted = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
+    assert shown.split(maxsplit=1)[1] in (wanted, wanted.lstrip())
+    targets = next(line for line in lines if line.startswith("  targets"))
+    for place, id_ in zip(batch["positions"][0], batch["targets"][0], strict=True):
+        assert f"{place}:{tokenizer.token_name(int(id_))}" in targets
+
+
+def test_masks_are_thinned_out_to_fit():
+    lines = draw_mask(np.tri(400, dtype=bool))
+    assert len(lines) == 20 and {len(line) for line in lines} == {40}
+    assert lines[0] == "█▄" + " " * 38 and lines[-1] == "█" * 39 + "▄"
+
+
+@pytest.mark.parametrize(
+    "flags, named", [({"step": -1}, "--step=-1"), ({"num_rows": 9}, "--num_rows=9")]
+)
+def test_what_is_not_there_is_refused(flags, named, speech):
+    with pytest.raises(UserError, match=named):
+        inspect_rows(*make(speech), **flags)
+
+
+def test_rows_an_objective_cannot_read_are_refused(speech):
+    with pytest.raises(UserError, match="data.rows=pairs: mlm does not read") as caught:
+        inspect_rows(*make(speech, **ROWS["bert"]))
+    assert "type_ids" in str(caught.value) and "is_random_next" in str(caught.value)
+
+
+def views(speech, names, length=12, **changes):
+    config = to_dict(make_config(speech, **changes))
+    config["compare"]["overrides"] = {
+        name: {"model": {"num_decoder_layers": 1}} for name in SEQ2SEQ
+    }
+    plans = passage.make_plans(config, names)
+    tokenizer, corpora = load_text(next(iter(plans.values())).text)
+    return tokenizer, [
+        passage.view(name, plan, tokenizer, corpora["train"], length)
+        for name, plan in plans.items()
+    ]
+
+
+def strips_of(view):
+    return {strip.name: strip for strip in view.strips}
+
+
+def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
+    _, found = views(speech, CORE, 12, mlm__mask_rate=0.3)
+    clm, mlm, span, electra = map(strips_of, found)
+    text = clm["text"].tokens
+    assert text == mlm["text"].tokens == span["text"].tokens  # one passage for all
+    assert clm["model reads"].tokens == text[:-1]
+    assert clm["is to say"].tokens == text[1:]
+    assert set(clm["text"].kinds) == {"plain"}
+    assert set(clm["is to say"].kinds) == {"scored"}
+    for place, kind in enumerate(mlm["text"].kinds):
+        is_hidden = kind == "hidden"
+        said = mlm["is to say"]
+        assert (said.kinds[place] == "scored") == is_hidden
+        assert said.tokens[place] == (text[place] if is_hidden else "")
+        if mlm["model reads"].tokens[place] == "[MASK]":
+            assert is_hidden and mlm["model reads"].kinds[place] == "changed"
+    assert mlm["text"].kinds.count("hidden") == 4  # round(12 * 0.3)
+    hidden = [t for t, k in zip(text, span["text"].kinds, strict=True) if k == "hidden"]
+    said = [t for t in span["is to say"].tokens if not t.startswith(("<", "[EOS"))]
+    assert hidden == said and len(hidden) == 2
+    reads = span["model reads"]
+    assert reads.kinds[reads.tokens.index("<extra_id_0>")] == "changed"
+    assert reads.kinds[-1] == "plain" and reads.tokens[-1] == "[EOS]"
+    assert electra["replaced?"].kinds == ("scored",) * 12
+    masks = [np.asarray(view.mask["mask"]) for view in found]
+    assert (masks[0] == np.tri(11, dtype=bool)).all() and masks[1].all()
+    source, _ = found[2].mask["split"]
+    assert masks[2][:source, :source].all() and not masks[2][:source, source:].any()
+    assert masks[2][source:, :source].all()
+
+
+def test_the_page_shows_the_label_of_a_pair(speech):
+    task, tokenizer, corpora = make(speech, "bert")
+    rows, batch = passage.draw_row(task, corpora["train"], step=0)
+    for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
+        made = passage.make_strips(rows, batch | {"nsp_labels": label}, tokenizer)
+        strips = {strip.name: strip for strip in made}
+        text = strips["text"].tokens
+        assert text[0] == "[CLS]" and text.count("[SEP]") == 2
+        assert strips["is B next?"].tokens == (answer,)
+        assert strips["is B next?"].kinds == ("scored",)
+
+
+def test_the_page_counts_at_the_configs_own_length(speech):
+    _, (clm, mlm, _, electra) = views(speech, CORE, 12)
+    assert clm.signal == {"loss": pytest.approx(23 / 24)}
+    assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
+    assert electra.signal["discriminator_loss"] == 1
+    task, _, _ = make(speech, "clm")
+    wanted = task.module.count_flops(task.model_spec, task.spec) / 24
+    assert clm.flops == pytest.approx(wanted)
+
+
+@of_all_forms
+def test_every_objective_has_a_view(objective, rows, speech):
+    changes = {"data__rows": rows, "data__documents": "line"}
+    _, (found,) = views(speech, [objective], 16, objective=objective, **changes)
+    assert found.name == objective and len(found.strips) >= 3
+    for strip in found.strips:
+        assert len(strip.tokens) == len(strip.kinds) and set(strip.kinds) <= set(
+            passage.KINDS
+        )
+        assert any(strip.tokens)
+    kinds = {kind for strip in found.strips for kind in strip.kinds}
+    assert "scored" in kinds and ("changed" in kinds) == ("hidden" in kinds)
+    assert found.flops > 0 and sum(found.signal.values()) > 0
+
+
+def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
+    (tmp_path / "text.txt").write_text("<b>&amp;</b> " * 200, encoding="utf-8")
+    config = make_config(tmp_path / "text.txt", tokenizer__kind="byte")
+    names = ["clm", "mlm"]
+    lines = inspect_passage(config, names, tmp_path / "page", length=16)
+    assert lines[0].startswith("clm: predictions a raw token: loss 0.958;")
+    assert lines[2:] == [
+        str(tmp_path / "page" / f"inspect.{k}") for k in ("png", "html")
+    ]
+    page = (tmp_path / "page" / "inspect.html").read_text(encoding="utf-8")
+    assert page.count('<img class="mask"') == 2 and "&lt;" in page
+    assert ">&<" not in page and 'class="scored">' in page
+    image = (tmp_path / "page" / "inspect.png").read_bytes()
+    assert image.startswith(b"\x89PNG") and len(image) > 10_000
+
+
+@pytest.mark.parametrize(
+    "names, length, step, told",
+    [
+        (["gpt"], 16, 0, "--objectives=gpt: must be among clm"),
+        (["clm"], 16, -1, "--step=-1"),
+        (["clm"], 1, 0, "data.row_length=1"),
+        (["span_corruption"], 16, 0, "model.num_decoder_layers=0"),
+    ],
+)
+def test_a_page_that_cannot_be_is_refused(names, length, step, told, speech, tmp_path):
+    with pytest.raises(UserError, match=told):
+        inspect_passage(make_config(speech), names, tmp_path / "page", length, step)
+    assert not (tmp_path / "page").exists()

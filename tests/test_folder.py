@@ -1,0 +1,359 @@
+"""A run's folder: one process writes into it, no link leads out, damage is found."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tiny import make_config, write_config
+
+from jaxpt.cli import main
+from jaxpt.config.settings import to_dict
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.workdir import load_task
+
+ROOT = Path(__file__).resolve().parents[2]
+BUSY = "another process is writing into this folder"
+
+
+def start(command, config, workdir):
+    argv = [sys.executable, "-m", "jaxpt", command, "--config", str(config)]
+    return subprocess.Popen(
+        [*argv, "--workdir", str(workdir)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def wait_for(path, process):
+    for _ in range(2400):
+        if path.exists():
+            return
+        assert process.poll() is None, process.stdout.read()
+        time.sleep(0.05)
+    raise AssertionError(f"{path} never came")
+
+
+def snapshot(folder):
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def fails(argv, capsys):
+    """Runs a command that must fail; its one line of complaint."""
+    capsys.readouterr()
+    code, err = main([str(arg) for arg in argv]), capsys.readouterr().err
+    assert code == 2, err
+    assert err.startswith("jaxpt: error: ") and err.count("\n") == 1, err
+    return err
+
+
+def write_given(path, config):
+    path.write_text(json.dumps(to_dict(config)))
+    return path
+
+
+@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
+def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, capsys):
+    changes = {
+        "train__steps": 80,
+        "train__eval_every": 20,
+        "train__checkpoint_every": 20,
+    }
+    run = tmp_path / "run"
+    write_config(tmp_path / "config.py", speech, **changes)
+    given = write_given(tmp_path / "given.json", make_config(speech, **changes))
+    command = ["train", f"--config={given}", f"--workdir={run}"]
+    first = start("train", tmp_path / "config.py", run)
+    try:
+        wait_for(run / "checkpoints" / "20.manifest.json", first)
+        first.send_signal(signal.SIGSTOP)
+        before = snapshot(run)
+        assert BUSY in fails(command, capsys)
+        assert BUSY in fails(["train", f"--workdir={run}"], capsys)
+        assert BUSY in fails(["import", "--from=x", f"--workdir={run}"], capsys)
+        compare = ["compare", f"--config={given}", f"--workdir={run}"]
+        assert BUSY in fails(compare, capsys)
+        assert snapshot(run) == before
+        if end == signal.SIGCONT:  # reading goes on
+            assert main(["generate", f"--workdir={run}", "--num_tokens=2"]) == 0
+        first.send_signal(end)
+        first.communicate()
+    finally:
+        first.kill()
+    if end == signal.SIGKILL:
+        assert first.returncode == -signal.SIGKILL
+        assert main(command) == 0
+        assert re.search("resuming from step [2468]0", capsys.readouterr().out)
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
+    measured = [0, 20, 40, 60, 80]
+    assert steps == sorted([*range(2, 82, 2), *measured])
+    result = json.loads((run / "result.json").read_text())
+    assert [point["step"] for point in result["curve"]] == measured
+    assert not (run / ".lock").exists()
+
+
+def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
+    config = make_config(
+        speech,
+        train__steps=10**6,
+        compare__budget="steps",
+        compare__objectives=("clm", "mlm"),
+        compare__seeds=(0,),
+    )
+    given, folder = write_given(tmp_path / "given.json", config), tmp_path / "c"
+    process = start("compare", given, folder)
+    try:
+        wait_for(folder / "runs" / "clm-seed0" / "metrics.jsonl", process)
+        process.send_signal(signal.SIGSTOP)
+        before = snapshot(folder)
+        runs = [folder, folder / "runs" / "clm-seed0", folder / "runs" / "mlm-seed0"]
+        for place in runs:
+            train = ["train", f"--config={given}", f"--workdir={place}"]
+            assert BUSY in fails(train, capsys)
+        compare = ["compare", f"--config={given}", f"--workdir={folder}"]
+        assert BUSY in fails(compare, capsys)
+        assert snapshot(folder) == before
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_what_is_refused_leaves_no_folder(speech, tmp_path, capsys):
+    given = write_given(tmp_path / "given.json", make_config(tmp_path / "gone.txt"))
+    run = tmp_path / "new" / "run"
+    for command in ("train", "compare"):
+        fails([command, f"--config={given}", f"--workdir={run}"], capsys)
+        fails(["import", "--from=nowhere", f"--workdir={run}"], capsys)
+    assert os.listdir(tmp_path) == ["given.json"]
+
+
+# Links.
+
+
+@pytest.fixture
+def victim(tmp_path):
+    path = tmp_path / "victim"
+    path.write_bytes(b"dear diary")
+    return path
+
+
+def test_no_link_in_a_runs_folder_is_written_through(speech, tmp_path, victim):
+    run = tmp_path / "run"
+    run.mkdir()
+    names = ["tokenizer.json", "data.json", "result.json", "metrics.jsonl"]
+    partial = [f"{name}.partial" for name in ("config.json", *names)]
+    for name in [*names, *partial, "metrics.jsonl.tmp"]:
+        (run / name).symlink_to(victim)
+    nowhere = run / "checksums.json", run / "counts.json"
+    for path in nowhere:
+        path.symlink_to(tmp_path / "nowhere")
+    config = make_config(speech, train__steps=2)
+    given = write_given(tmp_path / "given.json", config)
+    assert main(["train", f"--config={given}", f"--workdir={run}"]) == 0
+    assert victim.read_bytes() == b"dear diary"
+    assert not (tmp_path / "nowhere").exists()
+    for name in names:
+        assert not (run / name).is_symlink() and (run / name).stat().st_size > 10
+    assert main(["train", f"--workdir={run}"]) == 0
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(".lock", "config.json", "checksums.json"),
+        *("checkpoints", "tensorboard", "tensorboard/events"),
+    ],
+)
+def test_a_link_that_cannot_be_replaced_is_refused(
+    name, speech, tmp_path, victim, capsys
+):
+    folder, run = tmp_path / "folder", tmp_path / "run"
+    folder.mkdir()
+    (run / name).parent.mkdir(parents=True)
+    is_folder = name in ("checkpoints", "tensorboard")
+    (run / name).symlink_to(folder if is_folder else victim)
+    config = make_config(speech, train__steps=2)
+    given = write_given(tmp_path / "given.json", config)
+    told = fails(["train", f"--config={given}", f"--workdir={run}"], capsys)
+    assert name in told
+    assert victim.read_bytes() == b"dear diary" and not os.listdir(folder)
+
+
+# Damage.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, speech):
+    """A finished run with a BPE tokenizer."""
+    folder = tmp_path_factory.mktemp("trained")
+    config = make_config(
+        speech,
+        train__steps=4,
+        train__eval_every=2,
+        train__checkpoint_every=2,
+        tokenizer__kind="bpe",
+        tokenizer__vocab_size=300,
+    )
+    given = write_given(folder / "given.json", config)
+    argv = ["train", f"--config={given}", f"--workdir={folder / 'run'}"]
+    assert main(argv) == 0
+    return folder / "run"
+
+
+def flips(data, num=10**6):
+    """The bytes with one digit or letter changed, at so many places."""
+    places = [m.start() for m in re.finditer(rb"[0-9A-Za-z]", data)]
+    for place in places[:: max(1, len(places) // num)]:
+        changed = bytearray(data)
+        changed[place] ^= 1
+        yield bytes(changed)
+
+
+@pytest.fixture
+def damaged(trained):
+    """Gives each flip of a file of the run in turn, and puts the file back."""
+    kept = {}
+
+    def damage(name, num=10**6):
+        path = trained / name
+        kept[path] = path.read_bytes()
+        for data in flips(kept[path], num):
+            path.write_bytes(data)
+            yield path
+        path.write_bytes(kept[path])
+
+    yield damage
+    for path, data in kept.items():
+        path.write_bytes(data)
+
+
+def test_one_digit_of_a_config_is_another_model(trained, capsys):
+    path = trained / "config.json"
+    whole = path.read_text()
+    changed = whole.replace('"norm_epsilon": 1e-05', '"norm_epsilon": 5e-05')
+    assert changed != whole
+    path.write_text(changed)
+    try:
+        told = fails(["generate", f"--workdir={trained}", "--num_tokens=2"], capsys)
+    finally:
+        path.write_text(whole)
+    assert f"{path}: was altered" in told and "put it back" in told
+
+
+# What reads each file; RUN is the run and NEW a folder that there is not.
+USES = {
+    "config.json": [
+        "generate --workdir=RUN --num_tokens=2",
+        "evaluate --workdir=RUN",
+        "fill --workdir=RUN --text=[MASK]",
+        "export --workdir=RUN --to=NEW",
+        "train --workdir=RUN",
+        "train --config=GIVEN --workdir=RUN",
+        "train --config=RUN/config.json --workdir=NEW",
+        "train --config=GIVEN --workdir=NEW --config.train.init_from=RUN",
+        "train --config=GIVEN --workdir=NEW --config.objective=causal_distillation "
+        "--config.causal_distillation.teacher=RUN",
+    ],
+    "tokenizer.json": [
+        "generate --workdir=RUN --num_tokens=2",
+        "evaluate --workdir=RUN",
+        "export --workdir=RUN --to=NEW",
+        "train --workdir=RUN",
+        "train --config=GIVEN --workdir=NEW --config.train.init_from=RUN",
+        "prepare --config=GIVEN --config.tokenizer.kind=file "
+        "--config.tokenizer.vocab_size=8192 "
+        "--config.tokenizer.path=RUN/tokenizer.json",
+    ],
+    "data.json": ["evaluate --workdir=RUN", "train --workdir=RUN"],
+    "result.json": ["train --workdir=RUN", "export --workdir=RUN --to=NEW"],
+    "metrics.jsonl": ["train --workdir=RUN"],
+    "checksums.json": ["generate --workdir=RUN --num_tokens=2", "train --workdir=RUN"],
+}
+
+
+@pytest.mark.parametrize("name, use", [(n, use) for n in USES for use in USES[n]])
+def test_a_flip_is_found_by_whoever_reads_the_file(
+    name, use, trained, damaged, tmp_path, capsys
+):
+    given = trained.parent / "given.json"
+    for part, path in (("RUN", trained), ("NEW", tmp_path / "new"), ("GIVEN", given)):
+        use = use.replace(part, str(path))
+    for path in damaged(name, 2):
+        told = fails(use.split(), capsys)
+        assert f"{path}: was altered" in told, told
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "checksums.json"])
+def test_each_flip_of_what_says_what_the_model_is_is_found(
+    name, trained, damaged, refuses
+):
+    for number, path in enumerate(damaged(name, 300)):
+        with refuses(f"{path}: was altered"):
+            load_task(trained)
+    assert number > 250
+
+
+def test_what_can_be_measured_again_is(trained, damaged, capsys):
+    whole = json.loads((trained / "result.json").read_text())
+    for path in damaged("result.json", 1):
+        assert "delete it" in fails(["train", f"--workdir={trained}"], capsys)
+        path.unlink()
+        assert main(["train", f"--workdir={trained}"]) == 0
+        again = json.loads(path.read_text())
+        assert again["metrics"] == pytest.approx(whole["metrics"])
+        assert again["curve"] == whole["curve"]
+        assert main(["train", f"--workdir={trained}"]) == 0
+
+
+def test_a_log_that_lost_lines_is_refused(trained, capsys):
+    """Each way that two runs at once have been seen to harm it, result.json or not."""
+    path, result = trained / "metrics.jsonl", trained / "result.json"
+    lines, kept = path.read_bytes().splitlines(keepends=True), result.read_bytes()
+    assert len(lines) > 3
+    try:
+        for some in (lines[:1], lines[1:], lines[:1] + lines[2:], [], None):
+            path.unlink()
+            if some is not None:
+                path.write_bytes(b"".join(some))
+            for _ in range(2):
+                told = fails(["train", f"--workdir={trained}"], capsys)
+                assert f"{path}: was altered" in told and "init_from" in told
+                result.unlink(missing_ok=True)
+            path.touch()
+            result.write_bytes(kept)
+    finally:
+        path.write_bytes(b"".join(lines))
+        if not result.exists():
+            result.write_bytes(kept)
+
+
+def test_a_run_of_an_earlier_version_is_used_with_a_line(trained, tmp_path, capsys):
+    run = Path(shutil.copytree(trained, tmp_path / "old"))
+    (run / "checksums.json").unlink()
+    capsys.readouterr()
+    assert main(["generate", f"--workdir={run}", "--num_tokens=2"]) == 0
+    err = capsys.readouterr().err
+    assert f"{run}: nothing vouches" in err and err.count("\n") == 1
+    # Trained on, it is vouched for from then on.
+    assert main(["train", f"--workdir={run}"]) == 0
+    text = (run / "config.json").read_text()
+    (run / "config.json").write_text(text.replace("1e-05", "5e-05"))
+    fails(["generate", f"--workdir={run}", "--num_tokens=2"], capsys)
+
+
+def test_evaluating_writes_nothing(trained):
+    before = snapshot(trained)
+    assert main(["evaluate", f"--workdir={trained}"]) == 0
+    assert snapshot(trained) == before
+    assert Checkpointer(trained / "checkpoints").steps() == [2, 4]
