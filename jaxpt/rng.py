@@ -25,6 +25,16 @@ def stream(seed, step, purpose: str) -> jax.Array:
     return jax.random.fold_in(key, step)
 
 
+# What a step draws keys for; an objective is given each by its name.
+STEP_PURPOSES = ("corrupt", "dropout", "sample")
+
+
+def split_step(rng: jax.Array) -> dict[str, jax.Array]:
+    """The keys of one step by purpose: corruption, dropout, a generator's samples."""
+    keys = jax.random.split(rng, len(STEP_PURPOSES))
+    return dict(zip(STEP_PURPOSES, keys, strict=True))
+
+
 def row_keys(rng: jax.Array, index: jax.Array) -> jax.Array:
     """One key per row, from the row's place in the global batch.
 

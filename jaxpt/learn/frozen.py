@@ -17,6 +17,34 @@ def is_frozen(path, frozen: tuple[str, ...]) -> bool:
     return any(f"{name}/".startswith(f"{part}/") for part in frozen)
 
 
+def split_trained(params, frozen: tuple[str, ...]):
+    """What is differentiated, and a function that puts all parameters together again.
+
+    Returns:
+      the trained leaves by their path (all of `params` where nothing is frozen), and
+      (those) -> params, in which the frozen leaves take no gradient.
+
+    >>> trained, join = split_trained({"a": {"b": 1.0, "c": 2.0}}, ("a/b",))
+    >>> trained, join({"a/c": 5.0})
+    ({'a/c': 2.0}, {'a': {'b': 1.0, 'c': 5.0}})
+    """
+    if not frozen:
+        return params, lambda trained: trained
+    leaves, treedef = jax.tree_util.tree_flatten_with_path(params)
+    names = [jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves]
+    trained = {
+        name: leaf
+        for name, (path, leaf) in zip(names, leaves, strict=True)
+        if not is_frozen(path, frozen)
+    }
+
+    def join(trained):
+        pairs = zip(names, leaves, strict=True)
+        return treedef.unflatten([trained.get(name, leaf) for name, (_, leaf) in pairs])
+
+    return trained, join
+
+
 def keep(old, new, frozen: tuple[str, ...]):
     """`new`, with the frozen leaves of `old`."""
     if not frozen:

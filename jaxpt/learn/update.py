@@ -1,7 +1,8 @@
-"""From loss terms to a new state: weighing, microbatches, the optimizer's step.
+"""From loss terms to a new state: weights, microbatches, devices, the optimizer's step.
 
 A loss is a sum and a weight. Every microbatch and device divides its sum by the weight
-of the *whole* batch, so their gradients simply add up to the big batch's.
+of the *whole* batch, so their gradients simply add up to the big batch's. `Update` is
+what every objective's train step ends with.
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from jaxpt.learn.frozen import keep
+from jaxpt.learn.frozen import keep, split_trained
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
 
@@ -32,20 +33,17 @@ def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
 
 
 def weigh_rows(batch: dict, rows: dict) -> dict:
-    """The corrupted batch with its weights times those of its rows, if these have any.
+    """The batch with its weights times those of its rows, if these have any.
 
-    All that is real-valued in a batch is a weight (`jaxpt.dims.BATCH_KEYS`): a row of
-    weight 0 adds to no loss and to no metric.
+    A row of weight 0 then adds to no loss and to no metric.
     """
     if "row_weights" not in rows:
         return batch
-
-    def weigh(x):
-        if not jnp.issubdtype(x.dtype, jnp.floating):
-            return x
-        return x * rows["row_weights"].reshape(-1, *[1] * (x.ndim - 1))
-
-    return {key: weigh(value) for key, value in batch.items()}
+    factors = rows["row_weights"]
+    weights = jax.tree.map(
+        lambda x: x * factors.reshape(-1, *[1] * (x.ndim - 1)), batch["weights"]
+    )
+    return batch | {"weights": weights}
 
 
 def accumulate(
@@ -94,23 +92,67 @@ def accumulate(
     return carry
 
 
-def apply_gradients(
-    state: TrainState,
-    grads,
-    optimizer: optax.GradientTransformation,
-    frozen: tuple[str, ...] = (),
-) -> TrainState:
-    """The state one step later; what is frozen is that of before, bit by bit."""
-    updates, opt_state = optimizer.update(grads, state.opt_state, state.params)
-    params = keep(state.params, optax.apply_updates(state.params, updates), frozen)
-    return dataclasses.replace(
-        state, params=params, opt_state=opt_state, step=state.step + 1
-    )
+@dataclasses.dataclass(frozen=True)
+class Update:
+    """What is the same in every train step, whatever its objective.
 
+    Attributes:
+      optimizer: clipping and schedules included (`jaxpt.learn.optimizer`).
+      num_microbatches: parts of the batch whose gradients are added one by one.
+      axis: pmap's axis name; None under jit.
+      frozen: paths of the parameters that no step changes.
+    """
 
-def gradient_norm(grads) -> dict:
-    """The global norm before clipping, as a metric of one step."""
-    return {"grad_norm": (optax.tree.norm(grads), jnp.ones(()))}
+    optimizer: optax.GradientTransformation
+    num_microbatches: int = 1
+    axis: str | None = None
+    frozen: tuple[str, ...] = ()
+
+    def __call__(
+        self,
+        state: TrainState,
+        batch: dict,
+        loss_fn: Callable,
+        rngs: dict,
+        coefficients: dict[str, float],
+    ) -> tuple[TrainState, dict]:
+        """The state one step later, and the metrics of the whole batch.
+
+        Args:
+          batch: corrupted, [B, ...]; B is a multiple of `num_microbatches`.
+          loss_fn: (params, microbatch, rngs) -> loss terms and metrics, each
+            {name: (sum, weight)}; a term's weight is the sum of batch["weights"][term].
+          rngs: the step's keys by purpose (`jaxpt.rng.split_step`).
+          coefficients: by which the terms' means are added up to the loss.
+        """
+        sums_of = {name: batch["weights"][name].sum() for name in coefficients}
+        totals = add_devices(sums_of, self.axis)
+        trained, join = split_trained(state.params, self.frozen)
+
+        def weighed(trained, micro, rngs):
+            terms, metrics = loss_fn(join(trained), micro, rngs)
+            return weigh(terms, totals, coefficients), terms | metrics
+
+        rngs = {name: rngs[name] for name in ("dropout", "sample")}
+        grads, metrics = accumulate(
+            weighed, trained, batch, rngs, self.num_microbatches, self.axis
+        )
+        grads, metrics = add_devices((grads, metrics), self.axis)
+        if self.frozen:  # the optimizer is given every parameter's gradient
+            _, join_grads = split_trained(
+                jax.tree.map(jnp.zeros_like, state.params), self.frozen
+            )
+            grads = join_grads(grads)
+        updates, opt_state = self.optimizer.update(grads, state.opt_state, state.params)
+        params = optax.apply_updates(state.params, updates)
+        state = dataclasses.replace(
+            state,
+            params=keep(state.params, params, self.frozen),
+            opt_state=opt_state,
+            step=state.step + 1,
+        )
+        # Before clipping, as a metric of one step.
+        return state, metrics | {"grad_norm": (optax.tree.norm(grads), jnp.ones(()))}
 
 
 def average_params(

@@ -77,6 +77,12 @@ class Decoder:
     start_id: int | None = None
     prepare: Callable = lambda params: params
 
+    def within(self, name: str) -> "Decoder":
+        """The decoder of a network whose parameters are a part of others."""
+        return dataclasses.replace(
+            self, prepare=lambda params: self.prepare(params[name])
+        )
+
 
 def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
     """The decoder of a causal model; one with two stacks needs a `start_id`.

@@ -55,6 +55,23 @@ def head_flops(spec: ModelSpec, num_positions: int) -> float:
     return operations
 
 
+def transformer_flops(
+    spec: ModelSpec, lengths: dict[str, int], num_predictions: int
+) -> float:
+    """Forward operations of a whole Transformer on one row.
+
+    Args:
+      lengths: positions of its one stack, or of its encoder and then its decoder.
+      num_predictions: positions that meet the vocabulary.
+    """
+    source, *target = lengths.values()
+    forward = project_flops(spec, source + sum(target))
+    forward += stack_flops(spec, spec.num_layers, source)
+    if target:
+        forward += stack_flops(spec, spec.num_decoder_layers, *target, source)
+    return forward + head_flops(spec, num_predictions)
+
+
 def clark_flops(
     spec: ModelSpec,
     length: int,

@@ -14,6 +14,7 @@ from jaxpt.nn.stacks import LayerCache, Stack
 from jaxpt.ops.chunked_loss import Parts
 from jaxpt.ops.losses import Draw, Scores
 from jaxpt.ops.masks import Mask
+from jaxpt.ops.segments import segment_positions
 
 
 class Transformer(nn.Module):
@@ -176,6 +177,35 @@ class Transformer(nn.Module):
                 hidden,
                 masks["cross"],
                 dec_places,
+                deterministic=deterministic,
+            )
+        return hidden
+
+    def batch_states(
+        self, batch: dict, masks: dict[str, Mask], *, deterministic: bool
+    ) -> Float[Array, "B T D"]:
+        """`states` of a corrupted batch (`jaxpt.dims.BATCH_KEYS`).
+
+        Positions count within each packed document; segment types are the batch's.
+        """
+        own, dec = (
+            segment_positions(batch.get(key))
+            for key in ("segment_ids", "dec_segment_ids")
+        )
+        hidden = self.encode(
+            batch["inputs"],
+            masks["self"],
+            own,
+            batch.get("type_ids"),
+            deterministic=deterministic,
+        )
+        if "dec_inputs" in batch:
+            hidden = self.decode(
+                batch["dec_inputs"],
+                masks["dec_self"],
+                hidden,
+                masks["cross"],
+                dec,
                 deterministic=deterministic,
             )
         return hidden

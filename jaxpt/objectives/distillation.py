@@ -13,152 +13,132 @@ count^-0.7, over a whole batch), random words from the ordinary tokens.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 
 from jaxpt.errors import UserError
-from jaxpt.learn import update
-from jaxpt.learn.frozen import keep
-from jaxpt.nn import distiller, flops, scan
-from jaxpt.nn.distiller import Distiller
 from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
-from jaxpt.ops import edits, losses, noise
-from jaxpt.ops import masks as attention_masks
-from jaxpt.ops.segments import segment_positions
-from jaxpt.rng import row_keys
+from jaxpt.nn.networks.student_teacher import MaskedStudent
+from jaxpt.objectives import mlm
+from jaxpt.objectives.objective import Needs, get_segments
+from jaxpt.ops import edits, losses
 from jaxpt.text.tokens.vocab import Vocab
-
-# The keys of rows that this objective can read (`jaxpt.dims.ROW_KEYS`).
-READS = frozenset({"tokens", "index", "segment_ids"})
-# What its networks are for, as `jaxpt.hub.families` names it.
-HEADS = ("masked",)
-# What the teacher must be: a run has a network for this.
-TEACHER = "masked"
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
-    """Who teaches, what is hidden, and what each of the three losses counts for.
+class Teaching:
+    """Who teaches, and how the student begins.
 
     Attributes:
       teacher: folder of the run that teaches: its newest parameters, or their mean.
       teacher_model: the teacher's `model` section, written here by the run itself, so
-        that it goes on without that folder; {} without a teacher, as the student's.
+        that it resumes without that folder; {} without a teacher, as the student's.
       student_layers: which of the teacher's layers the student's begin as (DistilBERT's
         are 0 2 4 7 9 11 of 12), with all else that both have; () draws it afresh.
-      freeze_positions: the student's table of places stays as it begins, as in
+      freeze_positions: the student's table of positions stays as it begins, as in
         DistilBERT's own run (`--freeze_pos_embs`).
       temperature: of both distributions in the KL, which is times its square.
-      kl_weight, mlm_weight, cosine_weight: DistilBERT's 5, 2, 1; without cosine (0) the
-        student may have another width.
-      restrict_kl: read the KL at the hidden positions alone. The source's default is
-        all tokens but padding (its `restrict_ce_to_mask` is off).
-      mask_rate, replace_mask, replace_random: what is hidden, as for `mlm`.
+      kl_weight: of the KL.
     """
 
-    row_length: int
+    _: dataclasses.KW_ONLY
     teacher: str = ""
     teacher_model: ModelSpec | dict = dataclasses.field(default_factory=dict)
     student_layers: tuple[int, ...] = ()
     freeze_positions: bool = False
     temperature: float = 2.0
     kl_weight: float = 5.0
-    mlm_weight: float = 2.0
-    cosine_weight: float = 1.0
-    restrict_kl: bool = False
-    mask_rate: float = 0.15
-    replace_mask: float = 0.8
-    replace_random: float = 0.1
 
     def __post_init__(self):
         if isinstance(self.teacher_model, dict):  # as a config has it
             made = ModelSpec(**self.teacher_model) if self.teacher_model else None
             object.__setattr__(self, "teacher_model", made)
-        shares = self.replace_mask + self.replace_random
-        for name, is_good, allowed in (
-            ("temperature", self.temperature > 0, "above 0"),
-            ("kl_weight", self.kl_weight > 0, "above 0"),
-            ("mlm_weight", self.mlm_weight >= 0, "at least 0"),
-            ("cosine_weight", self.cosine_weight >= 0, "at least 0"),
-            ("mask_rate", 0 < self.mask_rate < 1, "between 0 and 1, both excluded"),
-            ("replace_mask", self.replace_mask >= 0, "at least 0"),
-            ("replace_random", self.replace_random >= 0, "at least 0"),
-            ("replace_mask", shares <= 1 + 1e-9, "at most 1 with replace_random"),
-        ):
-            if not is_good:
-                raise UserError(
-                    f"distillation.{name}={getattr(self, name)}: must be {allowed}"
-                )
+        super().__post_init__()
+        self.check("temperature", self.temperature > 0, "above 0")
+        self.check("kl_weight", self.kl_weight > 0, "above 0")
 
     @property
-    def num_slots(self) -> int:
-        """P: predictions in a full row."""
-        return int(noise.count_table(self.row_length, self.mask_rate)[-1])
+    def lengths(self):
+        length = self.row_length - self.EXTRA_LENGTH
+        return {"student": length, "teacher": length}
+
+    def make_network(self, model_spec: ModelSpec, vocab: Vocab):
+        """Both networks.
+
+        Raises:
+          UserError: also where this student cannot learn from the teacher.
+        """
+        kind = self.check_network(model_spec, vocab)
+        student = model_spec.direct(kind.READS_AHEAD)
+        theirs = self.teacher_spec(model_spec).direct(kind.READS_AHEAD)
+        check_teacher(self.SECTION, student, theirs, self, self.lengths["teacher"])
+        frozen = {"freezes_positions": self.freeze_positions}
+        fields = self.network_fields(vocab) | frozen
+        return kind(student, theirs, self.temperature, **fields)
+
+    def teacher_spec(self, model_spec: ModelSpec) -> ModelSpec:
+        """The teacher's sizes; how it is computed, the student's model says."""
+        theirs = self.teacher_model or model_spec
+        how = {name: getattr(model_spec, name) for name in COMPUTING}
+        size = theirs.vocab_size or model_spec.vocab_size
+        return dataclasses.replace(theirs, vocab_size=size, **how)
 
 
-def make_spec(seq_len: int, **settings) -> Spec:
-    """The spec whose rows let the model read `seq_len` tokens."""
-    return Spec(row_length=seq_len, **settings)
+@dataclasses.dataclass(frozen=True)
+class Spec(Teaching, mlm.Spec):
+    """Teacher and masking (see `Teaching`, `mlm.Spec`), and the weights of the losses.
 
-
-def model_lengths(spec: Spec) -> dict[str, int]:
-    """Positions each stack works on."""
-    return {"student": spec.row_length, "teacher": spec.row_length}
-
-
-def teacher_spec(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
-    """The teacher's sizes; how it is computed, the student's model says."""
-    theirs = spec.teacher_model or model_spec
-    how = {name: getattr(model_spec, name) for name in COMPUTING}
-    size = theirs.vocab_size or model_spec.vocab_size
-    return dataclasses.replace(theirs, vocab_size=size, **how)
-
-
-def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
-    """Training operations for one row: three passes of the student, one of the teacher.
-
-    The convention is that of `jaxpt.nn.flops`.
+    Attributes:
+      kl_weight, mlm_weight, cosine_weight: DistilBERT's 5, 2, 1; without cosine (0) the
+        student may have another width.
+      restrict_kl: read the KL at the masked positions alone. The source's default is
+        all tokens but padding (its `restrict_ce_to_mask` is off).
     """
-    length = spec.row_length
-    num_read = spec.num_slots if spec.restrict_kl else length
 
-    def forward(network: ModelSpec) -> float:
-        total = flops.project_flops(network, length)
-        total += flops.stack_flops(network, network.num_layers, length)
-        return total + flops.head_flops(network, num_read)
+    SECTION: ClassVar[str] = "distillation"
+    NETWORKS: ClassVar = (MaskedStudent,)
 
-    student, teacher = forward(model_spec), forward(teacher_spec(model_spec, spec))
-    return flops.TRAIN_FACTOR * student + teacher
+    _: dataclasses.KW_ONLY
+    mlm_weight: float = 2.0
+    cosine_weight: float = 1.0
+    restrict_kl: bool = False
 
+    def __post_init__(self):
+        super().__post_init__()
+        self.check("mlm_weight", self.mlm_weight >= 0, "at least 0")
+        self.check("cosine_weight", self.cosine_weight >= 0, "at least 0")
 
-def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Distiller:
-    """The two networks.
+    @property
+    def num_predictions(self) -> int:
+        """Every position meets the vocabulary, unless the KL is restricted."""
+        return self.num_masked if self.restrict_kl else self.row_length
 
-    Raises:
-      UserError: the vocabulary has no [MASK], the model has a second stack, or the
-        teacher's sizes are not such that this student can learn from it.
-    """
-    vocab.require("mask")
-    if model_spec.num_decoder_layers:
-        raise UserError(
-            f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be 0 for "
-            f"distillation, whose networks have one stack each (model.num_layers)"
-        )
-    theirs = teacher_spec(model_spec, spec)
-    check_teacher("distillation", model_spec, theirs, spec, spec.row_length)
-    if spec.cosine_weight and model_spec.d_model != theirs.d_model:
-        raise UserError(
-            f"model.d_model={model_spec.d_model}: must be the teacher's "
-            f"{theirs.d_model}, unless distillation.cosine_weight is 0"
-        )
-    return Distiller(
-        model_spec,
-        theirs,
-        spec.temperature,
-        is_restricted=spec.restrict_kl,
-        has_cosine=spec.cosine_weight > 0,
-    )
+    @property
+    def coefficients(self):
+        cosine = {"cosine_loss": self.cosine_weight} if self.cosine_weight else {}
+        return {"kl_loss": self.kl_weight, "mlm_loss": self.mlm_weight} | cosine
+
+    @property
+    def needs(self):
+        return Needs(specials=("mask",), teacher="masked", teacher_objective="mlm")
+
+    def network_fields(self, vocab):
+        return {
+            "is_restricted": self.restrict_kl,
+            "has_cosine": self.cosine_weight > 0,
+        }
+
+    def check_network(self, model_spec, vocab):
+        kind = super().check_network(model_spec, vocab)
+        theirs = self.teacher_spec(model_spec)
+        if self.cosine_weight and model_spec.d_model != theirs.d_model:
+            raise UserError(
+                f"model.d_model={model_spec.d_model}: must be the teacher's "
+                f"{theirs.d_model}, unless distillation.cosine_weight is 0"
+            )
+        return kind
 
 
 def check_teacher(
@@ -183,7 +163,7 @@ def check_teacher(
     layers = spec.student_layers
     if not layers:
         return
-    # Which parameters there are, `begin` looks at.
+    # `begin` compares which parameters there are.
     for key, value in find_differences(model_spec, theirs, free=LAYOUT):
         raise UserError(
             f"model.{key}={getattr(model_spec, key)}: must be the teacher's {value} "
@@ -201,23 +181,8 @@ def check_teacher(
         )
 
 
-def init_params(rng, model: Distiller, spec: Spec):
-    """Fresh parameters of both networks; `begin` puts the teacher's in their place."""
-    ids = jnp.zeros((1, spec.row_length), jnp.int32)
-    return scan.init_params(model, rng, ids, attention_masks.full())
-
-
-# What a run begins with: the teacher, and its layers in the student.
-begin = distiller.begin
-
-
-def frozen(spec: Spec) -> tuple[str, ...]:
-    """Paths of the parameters that no step changes."""
-    return "teacher", *(["student/embed/positions"] * spec.freeze_positions)
-
-
-def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """Hides an exact count of each row's tokens behind BERT's 80/10/10.
+def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+    """Masks tokens as `mlm` does; the KL and the cosine are read where there is text.
 
     >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
     >>> spec = Spec(row_length=3, mask_rate=0.9, replace_mask=1.0, replace_random=0.0)
@@ -225,171 +190,63 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     >>> batch["inputs"].tolist(), sorted(batch["targets"][0].tolist())
     ([[4, 4, 4]], [7, 8, 9])
     """
-    special, ordinary = jnp.asarray(vocab.is_special), jnp.asarray(vocab.ordinary_ids)
-    counts = jnp.asarray(noise.count_table(spec.row_length, spec.mask_rate))
-
-    def corrupt_row(rng, tokens, real):
-        rng_choose, rng_replace = jax.random.split(rng)
-        eligible, count = real & ~special[tokens], counts[real.sum()]
-        positions, weights = noise.choose_positions(
-            rng_choose, eligible, count, spec.num_slots
-        )
-        targets = tokens[positions]
-        shares = spec.replace_mask, spec.replace_random
-        shown = edits.replace_tokens(
-            rng_replace, targets, vocab.mask, ordinary, *shares
-        )
-        hidden = edits.put(
-            jnp.zeros(tokens.shape), positions, jnp.ones(weights.shape), weights
-        )
-        real = real.astype(jnp.float32)
-        return {
-            "inputs": edits.put(tokens, positions, shown, weights),
-            "targets": targets,
-            "positions": positions,
-            "loss_weights": weights,
-            "real": real,
-            "soft_weights": hidden if spec.restrict_kl else real,
-        }
-
-    tokens = rows["tokens"]
-    segments = rows.get("segment_ids", jnp.ones_like(tokens))
-    keys = row_keys(rng, rows["index"])
-    batch = jax.vmap(corrupt_row)(keys, tokens, segments > 0)
-    kept = {name: rows[name] for name in ("index", "segment_ids") if name in rows}
-    return batch | kept
+    batch = mlm.corrupt(rng, rows, vocab, spec)
+    weights, nothing = batch["weights"]["loss"], jnp.zeros(rows["tokens"].shape)
+    positions = batch["masked_positions"]
+    noise_mask = jax.vmap(edits.put)(nothing, positions, weights, weights)
+    real = (get_segments(rows) > 0).astype(jnp.float32)
+    terms = {"kl_loss": noise_mask if spec.restrict_kl else real, "mlm_loss": weights}
+    cosine = {"cosine_loss": real} if spec.cosine_weight else {}
+    return batch | {"weights": terms | cosine}
 
 
 def masks(batch: dict) -> dict:
-    """Everything sees everything, within its document, in both networks."""
-    return {"self": attention_masks.segments(batch.get("segment_ids"))}
+    """Every position sees its whole document, in both networks."""
+    return mlm.masks(batch)
 
 
-def coefficients(spec: Spec) -> dict[str, float]:
-    """What each loss term counts for."""
-    terms = {"kl_loss": spec.kl_weight, "mlm_loss": spec.mlm_weight}
-    return terms | ({"cosine_loss": spec.cosine_weight} if spec.cosine_weight else {})
-
-
-def weights(batch: dict) -> dict:
-    """What each loss term is divided by."""
-    return {
-        "kl_loss": batch["soft_weights"].sum(),
-        "mlm_loss": batch["loss_weights"].sum(),
-        "cosine_loss": batch["real"].sum(),
-    }
-
-
-def loss(params, model: Distiller, batch: dict, masks: dict, rngs: dict):
-    """KL from the teacher, cross-entropy at the P hidden positions, cosine of states.
+def loss(params, model: MaskedStudent, batch: dict, masks: dict, rngs: dict):
+    """KL from the teacher, cross-entropy at the P masked positions, cosine of states.
 
     Where the KL is not read there alone, every token meets both vocabularies.
     """
-    deterministic = "dropout" not in rngs
-    seen = batch["inputs"], masks["self"], segment_positions(batch.get("segment_ids"))
-    positions, hidden = batch["positions"], batch["loss_weights"]
-    soft, targets = batch["soft_weights"], batch["targets"]
+    positions, targets, weights = (
+        batch[key] for key in ("masked_positions", "targets", "weights")
+    )
+    masked, soft = weights["mlm_loss"], weights["kl_loss"]
 
     def predict(model):
-        states = model.encode(*seen, deterministic=deterministic)
-        taught = model.lecture(*seen)
-        apart = losses.cosine_distance(states, taught, batch["real"])
+        states = model.student.batch_states(
+            batch, masks, deterministic="dropout" not in rngs
+        )
+        taught, cosine = model.teacher_outputs(batch, masks), {}
+        if model.has_cosine:
+            apart = losses.cosine_distance(states, taught, weights["cosine_loss"])
+            cosine = {"cosine_loss": apart}
         if model.is_restricted:
             read = [edits.gather(x, positions) for x in (states, taught)]
-            return model.teach(*read, targets), apart
-        whole = jax.vmap(edits.put)(batch["inputs"], positions, targets, hidden)
-        return model.teach(states, taught, whole), apart
+            return model.distillation_loss(*read, targets), cosine
+        whole = jax.vmap(edits.put)(batch["inputs"], positions, targets, masked)
+        return model.distillation_loss(states, taught, whole), cosine
 
-    found, apart = model.apply({"params": params}, rngs=rngs, method=predict)
+    found, cosine = model.apply({"params": params}, rngs=rngs, method=predict)
     nll, ranks = found.nll, found.ranks
     if model.is_restricted:
-        soft = hidden
+        soft = masked
     else:
         nll, ranks = (jnp.take_along_axis(x, positions, axis=1) for x in (nll, ranks))
     terms = {
         "kl_loss": (jnp.sum(found.divergences * soft), jnp.sum(soft)),
-        "mlm_loss": (jnp.sum(nll * hidden), jnp.sum(hidden)),
+        "mlm_loss": (jnp.sum(nll * masked), jnp.sum(masked)),
     }
-    if model.has_cosine:
-        terms["cosine_loss"] = apart
-    hits = losses.rank_hits(ranks, hidden)
-    return terms, terms | {
-        "accuracy": hits,
-        "fill_top1": hits,
-        "fill_top5": losses.rank_hits(ranks, hidden, k=5),
-    }
+    return terms | cosine, mlm.fill_metrics(ranks, masked)
 
 
-def make_train_step(
-    model, vocab: Vocab, spec: Spec, optimizer, num_microbatches=1, axis=None
-):
-    """step(state, rows, rng) -> state, {name: (sum, weight)}; `axis` names pmap's."""
+def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
+    """Mask tokens, read them with both networks, learn from the teacher."""
+    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
-    def train_step(state, rows, rng):
-        rng_corrupt, rng_dropout = jax.random.split(rng)
-        batch = corrupt(rng_corrupt, rows, vocab, spec)
-        totals = update.add_devices(weights(batch), axis)
-        fixed = jax.lax.stop_gradient(state.params)
+    def loss_fn(params, batch, rngs):
+        return loss(params, model, batch, masks(batch), rngs)
 
-        def loss_fn(student, micro, rngs):
-            params = keep(fixed, fixed | {"student": student}, frozen(spec))
-            terms, metrics = loss(params, model, micro, masks(micro), rngs)
-            return update.weigh(terms, totals, coefficients(spec)), metrics
-
-        rngs = {"dropout": rng_dropout}
-        grads, metrics = update.accumulate(
-            loss_fn, state.params["student"], batch, rngs, num_microbatches, axis
-        )
-        grads, metrics = update.add_devices((grads, metrics), axis)
-        grads = {
-            "student": grads,
-            "teacher": jax.tree.map(jnp.zeros_like, state.params["teacher"]),
-        }
-        state = update.apply_gradients(state, grads, optimizer, frozen(spec))
-        return state, metrics | update.gradient_norm(grads)
-
-    return train_step
-
-
-def make_eval_step(model, vocab: Vocab, spec: Spec):
-    """step(params, rows, rng) -> {name: (sum, weight)}, without dropout."""
-
-    def eval_step(params, rows, rng):
-        batch = update.weigh_rows(corrupt(rng, rows, vocab, spec), rows)
-        return loss(params, model, batch, masks(batch), {})[1]
-
-    return eval_step
-
-
-def features(params, model: Distiller, tokens):
-    """Frozen hidden states [B, T, D] of the student on plain text [B, T]."""
-    return model.apply(
-        {"params": params},
-        tokens,
-        attention_masks.full(),
-        deterministic=True,
-        method="encode",
-    )
-
-
-def fill_logits(params, model: Distiller, tokens):
-    """The student's scores [B, T, V] of every token for text with [MASK]s in it."""
-
-    def predict(model):
-        mask = attention_masks.full()
-        return model.logits(model.encode(tokens, mask, deterministic=True))
-
-    return model.apply({"params": params}, method=predict)
-
-
-def networks(params, model_spec: ModelSpec, spec: Spec) -> dict:
-    """What is kept of a run: for what use -> (its spec, its parameters).
-
-    The student alone: the teacher is another run's.
-    """
-    return {"masked": (model_spec, params["student"])}
-
-
-def join_networks(parts: dict):
-    """The parameters of a run from those of its networks: they lack the teacher."""
-    return {"student": parts["masked"]}
+    return update(state, batch, loss_fn, rngs, spec.coefficients)

@@ -5,26 +5,26 @@ What MLM, ELECTRA and what is built on them share: the settings, and one draw fo
 
 import dataclasses
 import functools
-import typing
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.objectives.objective import (
+    Needs,
+    ObjectiveSpec,
+    get_segments,
+    keep_keys,
+)
 from jaxpt.ops import noise, word_masking
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
 
-def check_rate(name: str, rate: float) -> None:
-    """Raises UserError unless 0 < rate < 1."""
-    if not 0 < rate < 1:
-        raise UserError(f"{name}={rate}: must lie between 0 and 1, both excluded")
-
-
 @dataclasses.dataclass(frozen=True)
-class Masking:
+class Masking(ObjectiveSpec):
     """How much to hide, in what pieces, and how the choice changes over a run.
 
     Attributes:
@@ -45,9 +45,8 @@ class Masking:
         hidden at the end's rate.
     """
 
-    SECTION: typing.ClassVar[str]  # of the config, as errors name it
+    READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"progress"}
 
-    row_length: int
     mask_rate: float = 0.15
     _: dataclasses.KW_ONLY
     masking: str = "tokens"
@@ -57,22 +56,25 @@ class Masking:
     mask_rate_end: float = 0.0
 
     def __post_init__(self):
-        check_rate(f"{self.SECTION}.mask_rate", self.mask_rate)
+        super().__post_init__()
+        self.check_rate("mask_rate")
         if self.mask_rate_end != 0:
-            check_rate(f"{self.SECTION}.mask_rate_end", self.mask_rate_end)
-        self.check("masking", self.masking in SAMPLERS, f"one of {', '.join(SAMPLERS)}")
-        self.check("span_p", 0 < self.span_p < 1, "above 0 and below 1")
-        self.check("max_span_length", self.max_span_length >= 1, "at least 1")
-        self.check("static_masks", self.static_masks >= 0, "at least 0")
+            self.check_rate("mask_rate_end")
         is_good = not (self.static_masks and self.mask_rate_end)
-        allowed = f"0 with {self.SECTION}.mask_rate_end={self.mask_rate_end}"
-        self.check("static_masks", is_good, f"{allowed}, under which masks change")
+        end = f"{self.SECTION}.mask_rate_end={self.mask_rate_end}"
+        self.check_all(
+            (
+                ("masking", self.masking in SAMPLERS, f"one of {', '.join(SAMPLERS)}"),
+                ("span_p", 0 < self.span_p < 1, "above 0 and below 1"),
+                ("max_span_length", self.max_span_length >= 1, "at least 1"),
+                ("static_masks", self.static_masks >= 0, "at least 0"),
+                ("static_masks", is_good, f"0 with {end}, under which masks change"),
+            )
+        )
 
-    def check(self, name: str, is_good: bool, allowed: str) -> None:
-        """Raises UserError, naming the setting, unless its value is good."""
-        if not is_good:
-            value = getattr(self, name)
-            raise UserError(f"{self.SECTION}.{name}={value}: must be {allowed}")
+    @property
+    def needs(self):
+        return Needs(specials=("mask",))
 
     @property
     def last_rate(self) -> float:
@@ -80,9 +82,14 @@ class Masking:
         return self.mask_rate_end or self.mask_rate
 
     @property
-    def num_slots(self) -> int:
-        """P: predictions in a full row, at the larger of the rates."""
+    def num_masked(self) -> int:
+        """P: masked tokens of a full row, at the larger of the rates."""
         return int(self.count_table(max(self.mask_rate, self.last_rate))[-1])
+
+    @property
+    def num_predictions(self) -> int:
+        """The masked positions, which alone meet the vocabulary."""
+        return self.num_masked
 
     def count_table(self, rate: float) -> np.ndarray:
         """How many of n tokens are hidden, for n = 0..row_length.
@@ -95,18 +102,18 @@ class Masking:
         make = noise.ceil_table if is_spans else noise.count_table
         return make(self.row_length, rate)
 
-    def check_vocab(self, vocab: Vocab) -> None:
-        """Raises UserError if a vocabulary cannot be masked like this."""
-        vocab.require("mask")
+    def check_network(self, model_spec, vocab):
+        kind = super().check_network(model_spec, vocab)
         if self.masking != "tokens" and not vocab.word_starts:
             raise UserError(
                 f"{self.SECTION}.masking={self.masking}: must be tokens with a "
                 f"tokenizer that does not tell where words begin"
             )
+        return kind
 
 
-def map_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
-    """The batch of rows that are each corrupted by themselves.
+def map_masked_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
+    """`objective.map_rows`, which also knows static masks and a changing rate.
 
     A row's key is that of its place in the batch; with static masks, that of what it
     holds and of which of its masks is drawn.
@@ -115,15 +122,13 @@ def map_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
       corrupt_row: (key, tokens [R], segment ids [R], progress or None) -> the row's
         part of the batch.
     """
-    tokens = rows["tokens"]
-    segments = rows.get("segment_ids", jnp.ones_like(tokens))
+    tokens, segments = rows["tokens"], get_segments(rows)
     keys = row_keys(rng, rows["index"])
     if spec.static_masks:
         fix = functools.partial(_fix_key, num_masks=spec.static_masks)
         keys = jax.vmap(fix)(keys, tokens, segments > 0)
     batch = jax.vmap(corrupt_row)(keys, tokens, segments, rows.get("progress"))
-    kept = {name: rows[name] for name in ("index", "segment_ids") if name in rows}
-    return batch | kept
+    return batch | keep_keys(rows)
 
 
 def _fix_key(rng, tokens, real, num_masks: int):
@@ -149,7 +154,7 @@ def choose(rng, tokens, segments, vocab: Vocab, spec: Masking, progress=None):
     real = segments > 0
     eligible = real & ~jnp.asarray(vocab.is_special)[tokens]
     count = _count(eligible if spec.masking == "spans" else real, spec, progress)
-    count = jnp.minimum(count, spec.num_slots)  # which BERT may cap
+    count = jnp.minimum(count, spec.num_masked)  # which BERT may cap
     return SAMPLERS[spec.masking](rng, tokens, segments, eligible, count, vocab, spec)
 
 
@@ -161,19 +166,19 @@ def _count(counted, spec: Masking, progress):
     exact = num * rate
     # What float32 adds to a whole number is not to be counted.
     found = jnp.ceil(exact - 1e-4) if spec.masking == "spans" else jnp.round(exact)
-    most = jnp.minimum(num, spec.num_slots)
+    most = jnp.minimum(num, spec.num_masked)
     return jnp.clip(found.astype(jnp.int32), jnp.minimum(num, 1), most)
 
 
 def _choose_tokens(rng, tokens, segments, eligible, count, vocab, spec):
-    return noise.choose_positions(rng, eligible, count, spec.num_slots)
+    return noise.choose_positions(rng, eligible, count, spec.num_masked)
 
 
 def _choose_words(rng, tokens, segments, eligible, count, vocab, spec):
     starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
     words, _ = word_masking.find_words(starts, eligible, segments)
-    hidden = word_masking.choose_words(rng, eligible, words, count, spec.num_slots)
-    return word_masking.to_slots(hidden, spec.num_slots)
+    hidden = word_masking.choose_words(rng, eligible, words, count, spec.num_masked)
+    return word_masking.to_slots(hidden, spec.num_masked)
 
 
 def _choose_spans(rng, tokens, segments, eligible, count, vocab, spec):
@@ -181,9 +186,9 @@ def _choose_spans(rng, tokens, segments, eligible, count, vocab, spec):
     found = word_masking.find_words(starts, eligible, segments)
     lengths = word_masking.span_lengths(spec.span_p, spec.max_span_length)
     hidden = word_masking.choose_spans(
-        rng, eligible, *found, count, spec.num_slots, lengths
+        rng, eligible, *found, count, spec.num_masked, lengths
     )
-    return word_masking.to_slots(hidden, spec.num_slots)
+    return word_masking.to_slots(hidden, spec.num_masked)
 
 
 # The strategies: (rng, tokens, segments, eligible, count, vocab, spec) -> what `choose`

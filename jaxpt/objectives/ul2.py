@@ -3,7 +3,7 @@
 Tay et al. 2022; the listing in its appendix (google-research#1405). Each document draws
 one denoiser, and its input begins with that one's mode token:
 
-    R  [NLU]  spans of mean 3 or 8, 15 % hidden      T5's span corruption
+    R  [NLU]  spans of mean 3 or 8, 15 % noise      T5's span corruption
     S  [S2S]  all behind a prefix, uniform in [1, L - 1]           prefix LM
     X  [NLG]  spans of mean 3 or 8, 50 %; of mean 64, 15 or 50 %
 
@@ -20,30 +20,21 @@ tokens in spans of mean 64 is one span, which would be the suffix in every row.
 import dataclasses
 import functools
 import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.learn import update
-from jaxpt.nn import flops, scan
-from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import prefix_lm
-from jaxpt.ops import edits, losses, noise
-from jaxpt.ops import masks as attention_masks
+from jaxpt.objectives.objective import Needs, get_segments, target_loss
+from jaxpt.objectives.span_corruption import check_documents
+from jaxpt.ops import edits, noise
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
 from jaxpt.ops.segments import first_places, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
-
-# The keys of rows that this objective can read (`jaxpt.dims.ROW_KEYS`).
-READS = frozenset({"tokens", "index", "segment_ids"})
-# What its networks are for, as `jaxpt.hub.families` names it.
-HEADS = ("seq2seq", "causal")
-# The special behind which it reads a text, or writes one.
-START = prefix_lm.START
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +62,7 @@ class Denoiser:
 
 
 @dataclasses.dataclass(frozen=True)
-class Spec:
+class Spec(prefix_lm.PrefixSpec):
     """Which denoisers there are, and how often each is drawn.
 
     Attributes:
@@ -82,11 +73,10 @@ class Spec:
       random_roll: spans may begin anywhere in the text; else a text begins with what is
         shown and ends with what is hidden (T5's default).
       max_documents: the most that are packed into a row; 0 where rows are one text.
-      is_seq2seq: whether the model has an encoder and a decoder
-        (`model.num_decoder_layers`).
     """
 
-    row_length: int
+    SECTION: ClassVar[str] = "ul2"
+
     rates: tuple[float, float, float] = (2.0, 1.0, 4.0)
     r_densities: tuple[float, ...] = (0.15, 0.15)
     r_mean_spans: tuple[float, ...] = (3.0, 8.0)
@@ -94,22 +84,14 @@ class Spec:
     x_mean_spans: tuple[float, ...] = (3.0, 8.0, 64.0, 64.0)
     random_roll: bool = True
     max_documents: int = 0
-    is_seq2seq: bool = False
 
     def __post_init__(self):
-        if self.max_documents < 0:
-            raise UserError(
-                f"data.max_documents={self.max_documents}: must be at least 0"
-            )
-        if self.row_length < 2:
-            raise UserError(f"data.row_length={self.row_length}: ul2 needs at least 2")
+        check_documents(self.max_documents)
+        super().__post_init__()
         rates = self.rates
         is_good = len(rates) == 3 and all(0 <= rate < math.inf for rate in rates)
-        if not is_good or not sum(rates) > 0:
-            raise UserError(
-                f"ul2.rates={rates}: must be three weights, of R, S and X, none below "
-                f"0 and one above"
-            )
+        allowed = "three weights, of R, S and X, none below 0 and one above"
+        self.check("rates", is_good and sum(rates) > 0, allowed)
         for kind in "rx":
             self._check_spans(f"{kind}_densities", f"{kind}_mean_spans")
 
@@ -132,7 +114,7 @@ class Spec:
             if num_spans > min(num_noise, num_clean):
                 raise UserError(
                     f"ul2.{densities}={of_densities}: {num_spans} spans do not fit "
-                    f"{num_noise} hidden and {num_clean} clean tokens; raise "
+                    f"{num_noise} noise and {num_clean} clean tokens; raise "
                     f"ul2.{means}"
                 )
 
@@ -153,6 +135,37 @@ class Spec:
         length, is_rolled = self.row_length, self.random_roll
         marks = [each.count_marks(length, is_rolled).max() for each in self.denoisers]
         return int(max(marks))
+
+    @classmethod
+    def for_seq_len(cls, seq_len: int, **settings) -> "Spec":
+        """The spec whose rows fill the first stack of `seq_len` positions at most."""
+        longest = cls(row_length=max(seq_len, 2), **settings)
+        most = next(iter(most_places(longest).values()))
+        length = int((most <= seq_len).sum()) - 1
+        if length < 2:
+            raise UserError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
+        return dataclasses.replace(longest, row_length=length)
+
+    @property
+    def lengths(self):
+        """The most that a row may take, padding too."""
+        return {name: int(most[-1]) for name, most in most_places(self).items()}
+
+    @property
+    def needs(self):
+        """A mode token for each denoiser, and sentinels for the most spans."""
+        modes = dict.fromkeys(each.mode for each in self.denoisers)
+        return Needs(
+            specials=("pad", "eos", *modes),
+            num_sentinels=self.max_spans,
+            decoder=True,
+        )
+
+    def describe_mask(self):
+        return (
+            "Trained as UL2: a text is read behind a [PAD], which sees with the input, "
+            "its mode token first, all of the input, while what follows sees its past."
+        )
 
 
 @functools.lru_cache
@@ -186,64 +199,7 @@ def most_places(spec: Spec) -> dict[str, np.ndarray]:
     return {name: noise.most_of(most, num) for name, most in rising.items()}
 
 
-def make_spec(seq_len: int, **settings) -> Spec:
-    """The spec whose rows fill the first stack of `seq_len` places at most."""
-    longest = Spec(row_length=max(seq_len, 2), **settings)
-    most = next(iter(most_places(longest).values()))
-    length = int((most <= seq_len).sum()) - 1
-    if length < 2:
-        raise UserError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
-    return dataclasses.replace(longest, row_length=length)
-
-
-def model_lengths(spec: Spec) -> dict[str, int]:
-    """Positions each stack works on: the most that a row may take."""
-    return {name: int(most[-1]) for name, most in most_places(spec).items()}
-
-
-def count_flops(model_spec: ModelSpec, spec: Spec) -> float:
-    """Training operations for one row (convention: `jaxpt.nn.flops`), padding too."""
-    lengths = model_lengths(spec)
-    forward = flops.project_flops(model_spec, sum(lengths.values()))
-    first = next(iter(lengths.values()))
-    forward += flops.stack_flops(model_spec, model_spec.num_layers, first)
-    if spec.is_seq2seq:
-        layers = model_spec.num_decoder_layers
-        forward += flops.stack_flops(model_spec, layers, lengths["decoder"], first)
-    forward += flops.head_flops(model_spec, lengths["decoder"])
-    return flops.TRAIN_FACTOR * forward
-
-
-def make_model(model_spec: ModelSpec, spec: Spec, vocab: Vocab) -> Transformer:
-    """An encoder and a decoder, or one stack.
-
-    Raises:
-      UserError: the vocabulary lacks [PAD], [EOS], the mode of a denoiser or enough
-        sentinels; or the spec is one of another kind of model.
-    """
-    vocab.require("pad"), vocab.require("eos")
-    for each in spec.denoisers:
-        vocab.require(each.mode)
-    vocab.require_sentinels(spec.max_spans)
-    if bool(model_spec.num_decoder_layers) != spec.is_seq2seq:
-        raise UserError(
-            f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
-            f"{'at least 1' if spec.is_seq2seq else 0} with is_seq2seq="
-            f"{spec.is_seq2seq}"
-        )
-    return Transformer(model_spec)
-
-
-def init_params(rng, model: Transformer, spec: Spec):
-    """Fresh parameters."""
-    ids = [jnp.zeros((1, num), jnp.int32) for num in model_lengths(spec).values()]
-    seen = {"self": attention_masks.full()}
-    if spec.is_seq2seq:
-        seen |= {"dec_self": attention_masks.causal(), "cross": attention_masks.full()}
-    return scan.init_params(model, rng, ids[0], seen, *ids[1:], deterministic=True)
-
-
-def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     """Each document as its denoiser has it; one of a single token is left out.
 
     With S alone, two tokens can only be cut between them:
@@ -260,26 +216,26 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     if "segment_ids" in rows and not spec.max_documents:
         raise ValueError("rows with segment_ids need a Spec with max_documents > 0")
     tokens = rows["tokens"]
-    segments = rows.get("segment_ids", jnp.ones_like(tokens))
-    lengths = model_lengths(spec)
+    segments = get_segments(rows)
+    lengths = spec.lengths
     sentinels = jnp.asarray(vocab.sentinels or (vocab.pad,), jnp.int32)
     modes = jnp.array([getattr(vocab, each.mode) for each in spec.denoisers])
     is_plain = jnp.array([each.mode == "s2s" for each in spec.denoisers])
 
     def corrupt_row(rng, tokens, texts):
-        rng_kind, rng_hide = jax.random.split(rng)
-        kind = draw_kinds(rng_kind, texts, spec)
-        hidden = hide(rng_hide, texts, kind, spec)
-        # Of S nothing stands where tokens were hidden, neither here nor there.
-        shown, keep = edits.mark_spans(tokens, hidden, texts, sentinels)
-        keep &= ~(is_plain[kind] & hidden)
+        rng_kind, rng_noise = jax.random.split(rng)
+        kind = sample_kinds(rng_kind, texts, spec)
+        noise_mask = noise_documents(rng_noise, texts, kind, spec)
+        # Of S nothing stands where tokens were noise_mask, neither here nor there.
+        shown, keep = edits.mark_spans(tokens, noise_mask, texts, sentinels)
+        keep &= ~(is_plain[kind] & noise_mask)
         close = vocab.eos if spec.is_seq2seq else None
         length = lengths["encoder" if spec.is_seq2seq else "decoder"]
         inputs = edits.lay_out(
             shown, keep, texts, length, close, vocab.pad, modes[kind]
         )
-        told, keep, opening = edits.mark_targets(tokens, hidden, texts, sentinels)
-        keep &= ~is_plain[kind] | hidden
+        told, keep, opening = edits.mark_targets(tokens, noise_mask, texts, sentinels)
+        keep &= ~is_plain[kind] | noise_mask
         opening = jnp.where(is_plain[kind], -1, opening)
         length = lengths["decoder"]
         targets = edits.lay_out(
@@ -294,7 +250,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return put_together(inputs, targets, vocab) | {"index": rows["index"]}
 
 
-def draw_kinds(rng, texts, spec: Spec):
+def sample_kinds(rng, texts, spec: Spec):
     """Which of `spec.denoisers` each token's document [R] is for."""
     rates = np.array([each.rate for each in spec.denoisers])
     edges = jnp.asarray(np.cumsum(rates / rates.sum())[:-1], jnp.float32)
@@ -302,19 +258,19 @@ def draw_kinds(rng, texts, spec: Spec):
     return jnp.searchsorted(edges, drawn[first_places(texts)], side="right")
 
 
-def hide(rng, texts, kind, spec: Spec):
-    """What each document's denoiser hides [R]: an exact count, or a prefix's rest."""
+def noise_documents(rng, texts, kind, spec: Spec):
+    """Each document's noise mask [R]: an exact count, or what follows a prefix."""
     rng_spans, rng_roll, rng_prefix = jax.random.split(rng, 3)
     size, place = segment_lengths(texts), segment_positions(texts)
     tables = np.array([each.count(len(texts)) for each in spec.denoisers])
     num_noise, num_spans = (jnp.asarray(tables[:, i])[kind, size] for i in (0, 1))
     most = int(tables[:, 1].max())
-    hidden = noise.spans_by_counts(rng_spans, texts, num_noise, num_spans, most)
+    noise_mask = noise.spans_by_counts(rng_spans, texts, num_noise, num_spans, most)
     if spec.random_roll:
-        hidden = noise.roll_documents(rng_roll, hidden, texts)
+        noise_mask = noise.roll_documents(rng_roll, noise_mask, texts)
     is_plain = jnp.array([each.mode == "s2s" for each in spec.denoisers])[kind]
     follows = place >= prefix_lengths(rng_prefix, texts, size)
-    return jnp.where(is_plain, follows, hidden) & (texts > 0)
+    return jnp.where(is_plain, follows, noise_mask) & (texts > 0)
 
 
 def join(inputs, targets, vocab: Vocab) -> dict:
@@ -325,95 +281,26 @@ def join(inputs, targets, vocab: Vocab) -> dict:
         "inputs": edits.shift_right(rows, vocab.pad, ids),
         "segment_ids": ids,
         "targets": rows,
-        "loss_weights": is_target.astype(jnp.float32),
+        "weights": {"loss": is_target.astype(jnp.float32)},
         "is_prefix": (follows == 0) & (ids > 0),  # of the inputs, one place later
     }
 
 
 def masks(batch: dict) -> dict:
     """A document's input sees all of itself; its target sees that and its past."""
-    inputs, targets = batch.get("segment_ids"), batch.get("dec_segment_ids")
-    if "is_prefix" in batch:
-        return {"self": attention_masks.prefix_keys(batch["is_prefix"], inputs)}
-    return {
-        "self": attention_masks.segments(inputs),
-        "dec_self": attention_masks.causal(targets),
-        "cross": attention_masks.segments(targets, inputs),
-    }
+    return prefix_lm.masks(batch)
 
 
-def coefficients(spec: Spec) -> dict[str, float]:
-    """What each loss term counts for."""
-    return {"loss": 1.0}
-
-
-def weights(batch: dict) -> dict:
-    """What each loss term is divided by."""
-    return {"loss": batch["loss_weights"].sum()}
-
-
-def loss(params, model: Transformer, batch: dict, masks: dict, rngs: dict):
+def loss(params, model, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy at every target, sentinels and [EOS] included."""
-    deterministic = "dropout" not in rngs
-    targets, loss_weights = batch["targets"], batch["loss_weights"]
-    texts = batch["inputs"], masks, batch.get("dec_inputs")
-    places = [segment_positions(batch.get(f"{x}segment_ids")) for x in ("", "dec_")]
-
-    def predict(model):
-        hidden = model.states(*texts, *places, deterministic=deterministic)
-        return model.score(hidden, targets, loss_weights)
-
-    scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    terms = {"loss": scores.loss}
-    return terms, terms | {"accuracy": losses.rank_hits(scores.ranks, loss_weights)}
+    return target_loss(params, model, batch, masks, rngs)
 
 
-def make_train_step(
-    model, vocab: Vocab, spec: Spec, optimizer, num_microbatches=1, axis=None
-):
-    """step(state, rows, rng) -> state, {name: (sum, weight)}; `axis` names pmap's."""
+def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
+    """Corrupt each document by a denoiser of its own, predict its targets."""
+    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
-    def train_step(state, rows, rng):
-        rng_corrupt, rng_dropout = jax.random.split(rng)
-        batch = corrupt(rng_corrupt, rows, vocab, spec)
-        totals = update.add_devices(weights(batch), axis)
+    def loss_fn(params, batch, rngs):
+        return loss(params, model, batch, masks(batch), rngs)
 
-        def loss_fn(params, micro, rngs):
-            terms, metrics = loss(params, model, micro, masks(micro), rngs)
-            return update.weigh(terms, totals, coefficients(spec)), metrics
-
-        rngs = {"dropout": rng_dropout}
-        grads, metrics = update.accumulate(
-            loss_fn, state.params, batch, rngs, num_microbatches, axis
-        )
-        grads, metrics = update.add_devices((grads, metrics), axis)
-        state = update.apply_gradients(state, grads, optimizer)
-        return state, metrics | update.gradient_norm(grads)
-
-    return train_step
-
-
-def make_eval_step(model, vocab: Vocab, spec: Spec):
-    """step(params, rows, rng) -> {name: (sum, weight)}, without dropout."""
-
-    def eval_step(params, rows, rng):
-        batch = update.weigh_rows(corrupt(rng, rows, vocab, spec), rows)
-        return loss(params, model, batch, masks(batch), {})[1]
-
-    return eval_step
-
-
-# Of plain text, without a mode; of a prompt, which begins with its mode, `[S2S]` and a
-# text's start. Sentinels are only written where there is a decoder.
-features, make_decoder = prefix_lm.features, prefix_lm.make_decoder
-around = prefix_lm.around
-# What is kept of a run.
-networks, join_networks = prefix_lm.networks, prefix_lm.join_networks
-
-
-def describe_mask(spec: Spec) -> str:
-    """What one stack was trained to see, for those who use it elsewhere."""
-    return (
-        "Trained as UL2: a text is read behind a [PAD], which sees with the input, its "
-        "mode token first, all of the input, while what follows sees its past."
-    )
+    return update(state, batch, loss_fn, rngs, spec.coefficients)

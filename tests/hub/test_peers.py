@@ -201,7 +201,7 @@ def test_the_mask_of_a_prefix_lm_is_given_as_its_card_says(tmp_path):
     config, tensors = save(theirs, tmp_path / "a")
     ours, kind = Ours(config, tensors, "causal"), type(theirs)
     ids = np.random.default_rng(0).integers(4, V, (2, 9))
-    task = prefix_lm.make_spec(9)
+    task = prefix_lm.Spec.for_seq_len(9)
     texts = {"tokens": jnp.asarray(ids), "index": jnp.arange(2)}
     batch = prefix_lm.corrupt(jax.random.key(1), texts, Vocab(V, pad=0), task)
     model = prefix_lm.make_model(ours.spec, task, Vocab(V, pad=0))

@@ -85,8 +85,8 @@ def test_scores_are_those_of_transformers(tmp_path):
     config, tensors = save(theirs, tmp_path)
     family, spec = read_config(config)
     vocab = Vocab(size=spec.vocab_size, pad=0, mask=4)
-    task = bert.make_spec(13)
-    model = bert.make_model(spec, task, vocab)
+    task = bert.Spec.for_seq_len(13)
+    model = task.make_network(spec, vocab)
     like = jax.eval_shape(lambda k: bert.init_params(k, model, task), jax.random.key(0))
     params = from_hf(tensors, family, spec, "pretraining", like)
     lengths, types = batch["lengths"], batch["types"]

@@ -13,8 +13,10 @@ import pytest
 from tiny import MODELS, VARIANTS
 
 from jaxpt.learn.state import make_state
+from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives import OBJECTIVES, objective
+from jaxpt.rng import split_step
 from jaxpt.text.tokens.vocab import Vocab
 
 SEQ_LEN = 20
@@ -65,10 +67,16 @@ CARRIED = {
 SPREADS = {"bilm": 0.3}
 
 
-def carry(module, spec, tokens):
+def carry(spec, tokens):
     """The keys of rows that a spec needs, beside the tokens."""
-    needs = getattr(module, "needs", lambda spec: {})
-    return {key: CARRIED[key](np.asarray(tokens)) for key in needs(spec)}
+    return {key: CARRIED[key](np.asarray(tokens)) for key in needed_keys(spec)}
+
+
+def needed_keys(spec):
+    """Keys of rows that a spec cannot do without, beside "tokens" and "index"."""
+    form = {"pairs": "is_random_next", "ordered_pairs": "is_swapped"}
+    keys = [key for rows in spec.needs.rows for key in ("type_ids", form[rows])]
+    return keys + ["sentence_ids"] * spec.needs.sentence_ids
 
 
 def module_of(name):
@@ -96,6 +104,15 @@ class Case:
         params = self.params if params is None else params
         return loss(self.module, self.model)(params, batch, rngs)
 
+    def make_step(self, optimizer, num_microbatches=1, spec=None):
+        """step(state, rows, rng) -> state, metrics, as a run compiles it."""
+        update = Update(optimizer, num_microbatches, frozen=self.model.frozen)
+        return make_step(self.module, self.model, spec or self.spec, update)
+
+    def evaluate(self, params, rows, rng):
+        """The metrics of an evaluation step."""
+        return eval_step(self.module, self.model, self.spec)(params, rows, rng)
+
     def gradients(self, rows, num_microbatches=1, seed=0, spec=None):
         """What one train step hands to its optimizer, and its metrics."""
         step = train_step(self.module, self.model, spec or self.spec, num_microbatches)
@@ -107,15 +124,34 @@ class Case:
 KEEP = optax.trace(decay=0.0)  # an optimizer whose state is the last gradient
 
 
+def make_step(module, model, spec, update, vocab=VOCAB):
+    """step(state, rows, rng) of a module, uncompiled."""
+
+    def step(state, rows, rng):
+        given = {"model": model, "vocab": vocab, "spec": spec, "update": update}
+        return module.train_step(state, rows, split_step(rng), **given)
+
+    return step
+
+
 @functools.cache
 def train_step(module, model, spec, num_microbatches):
-    return jax.jit(module.make_train_step(model, VOCAB, spec, KEEP, num_microbatches))
+    update = Update(KEEP, num_microbatches, frozen=model.frozen)
+    return jax.jit(make_step(module, model, spec, update))
+
+
+@functools.cache
+def eval_step(module, model, spec):
+    step = functools.partial(objective.eval_step, module)
+    return jax.jit(functools.partial(step, model=model, vocab=VOCAB, spec=spec))
 
 
 @functools.cache
 def loss(module, model):
     def run(params, batch, rngs):
-        return module.loss(params, model, batch, module.masks(batch), rngs)
+        """Terms, and the metrics with them, as a step returns these."""
+        terms, metrics = module.loss(params, model, batch, module.masks(batch), rngs)
+        return terms, terms | metrics
 
     return jax.jit(run)
 
@@ -127,7 +163,7 @@ def corrupt(module, spec):
 
 def make(name, model_values=(), **settings):
     module, (_, given) = module_of(name), VARIANTS.get(name, (name, {}))
-    spec = module.make_spec(SEQ_LEN, **SETTINGS.get(name, {}) | given | settings)
+    spec = module.Spec.for_seq_len(SEQ_LEN, **SETTINGS.get(name, {}) | given | settings)
     return make_of_spec(name, model_values, spec)
 
 
@@ -137,7 +173,7 @@ def make_of_spec(name, model_values, spec):
     values = MODELS.get(name, {}) | dict(model_values)
     model_spec = dataclasses.replace(MODEL, **values)
     vocab = dataclasses.replace(VOCAB, size=model_spec.vocab_size)
-    model = module.make_model(model_spec, spec, vocab)
+    model = spec.make_network(model_spec, vocab)
     # Drawn by NumPy, for compiling `init_params` takes longer than a test.
     draw = np.random.default_rng(0)
 
@@ -147,9 +183,7 @@ def make_of_spec(name, model_values, spec):
         spread = SPREADS.get(name, 0.02)
         return jnp.asarray(draw.normal(0, spread, leaf.shape), jnp.float32)
 
-    shapes = jax.eval_shape(
-        lambda key: module.init_params(key, model, spec), jax.random.key(0)
-    )
+    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     params = jax.tree_util.tree_map_with_path(fill, shapes)
     return Case(module, spec, model_spec, model, params)
 
@@ -165,7 +199,7 @@ def teach(name, case, rows, seed=3, num_steps=300):
     others = [n for n in vars(case.spec) if n.endswith("_weight") and n != TAUGHT[name]]
     spec = dataclasses.replace(case.spec, **dict.fromkeys(others, 1e-9))
     optimizer = optax.adam(1e-2)
-    step = case.module.make_train_step(case.model, VOCAB, spec, optimizer)
+    step = case.make_step(optimizer, spec=spec)
 
     @jax.jit
     def learn(state, rows):
@@ -223,7 +257,7 @@ def make_rows():
         tokens = draw.integers(7, 32, shape)
         tokens = np.where(draw.random(shape) < specials, 3, tokens)
         rows = {"tokens": tokens.astype(np.int32), "index": np.arange(num_rows) + 5}
-        rows |= carry(case.module, case.spec, tokens)
+        rows |= carry(case.spec, tokens)
         if lengths is not None:
             places = np.arange(shape[1])
             ends = np.array(lengths)[:, None]

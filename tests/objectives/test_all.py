@@ -164,7 +164,7 @@ def test_an_objective_reads_the_keys_it_names(name, make_packed, make_rows, voca
 def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
     case = make_case(name)
     batch = case.corrupt(make_rows(case, 2))
-    lengths = list(case.module.model_lengths(case.spec).values())
+    lengths = list(case.spec.lengths.values())
     assert batch["inputs"].shape[1] == lengths[0] <= 20
     if "dec_inputs" in batch:
         assert batch["dec_inputs"].shape[1] == lengths[1]
@@ -189,7 +189,7 @@ def test_the_first_loss_is_that_of_knowing_nothing(name, make_case, make_rows, v
     wanted = FIRST_LOSSES.get(name, {"loss": UNIFORM})
     for term, (value, gap) in wanted.items():
         assert means[term] == pytest.approx(value, abs=gap)
-    assert set(case.module.coefficients(case.spec)) == set(wanted)
+    assert set(case.spec.coefficients) == set(wanted)
 
 
 @every
@@ -233,12 +233,12 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught, v
         rows["tokens"] = rows["tokens"].at[:, -1].set(jnp.arange(4) + 15)
     case = make_taught(name, case, rows)
     optimizer = optax.adam(1e-2)
-    step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+    step = case.make_step(optimizer)
 
     step, state = jax.jit(step), make_state(case.params, optimizer)
     for _ in range(300):
         state, metrics = step(state, rows, jax.random.key(3))
-    for term in case.module.coefficients(case.spec):
+    for term in case.spec.coefficients:
         total, weight = metrics[term]
         assert total / weight < 0.03, term
     assert int(state.step) == 300
@@ -284,7 +284,7 @@ def weights_of(batch, document):
     """The batch with the loss of one document only."""
     ids = batch.get("dec_segment_ids", batch["segment_ids"])
     if "positions" in batch:
-        ids = jnp.take_along_axis(ids, batch["positions"], axis=1)
+        ids = jnp.take_along_axis(ids, batch["masked_positions"], axis=1)
     slots = [key for key in ("loss_weights", "boundary_weights") if key in batch]
     batch = batch | {key: batch[key] * (ids == document) for key in slots}
     for key in {"real", "restored", "soft_weights", "back_weights"} & set(batch):
@@ -432,7 +432,7 @@ def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vo
         np.testing.assert_allclose(found[metric], wanted[metric], rtol=1e-6)
     _, sums = case.gradients(rows)
     _, plain_sums = plain.gradients(rows)
-    terms = case.module.coefficients(case.spec)
+    terms = case.spec.coefficients
     assert all(sums[term][0] != plain_sums[term][0] for term in terms)
 
 
@@ -446,11 +446,11 @@ def costed(name, values, settings):
     ids = {"pad": 0, "eos": 1, "mask": 2, "nlu": 3, "nlg": 4, "s2s": 5}
     ids |= {"sentinels": tuple(range(599, 579, -1)), "word_starts": (True,) * 600}
     vocab = Vocab(size=600, **ids, pieces=(b"piece",) * 600, counts=(1,) * 600)
-    spec = module.make_spec(96, **given | settings)
+    spec = module.Spec.for_seq_len(96, **given | settings)
     sizes = {"vocab_size": 600, "d_model": 256, "num_heads": 4, "d_ff": 1024}
     sizes |= {"num_layers": 1} | MODELS.get(name, {})
     model_spec = ModelSpec(**(sizes | values))
-    model = module.make_model(model_spec, spec, vocab)
+    model = spec.make_network(model_spec, vocab)
     params = jax.eval_shape(
         lambda key: module.init_params(key, model, spec), jax.random.key(0)
     )
@@ -464,7 +464,15 @@ def costed(name, values, settings):
         rows["segment_ids"] = rows["tokens"]
     train_step = module.make_train_step(model, vocab, spec, optax.identity())
     eval_step = module.make_eval_step(model, vocab, spec)
-    return module.count_flops(model_spec, spec), train_step, eval_step, params, rows
+    return (
+        spec.make_network(model_spec, VOCAB).count_flops(
+            spec.lengths, spec.num_predictions
+        ),
+        train_step,
+        eval_step,
+        params,
+        rows,
+    )
 
 
 @pytest.mark.parametrize(
@@ -538,7 +546,7 @@ def test_flops_are_what_xla_counts_of_a_step(name):
 def test_features_are_hidden_states_of_plain_text(name, make_case, make_rows):
     case = make_case(name)
     tokens = make_rows(case, 3)["tokens"][:, :9]
-    features = jax.jit(lambda p, t: case.module.features(p, case.model, t))
+    features = jax.jit(lambda p, t: case.model.features(p, t))
     found = features(case.params, tokens)
     width = 32 * FEATURES.get(name, 1)
     assert found.shape == (3, 9, width) and found.dtype == jnp.float32
@@ -555,7 +563,7 @@ def test_the_wrong_number_of_stacks_is_refused(name, make_case, vocab):
         case.model_spec, num_decoder_layers=1 - case.model_spec.num_decoder_layers
     )
     with pytest.raises(UserError, match="^model.num_decoder_layers="):
-        case.module.make_model(wrong, case.spec, vocab)
+        case.spec.make_network(wrong, vocab)
 
 
 @pytest.mark.parametrize(
@@ -583,4 +591,4 @@ def test_a_vocabulary_that_lacks_a_special_is_refused(name, lacking, make_case, 
     case = make_case(name)
     poor = dataclasses.replace(vocab, **{lacking: None})
     with pytest.raises(UserError, match=f"tokenizer.specials must list '{lacking}'"):
-        case.module.make_model(case.model_spec, case.spec, poor)
+        case.spec.make_network(case.model_spec, poor)

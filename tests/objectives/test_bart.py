@@ -97,7 +97,7 @@ def test_each_kind_of_noise_is_exact_in_each_text(seed, is_packed):
     segments = rows.get("segment_ids", np.ones_like(tokens))
     for name, batch in corrupt_all(jax.random.key(seed), rows).items():
         np.testing.assert_array_equal(batch["targets"], tokens)
-        np.testing.assert_array_equal(batch["loss_weights"], segments > 0)
+        np.testing.assert_array_equal(batch["weights"]["loss"], segments > 0)
         for i in range(len(tokens)):
             texts = [
                 tokens[i][own].tolist() for own in texts_of(tokens[i], segments[i])
@@ -157,7 +157,7 @@ def test_a_whole_row_has_its_budget_of_insertions():
     # 22 tokens between [BOS] and [EOS], .2 of them rounded up.
     assert ((batch["inputs"] == MASK).sum(1) == 5).all()
     assert bart.model_lengths(SPECS["insert"]) == {"encoder": R + 5, "decoder": R}
-    assert bart.make_spec(29, **NONE | {"insert_rate": 0.2}).row_length == 24
+    assert bart.Spec.for_seq_len(29, **NONE | {"insert_rate": 0.2}).row_length == 24
 
 
 def test_insertions_come_on_top_of_lengths_of_zero():
@@ -170,11 +170,11 @@ def test_insertions_come_on_top_of_lengths_of_zero():
 
 def test_the_recipe_of_the_paper():
     """30 % of the tokens in spans of Poisson's 3, all sentences permuted, no more."""
-    spec = bart.make_spec(512)
+    spec = bart.Spec.for_seq_len(512)
     assert (spec.infill_rate, spec.poisson_mean, spec.permute_sentences) == (0.3, 3, 1)
     others = spec.mask_rate, spec.delete_rate, spec.insert_rate, spec.rotate
     assert others == (0, 0, 0, 0) and spec.row_length == 512
-    assert bart.model_lengths(spec) == {"encoder": 512, "decoder": 512}
+    assert spec.lengths == {"encoder": 512, "decoder": 512}
 
 
 def test_no_insertion_is_lost_at_the_papers_rates():
@@ -272,7 +272,10 @@ def test_the_gradient_reaches_both_stacks(make_case, make_rows):
     for name in ("embed", "encoder", "decoder"):
         sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads[name])]
         assert min(sizes) >= 0 and max(sizes) > 0
-    assert float(jnp.abs(grads["decoder_embed"]["positions"]["table"][:20]).min()) > 0
+    assert (
+        float(jnp.abs(grads["decoder_embed"]["masked_positions"]["table"][:20]).min())
+        > 0
+    )
 
 
 def test_unknown_words_are_text_and_other_specials_are_not():
@@ -300,7 +303,7 @@ def test_unknown_words_are_text_and_other_specials_are_not():
 )
 def test_bad_values_are_named(values, name):
     with pytest.raises(UserError, match=name):
-        bart.make_spec(20, **values)
+        bart.Spec.for_seq_len(20, **values)
 
 
 def test_sentences_are_asked_for_by_name():

@@ -50,7 +50,7 @@ def test_counts_are_the_sources_and_specials_are_left(seed):
         batch = {key: np.asarray(value) for key, value in batch.items()}
         for i in range(len(tokens)):
             drawn = batch["loss_weights"][i] > 0
-            places = batch["positions"][i][drawn]
+            places = batch["masked_positions"][i][drawn]
             # create_pretraining_data.py: of the length with [CLS] and both [SEP]s.
             num = min(4, max(1, round(real[i].sum() * spec.mask_rate)))
             assert len(set(places.tolist())) == drawn.sum() == num
@@ -74,10 +74,10 @@ def test_constants_of_the_source():
         bert.Spec(512).num_slots == 77
         and bert.Spec(3, max_predictions=9).num_slots == 1
     )
-    spec = bert.make_spec(128)
+    spec = bert.Spec.for_seq_len(128)
     assert (spec.mask_rate, spec.replace_mask, spec.replace_random) == (0.15, 0.8, 0.1)
     assert spec.sentence_task == "nsp"
-    assert bert.coefficients(spec) == {"mlm_loss": 1.0, "nsp_loss": 1.0}
+    assert spec.coefficients == {"mlm_loss": 1.0, "nsp_loss": 1.0}
 
 
 def test_random_words_are_a_tenth_and_not_a_fiftieth():
@@ -89,7 +89,9 @@ def test_random_words_are_a_tenth_and_not_a_fiftieth():
     batch = jax.jit(lambda r, x: bert.corrupt(r, x, VOCAB, spec))(
         jax.random.key(1), rows
     )
-    shown = np.take_along_axis(np.asarray(batch["inputs"]), batch["positions"], axis=1)
+    shown = np.take_along_axis(
+        np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
+    )
     is_mask, is_kept = shown == VOCAB.mask, shown == np.asarray(batch["targets"])
     chance = 0.1 / len(VOCAB.ordinary_ids)  # that a random word is the token itself
     assert is_mask.mean() == pytest.approx(0.798, abs=0.01)  # the reference's .798
@@ -210,9 +212,7 @@ def test_padding_is_not_seen(make_case):
 def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
     case, plain = make_case("bert", sentence_task="none"), make_case("mlm")
     assert "pair_score" not in case.params
-    assert bert.coefficients(case.spec) == {"mlm_loss": 1.0} and not bert.needs(
-        case.spec
-    )
+    assert case.spec.coefficients == {"mlm_loss": 1.0} and not bert.needs(case.spec)
     rows = make_rows(plain, 4)  # any rows will do
     batch, wanted = case.corrupt(rows), plain.corrupt(rows)
     assert set(batch) == set(wanted)
@@ -236,7 +236,7 @@ def test_order_reads_labels_of_its_own(make_case, make_rows):
     assert "nsp_labels" not in batch
     _, metrics = case.loss(batch)
     assert metrics["sop_loss"][1] == metrics["sop_accuracy"][1] == 8
-    assert bert.coefficients(case.spec) == {"mlm_loss": 1.0, "sop_loss": 1.0}
+    assert case.spec.coefficients == {"mlm_loss": 1.0, "sop_loss": 1.0}
     del rows["is_swapped"]
     with pytest.raises(ValueError, match="rows lack is_swapped"):
         bert.corrupt(jax.random.key(0), rows, VOCAB, case.spec)
@@ -246,10 +246,19 @@ def test_pairs_cost_one_state(make_case):
     case = make_case("bert")
     plain = dataclasses.replace(case.spec, sentence_task="none")
     model_spec = case.model_spec
-    gap = bert.count_flops(model_spec, case.spec) - bert.count_flops(model_spec, plain)
+    gap = case.spec.make_network(model_spec, VOCAB).count_flops(
+        case.spec.lengths, case.spec.num_predictions
+    ) - plain.make_network(model_spec, VOCAB).count_flops(
+        plain.lengths, plain.num_predictions
+    )
     assert gap == 3 * 2 * 32 * (32 + 2)
     wanted = mlm.count_flops(model_spec, mlm.Spec(R))
-    assert bert.count_flops(model_spec, plain) == wanted
+    assert (
+        plain.make_network(model_spec, VOCAB).count_flops(
+            plain.lengths, plain.num_predictions
+        )
+        == wanted
+    )
 
 
 @pytest.mark.parametrize(
@@ -263,7 +272,7 @@ def test_pairs_cost_one_state(make_case):
 )
 def test_bad_values_are_named(values, name):
     with pytest.raises(UserError, match=name) as caught:
-        bert.make_spec(20, **values)
+        bert.Spec.for_seq_len(20, **values)
     assert "mlm." not in str(caught.value)
 
 
@@ -272,7 +281,7 @@ def test_a_model_without_two_types_is_refused(num_types, make_case, vocab):
     case = make_case("bert")
     poor = dataclasses.replace(case.model_spec, num_types=num_types)
     with pytest.raises(UserError, match=f"model.num_types={num_types}: .*at least 2"):
-        bert.make_model(poor, case.spec, vocab)
+        case.spec.make_network(poor, vocab)
 
 
 def test_fresh_pairs_are_a_coins_throw(make_case):
@@ -293,7 +302,7 @@ def test_the_cap_holds_for_words_and_spans(masking, vocab):
         jax.random.key(0), {"tokens": tokens, "index": jnp.arange(50)}, vocab, spec
     )
     hidden = batch["loss_weights"].sum(1)
-    assert batch["positions"].shape[1] == 4
+    assert batch["masked_positions"].shape[1] == 4
     assert (hidden == (3 if masking == "words" else 4)).all()
     changed = (batch["inputs"] != tokens).sum(1)
     assert (changed <= hidden).all() and changed.max() > 0

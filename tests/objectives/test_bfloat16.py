@@ -49,7 +49,7 @@ def equations(jaxpr):
 def trace(case, vocab, make_rows):
     """The equations of a training step."""
     optimizer = optax.adamw(1e-3)
-    step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+    step = case.make_step(optimizer)
     state, rows = make_state(case.params, optimizer), make_rows(case, 4)
     return equations(jax.make_jaxpr(step)(state, rows, jax.random.key(0)).jaxpr)
 
@@ -91,7 +91,7 @@ def test_in_float32_no_product_is_low(name, make_case, make_rows, vocab):
 def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
     case = make_case(name, (LOW,))
     optimizer = optax.adamw(1e-3)
-    step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+    step = case.make_step(optimizer)
     before = make_state(case.params, optimizer)
     after, metrics = jax.eval_shape(step, before, make_rows(case, 4), jax.random.key(0))
     for old, new in zip(jax.tree.leaves(before), jax.tree.leaves(after), strict=True):
@@ -107,7 +107,7 @@ def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, voca
         case = make_case(name, (("dtype", dtype),))
         rows = make_rows(case, 8)
         case = make_taught(name, case, rows)
-        step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+        step = case.make_step(optimizer)
 
         @jax.jit
         def run(state, rows, step=step):
@@ -117,7 +117,7 @@ def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, voca
             return jax.lax.scan(body, state, jnp.arange(40))[1]
 
         sums = run(make_state(case.params, optimizer), rows)
-        terms = case.module.coefficients(case.spec)
+        terms = case.spec.coefficients
         losses[dtype] = np.array([sums[term][0] / sums[term][1] for term in terms])
     low, wide = losses["bfloat16"], losses["float32"]
     np.testing.assert_allclose(low[:, 0], wide[:, 0], rtol=0.01)  # the first step

@@ -108,7 +108,7 @@ def test_constants_are_the_sources():
     assert spec.filters == (32, 32, 64, 128, 256, 512, 1024)
     assert (spec.cell_clip, spec.proj_clip) == (3.0, 3.0)
     wanted = {"forward_loss": 0.5, "backward_loss": 0.5}  # the mean of both
-    assert bilm.coefficients(spec) == wanted
+    assert spec.coefficients == wanted
     # 93.6 M in the published model, with its softmax of 793,471 words left out.
     model_spec = ModelSpec(vocab_size=10, num_layers=2, d_model=512, d_ff=4096)
     model = bilm.BiLm(model_spec, spec, (b"a",) * 10, ())
@@ -127,7 +127,7 @@ def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows):
     @jax.jit
     def run(params, tokens):
         layers = case.model.apply({"params": params}, tokens, method="layers")
-        return layers, bilm.features(params, case.model, tokens)
+        return layers, case.model.features(params, tokens)
 
     layers, found = run(case.params, tokens)
     assert layers.shape == (3, 2, 20, 64)
@@ -166,7 +166,7 @@ def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows):
     rows = make_rows(case, 3)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
-    nll = jax.jit(lambda p, t: bilm.token_nll(p, case.model, t))
+    nll = jax.jit(lambda p, t: case.model.token_nll(p, t))
     found = nll(case.params, rows["tokens"])
     assert found.shape == (3, 19)
     assert float(found.sum()) == pytest.approx(
@@ -180,7 +180,7 @@ def test_words_are_read_by_their_spelling(make_case, vocab):
     pieces[9], pieces[vocab.bos] = pieces[8], pieces[8]
     alike = dataclasses.replace(vocab, pieces=tuple(pieces))
     case = make_case("bilm")
-    model = bilm.make_model(case.model_spec, case.spec, alike)
+    model = case.spec.make_network(case.model_spec, alike)
     layers = jax.jit(lambda t: model.apply({"params": case.params}, t, method="layers"))
     words = layers(jnp.array([[8, 9, 10, vocab.bos, vocab.eos]]))[0, 0]
     np.testing.assert_array_equal(words[0], words[1])
@@ -203,7 +203,7 @@ def test_words_are_read_by_their_spelling(make_case, vocab):
 def test_bad_values_are_named(values, refuses):
     name, value = next(iter(values.items()))
     with refuses(f"bilm.{name}={value}"):
-        bilm.make_spec(20, **values)
+        bilm.Spec.for_seq_len(20, **values)
 
 
 def test_what_cannot_be_spelt_is_refused(vocab, refuses):

@@ -108,7 +108,7 @@ def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
         case = make_case(name, tuple(values.items()), **settings)
         rows, optimizer = make_rows(case, num_rows), optax.adam(1e-3)
         num_predictions = case.corrupt(rows)["targets"].size
-        step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+        step = case.make_step(optimizer)
         state = make_state(case.params, optimizer)
         program = (
             jax.jit(step).lower(state, rows, jax.random.key(0)).compile().as_text()

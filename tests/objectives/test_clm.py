@@ -13,8 +13,8 @@ from jaxpt.objectives import clm
 
 
 def test_a_row_holds_one_token_more_than_the_model_reads():
-    spec = clm.make_spec(48)
-    assert spec.row_length == 49 and clm.model_lengths(spec) == {"decoder": 48}
+    spec = clm.Spec.for_seq_len(48)
+    assert spec.row_length == 49 and spec.lengths == {"decoder": 48}
     with pytest.raises(UserError, match="data.row_length=1:"):
         clm.Spec(row_length=1)
 
@@ -29,20 +29,20 @@ def test_targets_are_the_next_tokens_of_the_same_document():
     assert batch["inputs"].tolist() == [[7, 8, 9, 10, 11, 0]]
     assert batch["targets"].tolist() == [[8, 9, 10, 11, 0, 0]]
     # Not 9 after 8, which opens another document, nor padding after 11.
-    assert batch["loss_weights"].tolist() == [[1, 0, 1, 1, 0, 0]]
+    assert batch["weights"]["loss"].tolist() == [[1, 0, 1, 1, 0, 0]]
     assert batch["segment_ids"].tolist() == [[1, 1, 2, 2, 2, 0]]
 
 
 def test_rows_of_one_document_count_in_full(make_case, make_rows):
     case = make_case("clm")
     batch = case.corrupt(make_rows(case, 3))
-    assert batch["loss_weights"].shape == (3, 20) and batch["loss_weights"].all()
+    assert batch["weights"]["loss"].shape == (3, 20) and batch["weights"]["loss"].all()
 
 
 def test_a_token_is_scored_by_what_came_before_it_alone(make_case, make_rows):
     case = make_case("clm")
     tokens = make_rows(case, 3)["tokens"]
-    nats_of = jax.jit(lambda t: clm.token_nll(case.params, case.model, t))
+    nats_of = jax.jit(lambda t: case.model.token_nll(case.params, t))
     nll = nats_of(tokens)
     assert nll.shape == (3, 20)
     changed = nats_of(tokens.at[:, 12:].set(8))
@@ -54,11 +54,11 @@ def test_likelihood_loss_and_next_logits_agree(make_case, make_rows):
     case = make_case("clm")
     rows = make_rows(case, 3)
     tokens = rows["tokens"]
-    next_logits = jax.jit(lambda t: clm.next_logits(case.params, case.model, t))
+    next_logits = jax.jit(lambda t: case.model.next_logits(case.params, t))
     logits = next_logits(tokens[:, :-1])
     log_p = np.asarray(jax.nn.log_softmax(logits))
     wanted = -np.take_along_axis(log_p, np.asarray(tokens)[:, 1:, None], -1)[..., 0]
-    nll = jax.jit(lambda t: clm.token_nll(case.params, case.model, t))(tokens)
+    nll = jax.jit(lambda t: case.model.token_nll(case.params, t))(tokens)
     np.testing.assert_allclose(nll, wanted, rtol=1e-5)
     batch = case.corrupt(rows)
     terms, _ = case.loss(batch)
@@ -76,7 +76,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     @jax.grad
     def gradient(params, rows):
         batch = clm.corrupt(None, rows, None, case.spec)
-        of_second = batch["loss_weights"] * is_second[:, :-1]
+        of_second = batch["weights"]["loss"] * is_second[:, :-1]
         batch = batch | {"loss_weights": of_second}
         return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]
 
@@ -95,7 +95,7 @@ def test_every_optimizer_learns_one_batch_by_heart(name, make_case, make_rows, v
     rows = make_rows(case, 4)
     rows["tokens"] = rows["tokens"].at[:, 0].set(jnp.arange(4) + 10)
     optimizer = make_optimizer(OptimSpec(name=name, lr=LRS[name]), 150)
-    step = clm.make_train_step(case.model, vocab, case.spec, optimizer)
+    step = case.make_step(optimizer)
 
     def run(state):
         body = lambda state, _: step(state, rows, jax.random.key(3))  # noqa: E731

@@ -184,7 +184,7 @@ def test_causal_rows_are_clms(make_case, make_rows):
 def test_fills_are_read_one_place_before(make_case, make_rows):
     case = make_case("clm_mlm")
     tokens = make_rows(case, 2)["tokens"].at[:, 7].set(VOCAB.mask)
-    logits = jax.jit(lambda p, t: clm_mlm.fill_logits(p, case.model, t))
+    logits = jax.jit(lambda p, t: case.model.fill_logits(p, t))
     found = logits(case.params, tokens)
     assert found.shape == (*tokens.shape, 40) and not found[:, 0].any()
     masks = {"self": jnp.ones((1, 1, *2 * tokens.shape[1:]), bool)}
@@ -222,7 +222,7 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
         wanted,
     )
     phased = dataclasses.replace(mixed.spec, clm_first=0.5)
-    assert clm_mlm.coefficients(phased) == {"clm_loss": 1.0, "mlm_loss": 1.0}
+    assert phased.coefficients == {"clm_loss": 1.0, "mlm_loss": 1.0}
 
 
 def test_a_batch_of_one_kind_has_a_loss():

@@ -154,12 +154,12 @@ def test_the_weights_are_distilberts():
     spec = distillation.Spec(R)
     assert spec.temperature == 2.0
     wanted = {"kl_loss": 5.0, "mlm_loss": 2.0, "cosine_loss": 1.0}
-    assert distillation.coefficients(spec) == wanted
+    assert spec.coefficients == wanted
     assert not spec.restrict_kl  # the source's default: all tokens but padding
     # The code's own defaults, for GPT-2.
     causal = causal_distillation.Spec(R)
     wanted = {"kl_loss": 0.5, "clm_loss": 0.5}
-    assert causal_distillation.coefficients(causal) == wanted
+    assert causal.coefficients == wanted
 
 
 @both
@@ -200,7 +200,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
     names = [jax.tree_util.keystr(path) for path, _ in paths]
     assert any("student" in name for name in names)
     assert not any("teacher" in name or "positions" in name for name in names)
-    step = distillation.make_train_step(case.model, vocab, case.spec, made)
+    step = case.make_step(made)
 
     @jax.jit
     def go(state, rows):
@@ -211,8 +211,8 @@ def test_the_teacher_has_no_moments_and_never_moves(
 
     after = go(state, make_rows(case, 4))
     for tree in (after.params, after.ema):
-        wanted = params["teacher"], params["student"]["embed"]["positions"]
-        found = tree["teacher"], tree["student"]["embed"]["positions"]
+        wanted = params["teacher"], params["student"]["embed"]["masked_positions"]
+        found = tree["teacher"], tree["student"]["embed"]["masked_positions"]
         jax.tree.map(
             lambda a, b: np.testing.assert_array_equal(
                 np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32)
@@ -228,7 +228,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
 def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     """Not even one that decays whatever it is given."""
     case, optimizer = make_case(name), optax.adamw(1e-2, weight_decay=0.5)
-    step = case.module.make_train_step(case.model, vocab, case.spec, optimizer)
+    step = case.make_step(optimizer)
     state = make_state(case.params, optimizer)
     after, _ = jax.jit(step)(state, make_rows(case, 4), jax.random.key(0))
     before, after = case.params, after.params
@@ -239,10 +239,10 @@ def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
 def test_without_that_setting_positions_are_trained(make_case, make_rows):
     case = make_case("distillation")
     grads, _ = case.gradients(make_rows(case, 4))
-    assert norm(grads["student"]["embed"]["positions"]) > 0
+    assert norm(grads["student"]["embed"]["masked_positions"]) > 0
     held = dataclasses.replace(case.spec, freeze_positions=True)
     grads, _ = case.gradients(make_rows(case, 4), spec=held)
-    assert norm(grads["student"]["embed"]["positions"]) == 0
+    assert norm(grads["student"]["embed"]["masked_positions"]) == 0
 
 
 @pytest.mark.parametrize("is_scanned", [False, True])
@@ -253,7 +253,7 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
     spec = distillation.Spec(R, teacher_model=teacher, student_layers=layers)
     student = ModelSpec(**teacher, vocab_size=40, scan_layers=is_scanned)
     student = dataclasses.replace(student, num_layers=6, num_types=0)
-    model = distillation.make_model(student, spec, vocab)
+    model = spec.make_network(student, vocab)
     draw = np.random.default_rng(0).normal
     shapes = jax.eval_shape(
         lambda key: distillation.init_params(key, model, spec), jax.random.key(0)
@@ -342,7 +342,7 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
             eligible = real[i] & np.isin(tokens[i], VOCAB.ordinary_ids)
             count = max(1, round(spec.mask_rate * lengths[i])) if lengths[i] else 0
             assert drawn.sum() == min(count, eligible.sum())
-            places = batch["positions"][i][drawn]
+            places = batch["masked_positions"][i][drawn]
             assert eligible[places].all() and len(set(places.tolist())) == len(places)
             restored = batch["inputs"][i].copy()
             restored[places] = batch["targets"][i][drawn]
@@ -363,14 +363,14 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
 )
 def test_bad_values_are_named(values, told, refuses):
     with refuses(told):
-        distillation.make_spec(R, **values)
+        distillation.Spec.for_seq_len(R, **values)
 
 
 @pytest.mark.parametrize("values", [{"temperature": -1.0}, {"clm_weight": -0.1}])
 def test_bad_values_of_the_causal_one(values, refuses):
     name, value = next(iter(values.items()))
     with refuses(f"causal_distillation.{name}={value}"):
-        causal_distillation.make_spec(R, **values)
+        causal_distillation.Spec.for_seq_len(R, **values)
     with pytest.raises(UserError, match="data.row_length=1"):
         causal_distillation.Spec(1)
 

@@ -67,9 +67,9 @@ def test_the_generators_loss_reaches_the_shared_embeddings_too(term_gradients, v
 
 
 def test_the_weights_of_the_losses_are_one_and_fifty(make_case, make_rows):
-    spec = electra.make_spec(20)
+    spec = electra.Spec.for_seq_len(20)
     wanted = {"generator_loss": 1.0, "discriminator_loss": 50.0}
-    assert electra.coefficients(spec) == wanted
+    assert spec.coefficients == wanted
     case = make_case("electra")
     rows = make_rows(case, 8)
     alike = dataclasses.replace(spec, discriminator_weight=1.0)
@@ -107,7 +107,7 @@ def test_a_wrong_sample_counts_as_replaced_where_it_was_drawn(make_case, make_ro
     ids, labels = replace(batch, wrong)
     for i in range(4):
         drawn = batch["loss_weights"][i] > 0
-        places = np.asarray(batch["positions"][i])[drawn]
+        places = np.asarray(batch["masked_positions"][i])[drawn]
         assert np.flatnonzero(labels[i]).tolist() == sorted(places.tolist())
         assert (ids[i][places] == 6).all()
         elsewhere = np.delete(np.arange(20), places)
@@ -171,7 +171,10 @@ def test_metrics_count_what_they_say(make_case, make_rows):
 
     def read(model):
         states = model.generate(
-            batch["inputs"], batch["positions"], masks["self"], deterministic=True
+            batch["inputs"],
+            batch["masked_positions"],
+            masks["self"],
+            deterministic=True,
         )
         ids, labels = replace(batch, model.generator.logits(states))
         return model.discriminate(ids, masks["self"], deterministic=True), labels
@@ -191,15 +194,17 @@ def test_metrics_count_what_they_say(make_case, make_rows):
 
 
 def test_the_generator_sees_masks_and_originals_but_no_random_words(vocab):
-    spec = electra.make_spec(20, mask_rate=0.5)
+    spec = electra.Spec.for_seq_len(20, mask_rate=0.5)
     draw = np.random.default_rng(0)
     tokens = draw.integers(7, 32, (1000, 20)).astype(np.int32)
     rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(1000)}
     batch = jax.jit(lambda rng, rows: electra.corrupt(rng, rows, vocab, spec))(
         jax.random.key(0), rows
     )
-    assert (batch["loss_weights"] == 1).all() and spec.num_slots == 10
-    shown = np.take_along_axis(np.asarray(batch["inputs"]), batch["positions"], axis=1)
+    assert (batch["loss_weights"] == 1).all() and spec.num_masked == 10
+    shown = np.take_along_axis(
+        np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
+    )
     is_mask, is_kept = shown == vocab.mask, shown == batch["targets"]
     assert (is_mask ^ is_kept).all()
     assert is_mask.mean() == pytest.approx(0.85, abs=0.012)
@@ -225,22 +230,22 @@ def test_the_generator_is_narrower_and_as_deep():
     model_spec = ModelSpec(
         vocab_size=9, num_layers=3, d_model=256, num_heads=4, d_ff=1024
     )
-    found = electra.shrink(model_spec, electra.make_spec(20))
+    found = electra.shrink(model_spec, electra.Spec.for_seq_len(20))
     assert (found.d_model, found.num_heads, found.d_ff) == (64, 1, 256)
     assert found.num_layers == 3 and found.embedding_dim == 256
-    half = electra.shrink(model_spec, electra.make_spec(20, generator_size=0.5))
+    half = electra.shrink(model_spec, electra.Spec.for_seq_len(20, generator_size=0.5))
     assert (half.d_model, half.num_heads, half.d_ff) == (128, 2, 512)
     narrow = dataclasses.replace(model_spec, embedding_size=128)
-    assert electra.shrink(narrow, electra.make_spec(20)).embedding_dim == 128
+    assert electra.shrink(narrow, electra.Spec.for_seq_len(20)).embedding_dim == 128
 
 
 def test_a_size_that_heads_do_not_divide_is_refused():
     model_spec = ModelSpec(vocab_size=9, d_model=36, num_heads=6)
-    spec = electra.make_spec(20, generator_size=0.6)
+    spec = electra.Spec.for_seq_len(20, generator_size=0.6)
     with pytest.raises(UserError, match="electra.generator_size=0.6: .* 22 and 4 h"):
         electra.shrink(model_spec, spec)
     with pytest.raises(UserError, match="electra.generator_size=0.01: gives width 0"):
-        electra.shrink(model_spec, electra.make_spec(20, generator_size=0.01))
+        electra.shrink(model_spec, electra.Spec.for_seq_len(20, generator_size=0.01))
 
 
 @pytest.mark.parametrize(
@@ -257,7 +262,7 @@ def test_a_size_that_heads_do_not_divide_is_refused():
 )
 def test_bad_values_are_named(name, value):
     with pytest.raises(UserError, match=f"^electra.{name}={value}: must "):
-        electra.make_spec(20, **{name: value})
+        electra.Spec.for_seq_len(20, **{name: value})
 
 
 def test_the_founding_experiments_init_starts_near_ln_v_too(make_case):

@@ -28,7 +28,7 @@ def read(case, batch, params):
 
     def answer(model):
         states = model.generate(
-            batch["inputs"], batch["positions"], *seen, deterministic=True
+            batch["inputs"], batch["masked_positions"], *seen, deterministic=True
         )
         draw = row_keys(SAMPLE["sample"], batch["index"]), 1.0
         args = states, batch["targets"], batch["loss_weights"], draw
@@ -116,7 +116,7 @@ def test_electra_15_is_judged_on_the_hidden_tokens_alone(run):
     wanted = right = replaced = found = 0.0
     for i in range(6):
         drawn = np.asarray(batch["loss_weights"][i]) > 0
-        places = np.asarray(batch["positions"][i])[drawn]
+        places = np.asarray(batch["masked_positions"][i])[drawn]
         assert np.flatnonzero(batch["real"][i]).tolist() == sorted(places.tolist())
         scores = np.asarray(answers["score"][i])[places]
         labels = np.asarray(answers["ids"][i] != batch["original"][i])[places]
@@ -142,7 +142,7 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     wanted = hits = 0.0
     for i in range(6):
         for j in np.flatnonzero(batch["loss_weights"][i]):
-            own = log_p[i, batch["positions"][i, j]]
+            own = log_p[i, batch["masked_positions"][i, j]]
             wanted -= own[batch["targets"][i, j]]
             hits += own.argmax() == batch["targets"][i, j]
     total, weight = metrics["restoring_loss"]
@@ -151,7 +151,7 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     assert "recall" not in metrics and "discriminator_loss" not in metrics
     assert electra.weights(batch)["restoring_loss"] == 15
     wanted = {"generator_loss": 1.0, "restoring_loss": 1.0}
-    assert electra.coefficients(case.spec) == wanted
+    assert case.spec.coefficients == wanted
 
 
 def test_all_tokens_mlm_copies_or_writes_every_token(run):
@@ -200,9 +200,10 @@ def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
     assert set(parts) == {"generator", "masked"}
     spec, kept = parts["masked"]
     assert spec.head_transform and spec.head_bias and spec.tie_embeddings
-    plain = mlm.make_model(spec, mlm.make_spec(20), vocab)
+    plain = mlm.make_model(spec, mlm.Spec.for_seq_len(20), vocab)
     shapes = jax.eval_shape(
-        lambda key: mlm.init_params(key, plain, mlm.make_spec(20)), jax.random.key(0)
+        lambda key: mlm.init_params(key, plain, mlm.Spec.for_seq_len(20)),
+        jax.random.key(0),
     )
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, kept)
     row = answers["ids"][:1]  # of one document and a half: segments are left out here
@@ -212,4 +213,4 @@ def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
 
 def test_an_unknown_variant_is_refused(refuses):
     with refuses("electra.variant=bert: must be one of full, electra_15, replace_mlm"):
-        electra.make_spec(20, variant="bert")
+        electra.Spec.for_seq_len(20, variant="bert")

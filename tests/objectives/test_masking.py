@@ -33,7 +33,7 @@ def many(row, spec, vocab, num=3000, module=mlm, seed=0, **given):
 
 def hidden_sets(batch):
     """The positions that each row hides."""
-    pairs = zip(batch["positions"], batch["loss_weights"] > 0, strict=True)
+    pairs = zip(batch["masked_positions"], batch["weights"]["loss"] > 0, strict=True)
     return [tuple(sorted(places[is_drawn].tolist())) for places, is_drawn in pairs]
 
 
@@ -43,7 +43,7 @@ def test_whole_words_are_berts_six_sets(name):
     module = MODULES[name]
     row = [1, 6, 3, 4, 7, 8, 5, 6, 7, 3, 2]  # [CLS] a ##b ##c d e ##f g h ##i [SEP]
     spec = module.Spec(len(row), 0.3, masking="words")
-    assert spec.num_slots == 3
+    assert spec.num_masked == 3
     found = Counter(hidden_sets(many(row, spec, TINY, module=module)))
     wanted = {(1, 2, 3), (4, 5, 6), (4, 7), (4, 8, 9), (5, 6, 7), (7, 8, 9)}
     assert set(found) == wanted
@@ -53,7 +53,7 @@ def test_each_piece_of_a_word_draws_its_own_replacement():
     """Fairseq draws once for a word."""
     spec = mlm.Spec(3, 0.9, 0.5, 0.0, masking="words")
     batch = many([6, 3, 4], spec, TINY)
-    assert (batch["loss_weights"] == 1).all()
+    assert (batch["weights"]["loss"] == 1).all()
     kept = batch["inputs"] == [6, 3, 4]
     assert len({tuple(row) for row in kept.tolist()}) == 8
     assert abs(np.corrcoef(kept.T)[0, 1]) < 0.1
@@ -105,7 +105,7 @@ def test_counts_borders_and_what_is_recovered(tokens, lengths, cut, seed):
         for i, hidden in enumerate(hidden_sets(batch)):
             eligible = (segments[i] > 0) & np.isin(tokens[i], VOCAB.ordinary_ids)
             hidden = np.array(hidden, int)
-            assert eligible[hidden].all() and len(hidden) <= spec.num_slots
+            assert eligible[hidden].all() and len(hidden) <= spec.num_masked
             if spec.masking == "spans":
                 n = eligible.sum()
                 assert len(hidden) == -(-round(100 * spec.mask_rate * n) // 100)
@@ -114,8 +114,8 @@ def test_counts_borders_and_what_is_recovered(tokens, lengths, cut, seed):
                 assert len(hidden) <= (max(1, round(n * spec.mask_rate)) if n else 0)
             # Inputs and targets together are the row; nothing else has changed.
             restored = batch["inputs"][i].copy()
-            drawn = batch["loss_weights"][i] > 0
-            restored[batch["positions"][i][drawn]] = batch["targets"][i][drawn]
+            drawn = batch["weights"]["loss"][i] > 0
+            restored[batch["masked_positions"][i][drawn]] = batch["targets"][i][drawn]
             np.testing.assert_array_equal(restored, tokens[i])
             elsewhere = np.delete(places, hidden)
             shown = batch["inputs"][i]
@@ -167,7 +167,7 @@ def test_static_masks_do_not_depend_on_padding(make_case, make_rows):
     other = jnp.where(rows["segment_ids"] > 0, rows["tokens"], 9)
     one, two = case.corrupt(rows), case.corrupt(rows | {"tokens": other}, seed=7)
     for key in ("positions", "targets", "loss_weights"):
-        drawn = one["loss_weights"] > 0
+        drawn = one["weights"]["loss"] > 0
         np.testing.assert_array_equal(one[key][drawn], two[key][drawn])
 
 
@@ -175,16 +175,16 @@ def test_static_masks_do_not_depend_on_padding(make_case, make_rows):
 @pytest.mark.parametrize("kind", ["tokens", "spans"])
 def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):
     case = make_case(name, mask_rate=0.5, mask_rate_end=0.1, masking=kind)
-    assert case.spec.num_slots == 10  # of the larger
+    assert case.spec.num_masked == 10  # of the larger
     rows = make_rows(case, 4)
     counts = {}
     for share in (0.0, 0.25, 0.5, 1.0):
         batch = case.corrupt(rows | {"progress": jnp.full(4, share)})
-        counts[share] = batch["loss_weights"].sum(1).tolist()
+        counts[share] = batch["weights"]["loss"].sum(1).tolist()
     assert counts == {0.0: [10] * 4, 0.25: [8] * 4, 0.5: [6] * 4, 1.0: [2] * 4}
     # What is evaluated is not told how far the run is, and takes its end.
     evaluated = case.corrupt(rows)
-    assert evaluated["loss_weights"].sum(1).tolist() == [2] * 4
+    assert evaluated["weights"]["loss"].sum(1).tolist() == [2] * 4
     rising = dataclasses.replace(case.spec, mask_rate=0.1, mask_rate_end=0.5)
     assert rising.num_slots == 10
 
@@ -234,4 +234,4 @@ def test_words_of_a_tokenizer_that_knows_none_are_refused(name, make_case, refus
     spec = dataclasses.replace(case.spec, masking="spans")
     with refuses(f"{name}.masking=spans: must be tokens with a tokenizer"):
         bare = Vocab(size=40, mask=4)
-        case.module.make_model(case.model_spec, spec, bare)
+        spec.make_network(case.model_spec, bare)

@@ -41,13 +41,13 @@ def test_counts_are_exact_and_only_drawn_positions_change(tokens, lengths, seed)
     }
     for spec, batch in zip(SPECS, corrupt_all(jax.random.key(seed), rows), strict=True):
         batch = {key: np.asarray(value) for key, value in batch.items()}
-        assert batch["positions"].shape == (3, spec.num_slots)
+        assert batch["masked_positions"].shape == (3, spec.num_masked)
         for i in range(3):
-            drawn = batch["loss_weights"][i] > 0
+            drawn = batch["weights"]["loss"][i] > 0
             eligible = real[i] & np.isin(tokens[i], VOCAB.ordinary_ids)
             count = max(1, round(spec.mask_rate * lengths[i])) if lengths[i] else 0
             assert drawn.sum() == min(count, eligible.sum())
-            places = batch["positions"][i][drawn]
+            places = batch["masked_positions"][i][drawn]
             assert len(set(places.tolist())) == len(places)
             assert eligible[places].all()
             assert (batch["targets"][i][drawn] == tokens[i][places]).all()
@@ -59,7 +59,7 @@ def test_counts_are_exact_and_only_drawn_positions_change(tokens, lengths, seed)
 def test_a_full_row_fills_every_slot():
     assert mlm.Spec(128).num_slots == 19 and mlm.Spec(512).num_slots == 77
     assert mlm.Spec(3).num_slots == 1
-    assert mlm.make_spec(48).row_length == 48
+    assert mlm.Spec.for_seq_len(48).row_length == 48
 
 
 @pytest.mark.parametrize("shares", [(0.8, 0.1), (0.5, 0.5), (1.0, 0.0), (0.0, 0.0)])
@@ -71,7 +71,9 @@ def test_shares_of_what_is_shown(shares, make_rows):
     batch = jax.jit(lambda rng, rows: mlm.corrupt(rng, rows, VOCAB, spec))(
         jax.random.key(0), rows
     )
-    shown = np.take_along_axis(np.asarray(batch["inputs"]), batch["positions"], axis=1)
+    shown = np.take_along_axis(
+        np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
+    )
     is_mask, is_kept = shown == VOCAB.mask, shown == batch["targets"]
     # A random word is the token itself once in as many times as there are words.
     chance = shares[1] / len(ORDINARY)
@@ -80,7 +82,7 @@ def test_shares_of_what_is_shown(shares, make_rows):
     random = shown[~is_mask & ~is_kept]
     assert set(random.tolist()) == (ORDINARY if shares[1] else set())
     # Positions are drawn evenly.
-    counts = np.bincount(np.asarray(batch["positions"]).ravel(), minlength=R)
+    counts = np.bincount(np.asarray(batch["masked_positions"]).ravel(), minlength=R)
     assert abs(counts / 2000 - 0.5).max() < 0.06
 
 
@@ -108,18 +110,18 @@ def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows):
     case = make_case("mlm")
     batch = case.corrupt(make_rows(case, 3, specials=0.5))
     terms, metrics = case.loss(batch)
-    fill_logits = jax.jit(lambda t: mlm.fill_logits(case.params, case.model, t))
+    fill_logits = jax.jit(lambda t: case.model.fill_logits(case.params, t))
     logits = fill_logits(batch["inputs"])
     log_p = np.asarray(jax.nn.log_softmax(logits))
     total = hits = 0.0
     for i in range(3):
         for slot in range(3):
-            if batch["loss_weights"][i, slot]:
-                scores = log_p[i, batch["positions"][i, slot]]
+            if batch["weights"]["loss"][i, slot]:
+                scores = log_p[i, batch["masked_positions"][i, slot]]
                 total -= scores[batch["targets"][i, slot]]
                 hits += scores.argmax() == batch["targets"][i, slot]
     assert float(terms["loss"][0]) == pytest.approx(total, rel=1e-5)
-    assert metrics["accuracy"] == (hits, batch["loss_weights"].sum())
+    assert metrics["accuracy"] == (hits, batch["weights"]["loss"].sum())
     assert metrics["fill_top5"][0] >= metrics["fill_top1"][0] == hits
 
 
@@ -129,8 +131,8 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     is_first = rows["segment_ids"] == 1
     batch = case.corrupt(rows)
     assert (batch["segment_ids"] == rows["segment_ids"]).all()
-    in_first = jnp.take_along_axis(is_first, batch["positions"], axis=1)
-    batch = batch | {"loss_weights": batch["loss_weights"] * in_first}
+    in_first = jnp.take_along_axis(is_first, batch["masked_positions"], axis=1)
+    batch = batch | {"loss_weights": batch["weights"]["loss"] * in_first}
     others = batch | {"inputs": jnp.where(is_first, batch["inputs"], 8)}
 
     @jax.jit
@@ -157,4 +159,4 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
 )
 def test_bad_values_are_named(values, name):
     with pytest.raises(UserError, match=name):
-        mlm.make_spec(20, **values)
+        mlm.Spec.for_seq_len(20, **values)

@@ -39,9 +39,9 @@ def test_seqio_unpacked():
     # One more than the prefix, for the inputs are one later than the targets.
     assert row["is_prefix"] == [1, 1, 1, 1, 1, 0, 0, 0, 0]
     # Ours has no padding without segment ids, which take its weight away.
-    assert row["loss_weights"][:7] == [0, 0, 0, 0, 1, 1, 1]
+    assert row["weights"]["loss"][:7] == [0, 0, 0, 0, 1, 1, 1]
     _, row = split([9, 4, 6, 1, 3, 9, 1, 0, 0], [4] * 7 + [0] * 2, [1] * 7 + [0] * 2)
-    assert row["loss_weights"] == [0, 0, 0, 0, 1, 1, 1, 0, 0]
+    assert row["weights"]["loss"] == [0, 0, 0, 0, 1, 1, 1, 0, 0]
     assert row["is_prefix"] == [1, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
@@ -70,7 +70,7 @@ def test_seqio_packed(targets, sizes, inputs, weights, is_prefix):
     lengths = [p for n, p in sizes for _ in range(n)]
     batch, row = split(targets, lengths, ids)
     assert row["inputs"] == inputs and row["targets"] == targets
-    assert row["loss_weights"] == weights and row["is_prefix"] == is_prefix
+    assert row["weights"]["loss"] == weights and row["is_prefix"] == is_prefix
     assert row["segment_ids"] == ids
     # decoder_positions restart with each document; those of padding do not matter.
     places = segment_positions(jnp.array(ids)).tolist()
@@ -87,7 +87,7 @@ def test_without_a_prefix_it_is_seqios_lm():
     """seqio feature_converters_test.py, test_lm_only_packed."""
     _, row = split([3, 9, 1, 4, 1, 0], [0] * 6, [1, 1, 1, 2, 2, 0])
     assert row["inputs"] == [0, 3, 9, 0, 4, 0]
-    assert row["loss_weights"] == [1, 1, 1, 1, 1, 0]
+    assert row["weights"]["loss"] == [1, 1, 1, 1, 1, 0]
 
 
 def test_seqio_encoder_decoder_packed():
@@ -107,7 +107,7 @@ def test_seqio_encoder_decoder_packed():
     assert row["targets"] == [3, 9, 1, 4, 1] + [0] * 7
     assert row["dec_inputs"] == [0, 3, 9, 0, 4] + [0] * 7
     assert row["dec_segment_ids"] == [1, 1, 1, 2, 2] + [0] * 7
-    assert row["loss_weights"] == [1, 1, 1, 1, 1] + [0] * 7
+    assert row["weights"]["loss"] == [1, 1, 1, 1, 1] + [0] * 7
 
 
 def test_prefixes_are_uniform_from_one_to_all_but_one():
@@ -175,7 +175,7 @@ def test_one_stack_loses_nothing_and_predicts_what_follows(row, seed):
         own = batch["segment_ids"] == number
         assert batch["targets"][own].tolist() == document
         assert batch["inputs"][own].tolist() == [VOCAB.pad, *document[:-1]]
-        weights = batch["loss_weights"][own].astype(int).tolist()
+        weights = batch["weights"]["loss"][own].astype(int).tolist()
         size = weights.count(0)
         assert weights == [0] * size + [1] * (len(document) - size)
         assert 1 <= size <= max(1, len(document) - 1)
@@ -184,7 +184,7 @@ def test_one_stack_loses_nothing_and_predicts_what_follows(row, seed):
         assert is_prefix == [1] * free + [0] * (len(document) - free)
         # Nothing that is predicted is among the keys that all may see.
         assert not (batch["is_prefix"][own][1:] & (weights[:-1] == np.ones(1))).any()
-    assert not batch["loss_weights"][batch["segment_ids"] == 0].any()
+    assert not batch["weights"]["loss"][batch["segment_ids"] == 0].any()
     assert not batch["is_prefix"][batch["segment_ids"] == 0].any()
 
 
@@ -205,13 +205,13 @@ def test_two_stacks_hold_a_document_between_them(row, seed):
         assert len(source) > 1 and len(targets) > 1
         assert batch["dec_inputs"][own].tolist() == [VOCAB.pad, *targets[:-1]]
     weights = batch["dec_segment_ids"] > 0
-    np.testing.assert_array_equal(batch["loss_weights"], weights)
+    np.testing.assert_array_equal(batch["weights"]["loss"], weights)
 
 
 def test_rows_of_one_text_fill_both_halves_at_most():
-    spec = prefix_lm.make_spec(24, is_seq2seq=True)
-    assert prefix_lm.model_lengths(spec) == {"encoder": 24, "decoder": 24}
-    assert prefix_lm.model_lengths(prefix_lm.make_spec(24)) == {"decoder": 24}
+    spec = prefix_lm.Spec.for_seq_len(24, is_seq2seq=True)
+    assert spec.lengths == {"encoder": 24, "decoder": 24}
+    assert prefix_lm.model_lengths(prefix_lm.Spec.for_seq_len(24)) == {"decoder": 24}
     tokens = np.arange(2, 26)[None].repeat(400, 0).astype(np.int32)
     batch = corrupt(spec)(
         jax.random.key(0), {"tokens": tokens, "index": np.arange(400)}
@@ -303,11 +303,11 @@ def test_two_stacks_answer_a_prompt(make_case, vocab):
 def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):
     case = make_case("prefix_lm")
     batch = case.corrupt(make_rows(case, 4))
-    changed = jnp.where(batch["loss_weights"] > 0, batch["targets"], 8)
+    changed = jnp.where(batch["weights"]["loss"] > 0, batch["targets"], 8)
     wanted, _ = case.loss(batch)
     found, _ = case.loss(batch | {"targets": changed})
     assert found["loss"] == wanted["loss"]
-    assert wanted["loss"][1] == batch["loss_weights"].sum() < batch["targets"].size
+    assert wanted["loss"][1] == batch["weights"]["loss"].sum() < batch["targets"].size
 
 
 @pytest.mark.parametrize("num_layers", [0, 2])

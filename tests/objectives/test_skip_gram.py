@@ -46,7 +46,7 @@ def test_words_are_kept_and_drawn_as_often_as_they_should():
     tokens = draw.integers(2, 10, (4000, R)).astype(np.int32)
     rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(4000)}
     batch = jax.device_get(corrupt(jax.random.key(0), rows))
-    pairs = batch["loss_weights"].reshape(4000, R, 6)
+    pairs = batch["weights"]["loss"].reshape(4000, R, 6)
     # A word in the middle of a row that is kept has a neighbour, if any other is kept.
     is_kept = pairs[:, 4:12].any(-1)
     chances = skip_gram.keep_chances(VOCAB, SPEC)
@@ -82,7 +82,7 @@ def test_pairs_are_neighbours_among_what_is_kept(tokens, ends, seed):
     rows = {"tokens": tokens, "segment_ids": segments, "index": np.arange(2)}
     batch = jax.device_get(corrupt(jax.random.key(seed), rows))
     np.testing.assert_array_equal(batch["inputs"], tokens)
-    pairs = batch["loss_weights"].reshape(2, R, 6) > 0
+    pairs = batch["weights"]["loss"].reshape(2, R, 6) > 0
     near = batch["targets"].reshape(2, R, 6)
     for row in range(2):
         for segment in (1, 2):
@@ -194,7 +194,7 @@ def test_gradient_reaches_the_words_of_the_batch_alone(make_case, make_rows):
 def test_features_are_the_same_wherever_a_word_stands(make_case):
     case = make_case("skip_gram")
     tokens = jnp.array([[8, 9, 8, 10], [10, 10, 9, 8]])
-    found = skip_gram.features(case.params, case.model, tokens)
+    found = case.model.features(case.params, tokens)
     np.testing.assert_array_equal(found, case.params["words"][tokens])
 
 
@@ -211,7 +211,7 @@ def test_features_are_the_same_wherever_a_word_stands(make_case):
 def test_bad_values_are_named(values, refuses):
     name, value = next(iter(values.items()))
     with refuses(f"skip_gram.{name}={value}"):
-        skip_gram.make_spec(R, **values)
+        skip_gram.Spec.for_seq_len(R, **values)
 
 
 @pytest.mark.parametrize("counts", [(), (5,) + (0,) * 9])

@@ -22,13 +22,13 @@ SENTINELS = list(VOCAB.sentinels)
 
 
 def test_lengths_are_t5s():
-    spec = span_corruption.make_spec(512)
+    spec = span_corruption.Spec.for_seq_len(512)
     assert spec.row_length == 568
-    lengths = span_corruption.model_lengths(spec)
+    lengths = spec.lengths
     assert lengths == {"encoder": 512, "decoder": 114}
-    half = span_corruption.make_spec(512, noise_density=0.5)
+    half = span_corruption.Spec.for_seq_len(512, noise_density=0.5)
     assert half.row_length == 766
-    assert span_corruption.model_lengths(half) == {"encoder": 512, "decoder": 512}
+    assert half.lengths == {"encoder": 512, "decoder": 512}
 
 
 @functools.cache
@@ -37,9 +37,9 @@ def corrupt(spec):
 
 
 SPECS = [
-    span_corruption.make_spec(24),
-    span_corruption.make_spec(24, noise_density=0.5, mean_span_length=2.0),
-    span_corruption.make_spec(24, noise_density=0.3, mean_span_length=1.0),
+    span_corruption.Spec.for_seq_len(24),
+    span_corruption.Spec.for_seq_len(24, noise_density=0.5, mean_span_length=2.0),
+    span_corruption.Spec.for_seq_len(24, noise_density=0.3, mean_span_length=1.0),
 ]
 
 
@@ -51,10 +51,10 @@ def test_rows_are_rebuilt_from_their_halves(spec, seed):
     rows = {"tokens": tokens, "index": np.arange(4)}
     batch = corrupt(spec)(jax.random.key(seed), rows)
     batch = {key: np.asarray(value) for key, value in batch.items()}
-    lengths = span_corruption.model_lengths(spec)
+    lengths = spec.lengths
     assert batch["inputs"].shape == (4, lengths["encoder"])
     assert batch["targets"].shape == (4, lengths["decoder"])
-    assert (batch["loss_weights"] == 1).all()
+    assert (batch["weights"]["loss"] == 1).all()
     assert (batch["dec_inputs"][:, 0] == VOCAB.pad).all()
     np.testing.assert_array_equal(batch["dec_inputs"][:, 1:], batch["targets"][:, :-1])
     for inputs, targets, row in zip(batch["inputs"], batch["targets"], tokens):
@@ -138,11 +138,11 @@ def corrupt_documents(spec, rows, seed=0):
     rows_of = {"tokens": tokens, "segment_ids": ids, "index": np.arange(len(rows))}
     batch = corrupt(spec)(jax.random.key(seed), rows_of)
     batch = {key: np.asarray(value) for key, value in batch.items()}
-    lengths = span_corruption.model_lengths(spec)
+    lengths = spec.lengths
     assert batch["inputs"].shape[1] == lengths["encoder"]
     assert batch["targets"].shape[1] == lengths["decoder"]
     inside = batch["dec_segment_ids"] > 0
-    np.testing.assert_array_equal(batch["loss_weights"], inside.astype(np.float32))
+    np.testing.assert_array_equal(batch["weights"]["loss"], inside.astype(np.float32))
     for key, kind in (("inputs", "segment_ids"), ("targets", "dec_segment_ids")):
         is_padding = batch[kind] == 0
         assert (batch[key][is_padding] == VOCAB.pad).all()
@@ -257,7 +257,7 @@ def test_the_static_lengths_are_the_most_that_any_row_needs(noise_density, mean_
             check_document(spec, document, *map(list, half))
         lengths = [sum(len(half[i]) for half in halves) for i in (0, 2)]
         longest = np.maximum(longest, lengths)
-    assert longest.tolist() == list(span_corruption.model_lengths(spec).values())
+    assert longest.tolist() == list(spec.lengths.values())
 
 
 @given(
@@ -268,15 +268,15 @@ def test_packed_rows_fill_the_encoder_asked_for(seq_len, density, mean, num_docu
     settings = {"noise_density": density, "mean_span_length": mean}
     packed = {"max_documents": num_documents}
     try:
-        spec = span_corruption.make_spec(seq_len, **settings, **packed)
+        spec = span_corruption.Spec.for_seq_len(seq_len, **settings, **packed)
     except UserError as error:  # many documents in few places leave short rows
         assert "mean_span_length" in str(error) and (num_documents > 1 or seq_len < 9)
         return
     assert spec.max_documents == num_documents
-    assert span_corruption.model_lengths(spec)["encoder"] <= seq_len
+    assert spec.lengths["encoder"] <= seq_len
     more = dataclasses.replace(spec, row_length=spec.row_length + 1)
-    assert span_corruption.model_lengths(more)["encoder"] > seq_len
-    one_text = span_corruption.make_spec(seq_len, **settings)
+    assert more.lengths["encoder"] > seq_len
+    one_text = span_corruption.Spec.for_seq_len(seq_len, **settings)
     assert spec.row_length <= one_text.row_length
     if num_documents == 1:
         assert spec.row_length == one_text.row_length
@@ -329,13 +329,13 @@ def test_a_negative_number_of_documents_is_refused():
 
 def test_too_few_sentinels_are_refused(make_case):
     case = make_case("span_corruption")
-    spec = span_corruption.make_spec(24, noise_density=0.3, mean_span_length=1.0)
+    spec = span_corruption.Spec.for_seq_len(24, noise_density=0.3, mean_span_length=1.0)
     num_spans = span_corruption.noise.count_spans(*spec.noise)[1]
     enough = dataclasses.replace(VOCAB, sentinels=VOCAB.sentinels[:num_spans])
-    span_corruption.make_model(case.model_spec, spec, enough)
+    spec.make_network(case.model_spec, enough)
     few = dataclasses.replace(VOCAB, sentinels=VOCAB.sentinels[: num_spans - 1])
     with pytest.raises(UserError, match=f"tokenizer.num_sentinels.*{num_spans - 1}"):
-        span_corruption.make_model(case.model_spec, spec, few)
+        spec.make_network(case.model_spec, few)
 
 
 @pytest.mark.parametrize(
@@ -351,16 +351,16 @@ def test_too_few_sentinels_are_refused(make_case):
 )
 def test_bad_values_are_named(values, name):
     with pytest.raises(UserError, match=f"^span_corruption.{name}"):
-        span_corruption.make_spec(24, **values)
+        span_corruption.Spec.for_seq_len(24, **values)
 
 
 @pytest.mark.parametrize("seq_len", [1, 2])
 def test_an_input_is_never_longer_than_asked_for(seq_len):
     try:
-        spec = span_corruption.make_spec(seq_len)
+        spec = span_corruption.Spec.for_seq_len(seq_len)
     except UserError:
         return
-    assert span_corruption.model_lengths(spec)["encoder"] <= seq_len
+    assert spec.lengths["encoder"] <= seq_len
 
 
 def test_a_row_of_one_token_is_refused():

@@ -67,13 +67,13 @@ def test_spans_budgets_and_edges(tokens, lengths, cut, seed):
             text = (segments[i] > 0) & np.isin(tokens[i], VOCAB.ordinary_ids)
             drawn = batch["loss_weights"][i] > 0
             hidden = np.zeros(R, bool)
-            hidden[batch["positions"][i][drawn]] = True
+            hidden[batch["masked_positions"][i][drawn]] = True
             assert hidden.sum() == drawn.sum() and not (hidden & ~text).any()
             n = text.sum()
             assert hidden.sum() == -(-round(100 * spec.mask_rate) * n // 100)
             row = {key: value[i][drawn] for key, value in batch.items() if key in SLOTS}
             restored = batch["inputs"][i].copy()
-            restored[row["positions"]] = row["targets"]
+            restored[row["masked_positions"]] = row["targets"]
             np.testing.assert_array_equal(restored, tokens[i])
             assert (batch["inputs"][i][~hidden] == tokens[i][~hidden]).all()
             assert not batch["boundary_weights"][i][~drawn].any()
@@ -93,13 +93,13 @@ def check_runs(spec, row, shown, tokens, hidden, segments):
     """Each run is a span, of one kind throughout, with an edge where there is one."""
     text = (segments > 0) & np.isin(tokens, VOCAB.ordinary_ids)
     for first, last in runs_of(hidden, segments):
-        own = (row["positions"] >= first) & (row["positions"] <= last)
+        own = (row["masked_positions"] >= first) & (row["masked_positions"] <= last)
         assert own.sum() == last - first + 1
         assert (row["span_starts"][own] == first).all()
         assert (row["span_ends"][own] == last).all()
         beside = [p for p in (first - 1, last + 1) if 0 <= p < R and text[p]]
         has_edges = len([p for p in beside if segments[p] == segments[first]]) == 2
-        is_early = row["positions"][own] - first < spec.max_targets
+        is_early = row["masked_positions"][own] - first < spec.max_targets
         assert (row["boundary_weights"][own] == (has_edges & is_early)).all()
         span = shown[first : last + 1]
         if (span == VOCAB.mask).any():  # or nothing but the span was in its document
@@ -123,8 +123,8 @@ def test_a_span_is_shown_in_one_way_eight_one_and_one():
     tokens = np.random.default_rng(0).permutation(np.arange(5, 25))
     tokens = np.concatenate([tokens, np.arange(26, 30)])
     batch = many(spec, {"tokens": tokens}, 4000)
-    is_first = batch["span_starts"] == batch["positions"]
-    shown = np.take_along_axis(batch["inputs"], batch["positions"], axis=1)
+    is_first = batch["span_starts"] == batch["masked_positions"]
+    shown = np.take_along_axis(batch["inputs"], batch["masked_positions"], axis=1)
     is_mask, is_kept = shown == VOCAB.mask, shown == batch["targets"]
     assert is_mask[is_first].mean() == pytest.approx(0.8, abs=0.02)
     assert is_kept[is_first].mean() == pytest.approx(0.1, abs=0.02)
@@ -140,7 +140,7 @@ def test_random_words_are_as_frequent_as_in_the_text():
     tokens = np.array([7] * 18 + [8] * 6)
     segments = np.array([1] * 18 + [2] * 6)
     batch = many(spec, {"tokens": tokens}, 2000)
-    shown = np.take_along_axis(batch["inputs"], batch["positions"], axis=1)
+    shown = np.take_along_axis(batch["inputs"], batch["masked_positions"], axis=1)
     assert set(shown.ravel().tolist()) == {7, 8}
     assert (shown == 8).mean() == pytest.approx(0.25, abs=0.03)
     batch = many(spec, {"tokens": tokens, "segment_ids": segments}, 200)
@@ -168,7 +168,7 @@ def test_edges_are_read_beside_the_span_and_nowhere_else(make_case):
     grads = jax.jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden, slots)
     reached = np.flatnonzero(np.abs(grads[1][0]).max(-1))
     assert reached.tolist() == [3, 8]  # external endpoints: the span itself is not read
-    table = np.abs(grads[0]["boundary"]["positions"]).max(-1)
+    table = np.abs(grads[0]["boundary"]["masked_positions"]).max(-1)
     assert table.shape == (3,) and (table > 0).all()
     # Each place in the span has its own embedding.
     apart = jax.jit(
@@ -213,7 +213,7 @@ def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows):
     for i in range(4):
         for j in np.flatnonzero(batch["boundary_weights"][i]):
             start, end = batch["span_starts"][i, j], batch["span_ends"][i, j]
-            place = p["positions"][batch["positions"][i, j] - start]
+            place = p["masked_positions"][batch["masked_positions"][i, j] - start]
             x = np.concatenate([hidden[i, start - 1], hidden[i, end + 1], place])
             for layer in (0, 1):
                 x = x @ p[f"transform_{layer}/kernel"] + p[f"transform_{layer}/bias"]
@@ -240,8 +240,8 @@ def test_each_term_has_its_own_denominator_and_weight(make_case, make_rows):
     batch = case.corrupt(make_rows(case, 4))
     counts = {k: float(v) for k, v in spanbert.weights(batch).items()}
     assert counts["mlm_loss"] == 24 > counts["boundary_loss"] > 0
-    spec = spanbert.make_spec(20, boundary_weight=0.5)
-    assert spanbert.coefficients(spec) == {"mlm_loss": 1.0, "boundary_loss": 0.5}
+    spec = spanbert.Spec.for_seq_len(20, boundary_weight=0.5)
+    assert spec.coefficients == {"mlm_loss": 1.0, "boundary_loss": 0.5}
 
 
 def test_the_edges_gradient_reaches_both_heads_tables(make_case, make_rows):
@@ -273,7 +273,7 @@ def test_what_is_hidden_cannot_be_seen(make_case, make_rows):
     batch = jax.tree.map(np.asarray, case.corrupt(rows))
     tokens = np.asarray(rows["tokens"]).copy()
     for i in range(16):
-        places = batch["positions"][i][batch["loss_weights"][i] > 0]
+        places = batch["masked_positions"][i][batch["loss_weights"][i] > 0]
         tokens[i, places] = (tokens[i, places] - 7 + 5) % 25 + 7
     other = case.corrupt(rows | {"tokens": jnp.asarray(tokens)})
     assert (other["targets"] != batch["targets"]).all()
@@ -302,4 +302,4 @@ def test_what_is_exported_is_the_transformer(make_case):
 )
 def test_bad_values_are_named(values, message, refuses):
     with refuses(f"spanbert.{message}"):
-        spanbert.make_spec(20, **values)
+        spanbert.Spec.for_seq_len(20, **values)

@@ -70,7 +70,7 @@ def test_lengths_are_those_of_t5s_helper(mean, density, raw, lengths):
     """`random_spans_helper` for 512 inputs; ours has a mode token more."""
     one = {"r_densities": (density,), "r_mean_spans": (mean,), "rates": (1, 0, 0)}
     spec = ul2.Spec(raw, **one, random_roll=False, is_seq2seq=True)
-    found = ul2.model_lengths(spec)
+    found = spec.lengths
     assert found["encoder"] == noise.corrupted_lengths(raw, density, mean)[0] + 1
     assert found["encoder"] <= lengths[0] + 1 and found["decoder"] <= lengths[1]
     assert found["decoder"] == noise.corrupted_lengths(raw, density, mean)[1]
@@ -79,16 +79,16 @@ def test_lengths_are_those_of_t5s_helper(mean, density, raw, lengths):
 
 
 def test_one_input_token_is_reserved_for_the_mode():
-    spec = ul2.make_spec(512, is_seq2seq=True)
+    spec = ul2.Spec.for_seq_len(512, is_seq2seq=True)
     # Of S the prefix may be all but one token; [S2S] and [EOS] stand around it.
     assert spec.row_length == 511
-    assert ul2.model_lengths(spec) == {"encoder": 512, "decoder": 511}
+    assert spec.lengths == {"encoder": 512, "decoder": 511}
     for seq_len in (8, 24, 77):
         for settings_ in ({}, {"is_seq2seq": True}, {"max_documents": 3}):
-            spec = ul2.make_spec(seq_len, **settings_)
-            assert next(iter(ul2.model_lengths(spec).values())) <= seq_len
+            spec = ul2.Spec.for_seq_len(seq_len, **settings_)
+            assert next(iter(spec.lengths.values())) <= seq_len
             more = dataclasses.replace(spec, row_length=spec.row_length + 1)
-            assert next(iter(ul2.model_lengths(more).values())) > seq_len
+            assert next(iter(more.lengths.values())) > seq_len
 
 
 def test_more_sentinels_than_t5_has_are_refused():
@@ -240,7 +240,10 @@ def read(spec, rows, seed):
                 dec_inputs = batch["dec_inputs"][i][theirs].tolist()
                 assert dec_inputs == ([0, *halves[1][:-1]] if theirs.any() else [])
             else:
-                stream, is_target = batch["targets"][i][own], batch["loss_weights"][i]
+                stream, is_target = (
+                    batch["targets"][i][own],
+                    batch["weights"]["loss"][i],
+                )
                 is_target = is_target[own] > 0
                 assert (np.diff(is_target.astype(int)) >= 0).all()
                 halves = stream[~is_target], stream[is_target]
@@ -298,16 +301,16 @@ def test_texts_are_rebuilt_from_both_halves(spec, rows, seed):
     for document, halves in zip(documents, found, strict=True):
         check(spec, document, *halves)
     ids = batch.get("dec_segment_ids", batch["segment_ids"])
-    assert not batch["loss_weights"][ids == 0].any()
+    assert not batch["weights"]["loss"][ids == 0].any()
     assert not batch["targets"][ids == 0].any()  # [PAD]
     if spec.is_seq2seq:
-        np.testing.assert_array_equal(batch["loss_weights"], ids > 0)
+        np.testing.assert_array_equal(batch["weights"]["loss"], ids > 0)
 
 
 @pytest.mark.parametrize("is_seq2seq", [False, True])
 def test_the_static_lengths_hold_every_row_and_some_fill_them(is_seq2seq):
     spec = ul2.Spec(20, max_documents=2, is_seq2seq=is_seq2seq)
-    lengths = list(ul2.model_lengths(spec).values())
+    lengths = list(spec.lengths.values())
     rows = [[list(range(5, 5 + n)), list(range(30, 50 - n))] for n in range(2, 19)]
     # The decoder's most is of S with a prefix of 1 in 17 tokens, and X of 2 in 3.
     rows = rows * 30 + rows[15:16] * 3000
@@ -332,7 +335,7 @@ def test_one_stack_sees_the_input_freely_and_its_target_causally():
     own = (ids[:, None] == ids) & (ids > 0)[:, None]
     np.testing.assert_array_equal(seen, own & (np.tri(length) > 0) | own & is_prefix)
     # Inputs are one later than targets: who predicts one sees no input after its own.
-    for place in np.flatnonzero(batch["loss_weights"][0]):
+    for place in np.flatnonzero(batch["weights"]["loss"][0]):
         assert not seen[place, place + 1 :].any()
 
 
@@ -381,7 +384,7 @@ def test_rows_that_are_too_short_are_refused():
     with pytest.raises(UserError, match="^data.row_length=1: ul2 needs at least 2"):
         ul2.Spec(1)
     with pytest.raises(UserError, match="^data.seq_len=4: ul2 needs at least 6"):
-        ul2.make_spec(4)
+        ul2.Spec.for_seq_len(4)
     with pytest.raises(UserError, match="^data.max_documents=-1"):
         ul2.Spec(9, max_documents=-1)
 

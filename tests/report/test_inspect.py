@@ -147,7 +147,12 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
-    wanted = task.module.count_flops(task.model_spec, task.spec) / 24
+    wanted = (
+        task.spec.make_network(task.model_spec, VOCAB).count_flops(
+            task.spec.lengths, task.spec.num_predictions
+        )
+        / 24
+    )
     assert clm.flops == pytest.approx(wanted)
 
 

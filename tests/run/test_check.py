@@ -52,7 +52,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     changes = {"model__num_decoder_layers": STACKS[name]} if name in STACKS else {}
     task, _, corpora = prepare(labelled, objective, **FULL, **changes)
     assert task.plan.model.positions == "learned"
-    assert max(task.module.model_lengths(task.spec).values()) <= 32
+    assert max(task.spec.lengths.values()) <= 32
     program, found = Program(task), {}
     stack = make_feed(task, corpora["train"], program.places).stack(0, 2)
     call, state = make_train_call(task), program.abstract_state()

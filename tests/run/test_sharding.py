@@ -49,8 +49,8 @@ def make_shapes():
             objective, given = VARIANTS.get(name, (name, {}))
             module = OBJECTIVES[objective]
             try:
-                settings = module.make_spec(32, **given)
-                model = module.make_model(spec, settings, VOCAB)
+                settings = module.Spec.for_seq_len(32, **given)
+                model = settings.make_network(spec, VOCAB)
             except UserError:
                 continue
 

@@ -85,7 +85,7 @@ def main() -> None:
     about = {
         "params": count,
         "row_length": length,
-        "lengths": task.module.model_lengths(task.spec),
+        "lengths": task.spec.lengths,
         "tokens": costs["raw_tokens"],
         "flops": costs["flops"],
         "peak": device_peak(),

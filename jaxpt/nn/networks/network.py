@@ -1,0 +1,154 @@
+"""What can be asked of a network, whatever it was trained to do.
+
+The kinds of networks in this folder own all that depends on the architecture: how
+parameters begin, features, scores of tokens, likelihoods, decoding, the operations of a
+step, what is exported, and how parameters are split over devices.
+"""
+
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxpt.nn import flops, scan
+from jaxpt.nn.decoding import Decoder
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.transformer import Transformer
+from jaxpt.ops import masks
+
+# How a parameter's path ends -> the mesh axis that each of its axes is split over.
+Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
+TRANSFORMER_RULES: Rules = (
+    # Tables [rows, width]: of the vocabulary, of segment types, of positions.
+    (r"embed/tokens", ("tensor", "fsdp")),
+    (r"embed/types", (None, "fsdp")),
+    (r"positions/table", (None, "fsdp")),
+    (r"relative/table", (None, "tensor")),  # [buckets, heads]
+    # Into the heads or the hidden width, and out of them again.
+    (r"(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
+    (r"(query|key|value|up|gate)/bias", ("tensor",)),
+    (r"(attention|cross)/out/kernel|mlp/down/kernel", ("tensor", "fsdp")),
+    (r"(attention|cross)/out/bias|mlp/down/bias", (None,)),
+    # Scores of the vocabulary, and what stands before them.
+    (r"head/out/kernel", ("fsdp", "tensor")),
+    (r"head/(out/)?bias", ("tensor",)),
+    (r"(project|head/transform)/kernel", ("fsdp", None)),
+    (r"(project|head/transform)/bias", (None,)),
+    (r"(\w+_)?norm/(scale|bias)", (None,)),
+)
+
+
+class Network:
+    """The base of every kind: a Linen module's other side, functions of its parameters.
+
+    `tokens` are int32 [B, T]. Every function is pure and can be compiled. What a kind
+    cannot do is not in its `ABILITIES`, and raises NotImplementedError.
+    """
+
+    # What `export_parts` gives, as `jaxpt.hub.families` names it.
+    HEADS: ClassVar[tuple[str, ...]] = ()
+    # Which of the functions below there are, beside `features`.
+    ABILITIES: ClassVar[frozenset[str]] = frozenset()
+    HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
+    READS_AHEAD: ClassVar[bool] = True  # a token may see what follows it
+    # How it writes text: "left_to_right", "unmasking", or "" (not at all).
+    WRITES: ClassVar[str] = ""
+    RULES: ClassVar[Rules] = TRANSFORMER_RULES
+    # Fields that change its numbers and no parameter's shape.
+    CONSTANTS: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def frozen(self) -> tuple[str, ...]:
+        """Paths of the parameters that no step changes."""
+        return ()
+
+    def init_params(self, rng: jax.Array) -> Any:
+        """Fresh parameters."""
+        raise NotImplementedError
+
+    def features(self, params, tokens):
+        """Frozen hidden states, float [B, T, D], of plain text."""
+        raise NotImplementedError
+
+    def fill_logits(self, params, tokens):
+        """Scores [B, T, V] of every token, at every position of text with [MASK]s."""
+        raise NotImplementedError
+
+    def next_logits(self, params, tokens):
+        """Scores [B, T, V] of the token that follows each position."""
+        raise NotImplementedError
+
+    def token_nll(self, params, tokens):
+        """-log p in nats, [B, T - 1], of every token after the first of its row."""
+        raise NotImplementedError
+
+    def nll_bound(self, params, tokens, rng, num_samples: int, hidden):
+        """A bound of -log p that holds on average: nats [B, T] of every token.
+
+        Args:
+          num_samples: how many corruptions of each row the mean is of.
+          hidden: bool [B, T], the tokens that are predicted; the others are given.
+        """
+        raise NotImplementedError
+
+    def make_decoder(self, start_id: int | None) -> Decoder:
+        """What writes text from left to right, token by token.
+
+        Args:
+          start_id: what a decoder beside an encoder begins with.
+        """
+        raise NotImplementedError
+
+    def count_flops(self, lengths: dict[str, int], num_predictions: int) -> float:
+        """Training operations for one row (convention: `jaxpt.nn.flops`).
+
+        Args:
+          lengths: positions that each stack works on.
+          num_predictions: of those, the positions that meet the vocabulary.
+        """
+        raise NotImplementedError
+
+    def export_parts(self, params) -> dict[str, tuple[ModelSpec, Any]]:
+        """What others can use: a head of `HEADS` -> (its sizes, its parameters)."""
+        return {}
+
+    def join_parts(self, parts: dict[str, Any]) -> Any:
+        """The parameters of a run from those of its parts, as far as they have them."""
+        raise NotImplementedError
+
+
+class TransformerNetwork(Network, Transformer):
+    """What all kinds of one Transformer share."""
+
+    def init_params(self, rng):
+        ids, full = jnp.zeros((1, 2), jnp.int32), masks.full()
+        seen, more = {"self": full}, ()
+        if self.spec.num_decoder_layers:
+            seen |= {"dec_self": masks.causal(), "cross": full}
+            more = (ids,)
+        return scan.init_params(self, rng, ids, seen, *more, deterministic=True)
+
+    def features(self, params, tokens):
+        return self._encode(params, tokens, masks.full())
+
+    def _encode(self, params, tokens, mask):
+        return self.apply(
+            {"params": params}, tokens, mask, deterministic=True, method="encode"
+        )
+
+    def _logits(self, params, tokens, mask):
+        def predict(model):
+            return model.logits(model.encode(tokens, mask, deterministic=True))
+
+        return self.apply({"params": params}, method=predict)
+
+    def count_flops(self, lengths, num_predictions):
+        forward = flops.transformer_flops(self.spec, lengths, num_predictions)
+        return flops.TRAIN_FACTOR * forward
+
+    def export_parts(self, params):
+        return {self.HEADS[0]: (self.spec, params)}
+
+    def join_parts(self, parts):
+        (params,) = parts.values()
+        return params

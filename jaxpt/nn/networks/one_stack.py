@@ -1,0 +1,176 @@
+"""Networks of one Transformer stack: what differs is who sees whom, and the heads."""
+
+import jax.numpy as jnp
+
+from jaxpt.nn import flops, scan
+from jaxpt.nn.decoding import make_decoder, make_prefix_decoder
+from jaxpt.nn.heads import BoundaryHead, PairScore
+from jaxpt.nn.networks.network import TRANSFORMER_RULES, TransformerNetwork
+from jaxpt.ops import edits, losses, masks
+
+
+class CausalLM(TransformerNetwork):
+    """One stack in which each token sees its past: GPT."""
+
+    HEADS = ("causal",)
+    ABILITIES = frozenset({"next_logits", "token_nll"})
+    READS_AHEAD = False
+    WRITES = "left_to_right"
+
+    def features(self, params, tokens):
+        """Hidden states under the causal mask."""
+        return self._encode(params, tokens, masks.causal())
+
+    def next_logits(self, params, tokens):
+        return self._logits(params, tokens, masks.causal())
+
+    def token_nll(self, params, tokens):
+        def predict(model):
+            seen = masks.causal()
+            states = model.encode(tokens[:, :-1], seen, deterministic=True)
+            return model.nll(states, tokens[:, 1:])
+
+        return self.apply({"params": params}, method=predict)
+
+    def make_decoder(self, start_id=None):
+        return make_decoder(self)
+
+
+class MaskedLM(TransformerNetwork):
+    """One stack in which all tokens see each other and [MASK]s are filled: BERT."""
+
+    HEADS = ("masked",)
+    ABILITIES = frozenset({"fill_logits"})
+
+    def fill_logits(self, params, tokens):
+        return self._logits(params, tokens, masks.full())
+
+
+class PrefixLM(TransformerNetwork):
+    """One stack in which a prefix sees all of itself, and the rest its past.
+
+    Features are of a text that is all prefix, without the start token or an [EOS], so
+    that each state is one token's.
+    """
+
+    HEADS = ("causal",)
+    WRITES = "left_to_right"
+
+    def make_decoder(self, start_id=None):
+        """What follows a prompt, which is the prefix."""
+        return make_prefix_decoder(self)
+
+
+class CausalMaskedLM(CausalLM):
+    """One stack for causal rows and for masked ones (GPT-BERT).
+
+    A [MASK] is filled from the position before it, as the causal head predicts.
+    """
+
+    ABILITIES = CausalLM.ABILITIES | {"fill_logits"}
+    READS_AHEAD = True
+
+    def features(self, params, tokens):
+        """Hidden states as masked rows have them: all tokens see each other."""
+        return self._encode(params, tokens, masks.full())
+
+    def fill_logits(self, params, tokens):
+        """Of the first position nothing is known, and all tokens score 0."""
+        logits = self._logits(params, tokens, masks.full())
+        return jnp.pad(logits[:, :-1], ((0, 0), (1, 0), (0, 0)))
+
+
+class PairMaskedLM(MaskedLM):
+    """A masked model with BERT's head, which reads the first state of a pair."""
+
+    HEADS = ("pretraining",)
+    RULES = (
+        (r"pair_score/(pool|out)/kernel", ("fsdp", None)),
+        (r"pair_score/(pool|out)/bias", (None,)),
+        *TRANSFORMER_RULES,
+    )
+
+    has_pairs: bool = True
+
+    def setup(self):
+        super().setup()
+        if self.has_pairs:
+            self.pair_score = PairScore(self.spec)
+
+    def __call__(self, ids, masks, *, deterministic):
+        """Logits [B, T, V] at every position, and [B, 2] of the pair, if any."""
+        states = self.encode(ids, masks["self"], deterministic=deterministic)
+        pairs = self.pair_score(states) if self.has_pairs else None
+        return self.logits(states), pairs
+
+    def count_flops(self, lengths, num_predictions):
+        d_model = self.spec.d_model
+        pairs = 2 * d_model * (d_model + 2) * self.has_pairs  # of one state
+        total = super().count_flops(lengths, num_predictions)
+        return total + flops.TRAIN_FACTOR * pairs
+
+    def export_parts(self, params):
+        """Pooled head and all; without it, what a masked model is."""
+        head = "pretraining" if self.has_pairs else "masked"
+        return {head: (self.spec, params)}
+
+
+class SpanMaskedLM(MaskedLM):
+    """A masked model with SpanBERT's head, which reads the edges of spans."""
+
+    RULES = (
+        (r"boundary/positions", (None, "fsdp")),
+        (r"boundary/transform_\d/kernel", ("fsdp", None)),
+        (r"boundary/transform_\d/bias", (None,)),
+        (r"boundary/bias", ("tensor",)),
+        *TRANSFORMER_RULES,
+    )
+
+    num_places: int = 15
+    place_width: int = 200
+
+    def setup(self):
+        super().setup()
+        self.boundary = BoundaryHead(self.spec, self.num_places, self.place_width)
+
+    def score_spans(self, states, batch: dict) -> losses.Scores:
+        """What the states [B, T, D] beside the spans tell of the masked tokens."""
+        positions, starts = batch["masked_positions"], batch["span_starts"]
+        last = states.shape[1] - 1
+        return self.boundary.score(
+            edits.gather(states, jnp.maximum(starts - 1, 0)),
+            edits.gather(states, jnp.minimum(batch["span_ends"] + 1, last)),
+            jnp.minimum(positions - starts, self.num_places - 1),
+            self.embed.tokens,
+            batch["targets"],
+            batch["weights"]["boundary_loss"],
+        )
+
+    def score_both(self, batch: dict, masks: dict, *, deterministic: bool):
+        """The scores of the masked tokens by their own states, and by the edges."""
+        states = self.batch_states(batch, masks, deterministic=deterministic)
+        own = edits.gather(states, batch["masked_positions"])
+        scores = self.score(own, batch["targets"], batch["weights"]["mlm_loss"])
+        return scores, self.score_spans(states, batch)
+
+    def init_params(self, rng):
+        one, weight = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1))
+        keys = ("masked_positions", "targets", "span_starts", "span_ends")
+        batch = dict.fromkeys(keys, one) | {"inputs": jnp.zeros((1, 2), jnp.int32)}
+        batch["weights"] = {"mlm_loss": weight, "boundary_loss": weight}
+        seen = {"self": masks.full()}
+        return scan.init_params(
+            self, rng, batch, seen, deterministic=True, method="score_both"
+        )
+
+    def count_flops(self, lengths, num_predictions):
+        d_model, table = self.spec.d_model, self.spec.embedding_dim
+        edges = (2 * d_model + self.place_width) * d_model + d_model * table
+        edges = 2 * num_predictions * (edges + table * self.spec.vocab_size)
+        total = super().count_flops(lengths, num_predictions)
+        return total + flops.TRAIN_FACTOR * edges
+
+    def export_parts(self, params):
+        """Without the head of the edges: nothing but pretraining reads it."""
+        kept = {name: part for name, part in params.items() if name != "boundary"}
+        return {"masked": (self.spec, kept)}
