@@ -101,13 +101,16 @@ def _start_jax() -> None:
 
 
 def train(argv: list[str]) -> int:
-    """jaxpt train: one run; started again, it goes on."""
+    """jaxpt train: one run; started again, it resumes."""
     config, values = _config_or_stored(argv)
-    workdir = _workdir(values)
-    return _run(values, lambda: _train(config, workdir))
+    workdir, given = _workdir(values), None
+    if "config" in values:
+        given = list_given(values)
+    return _run(values, lambda: _train(config, workdir, given))
 
 
-def _train(config, workdir: Path) -> int:
+def _train(config, workdir: Path, given: list[str] | None) -> int:
+    """Trains; without the names that the user has given, the config is a run's own."""
     from jaxpt import processes
     from jaxpt.config.plan import make_plan
     from jaxpt.folder import hold
@@ -115,15 +118,19 @@ def _train(config, workdir: Path) -> int:
     from jaxpt.run.data import with_token_counts
     from jaxpt.run.run_framing import with_framing
     from jaxpt.run.task import make_task
+    from jaxpt.run.teacher import with_teacher
     from jaxpt.run.text_progress import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
-    plan = processes.run_on_all(lambda: make_plan(config))
+    plan = processes.run_on_all(
+        lambda: make_plan(config, given or (), is_stored=given is None)
+    )
     reporter = make_reporter() if processes.is_first() else SILENT
     with hold(workdir):  # before the text, which may take long to prepare
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
+        plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given or ())
         held = with_framing(tokenizer.vocab, workdir)
         vocab = with_token_counts(plan, held, corpora["train"])
         task = processes.run_on_all(lambda: make_task(plan, vocab))
@@ -150,15 +157,15 @@ def compare(argv: list[str]) -> int:
     """jaxpt compare: several objectives at one budget, and the report."""
     config, values = parse_config("compare", argv, _define_processes)
     workdir = _workdir(values)
-    return _run(values, lambda: _compare(config, workdir))
+    return _run(values, lambda: _compare(config, workdir, list_given(values)))
 
 
-def _compare(config, workdir: Path) -> int:
+def _compare(config, workdir: Path, given: list[str]) -> int:
     from jaxpt import processes
     from jaxpt.report.compare import compare as run_compare
     from jaxpt.report.summary import format_table
 
-    report = run_compare(config, workdir)
+    report = run_compare(config, workdir, given)
     if processes.is_first():
         print(format_table(report))
         print(f"\nreport: {workdir / 'report.html'}")
@@ -229,7 +236,12 @@ def inspect(argv: list[str]) -> int:
         from jaxpt.report.inspect import inspect_passage
 
         lines = inspect_passage(
-            config, values.objectives, Path(values.to), values.length, values.step
+            config,
+            values.objectives,
+            Path(values.to),
+            values.length,
+            values.step,
+            list_given(values),
         )
         for line in lines:
             print(line)
@@ -237,7 +249,7 @@ def inspect(argv: list[str]) -> int:
     for name in ("objectives", "length"):
         if values[name].present:
             raise UserError(f"--{name}={values[name].value}: is for a page, with --to")
-    plan = make_plan(config)
+    plan = make_plan(config, list_given(values))
     tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
     task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
     for line in inspect_rows(task, tokenizer, corpora, values.step, values.num_rows):

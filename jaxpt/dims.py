@@ -36,7 +36,7 @@ BATCH_KEYS = {
     "index": "int32 [B]: the row's own, which keys the generator's samples",
     "inputs": "int32 [B, T]",
     "targets": "int32 [B, T], or [B, P] at the masked positions",
-    "weights": "{loss term: float32}: what its losses count; their sum divides the term",
+    "weights": "{term: float32}: what each of its losses counts for; the sum divides",
     "masked_positions": "int32 [B, P]: where the P predictions are read",
     "segment_ids": "int32 [B, T], where rows carried them or are padded",
     "type_ids": "int32 [B, T], where the rows carried them",

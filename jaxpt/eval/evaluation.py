@@ -48,6 +48,38 @@ def add_up(
     return total
 
 
+def measure_nll_bound(
+    nll_bound: Callable,
+    params,
+    tokens: np.ndarray,
+    num_bytes: np.ndarray,
+    batch_size: int,
+    vocab: Vocab,
+) -> dict[str, float]:
+    """What the bits per UTF-8 byte are at most, of a model whose likelihood is bounded.
+
+    Every token of a row but special ones is predicted, its first too.
+
+    Args:
+      nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], an
+        unbiased estimate of the bound.
+      tokens, num_bytes: as of `measure_likelihood`.
+
+    Returns:
+      bits_per_byte_bound; nothing where no byte is predicted.
+    """
+    is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
+    parts, nll = {"tokens": tokens, "is_text": is_text}, 0.0
+    rng = stream(EVAL_SEED, 1, "evaluate")
+    for batch in batches(parts, batch_size):
+        rows = {key: batch[key] for key in ("tokens", "is_text", "index")}
+        found = np.asarray(nll_bound(params, rows, rng), np.float64)
+        counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
+        nll += float(found[counts].sum())
+    total = int(num_bytes.sum(dtype=np.int64))
+    return {"bits_per_byte_bound": sums.bits_per_byte(nll, total)} if total else {}
+
+
 def measure_likelihood(
     token_nll: Callable,
     params,

@@ -14,6 +14,15 @@ from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
+# The settings of an objective's needs that the folder has said.
+FIXED = (
+    "tokenizer.specials",
+    "tokenizer.num_sentinels",
+    "model.num_decoder_layers",
+    "model.num_types",
+    "model.max_len",
+)
+
 
 class Asked:
     """The settings of an import.
@@ -32,6 +41,11 @@ class Asked:
 
     def __contains__(self, name: str) -> bool:
         return name in self._flags
+
+    @property
+    def fixed(self) -> set[str]:
+        """What no objective's needs may change: flags, the folder's ids and sizes."""
+        return {*self._flags, *FIXED}
 
     @property
     def model(self) -> dict[str, object]:
@@ -64,12 +78,6 @@ class Asked:
         if here[field] not in (value, default):
             self._replaced.append(f"{name}={here[field]!r} ({value!r})")
         here[field] = value
-
-    def fill_in(self, name: str, value) -> None:
-        """Sets what the objective needs, unless the user has set anything there."""
-        section, _, field = name.rpartition(".")
-        if name not in self and self.get(name) == self._defaults[section][field]:
-            self.config[section][field] = value
 
     def refusal(self, name: str, allowed: str) -> UserError:
         """That a flag's value contradicts the folder."""

@@ -39,10 +39,10 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         raise UserError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
-    parts = task.module.networks(params, task.model_spec, task.spec)
+    parts = task.model.export_parts(params)
     if not parts:
         raise UserError(
-            f"--workdir={workdir}: holds a {task.plan.objective} run, of which "
+            f"--workdir={workdir}: holds a {task.plan.objective_name} run, of which "
             f"transformers has no model"
         )
     planned, framing = [], find_framing(task)
@@ -149,17 +149,17 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """What whoever uses the export must know: how it was read in training."""
-    module, notes = task.module, []
-    if head == "causal" and hasattr(module, "describe_mask"):
+    notes, told = [], task.spec.describe_mask()
+    if head == "causal" and told:
         notes.append(
-            f"{module.describe_mask(task.spec)} {config['architectures'][0]} reads "
+            f"{told} {config['architectures'][0]} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
     begins = {config.get("decoder_start_token_id")}
-    if head == "causal" and hasattr(module, "START"):
-        begins.add(getattr(vocab, module.START))
+    if head == "causal":
+        begins |= set(task.spec.frame(vocab)[0])
     if kind.freezes_pad and vocab.pad in begins - {None}:
         notes.append(
             f"Every text that it writes begins with [PAD] (id {vocab.pad}), whose "
@@ -189,7 +189,7 @@ def write_card(
         "",
         f"# {config['architectures'][0]} pretrained with jaxpt",
         "",
-        f"- Objective: {plan.objective} ({head})",
+        f"- Objective: {plan.objective_name} ({head})",
         f"- Data: {', '.join(Path(str(source)).name for source in sources)}",
         f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",

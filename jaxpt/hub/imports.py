@@ -15,7 +15,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.folder import hold, is_new, write_json
 from jaxpt.hub.asked import Asked
-from jaxpt.hub.choice import SETTINGS, choose_objective
+from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
@@ -23,6 +23,7 @@ from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec
+from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.initial_state import check_start
@@ -81,8 +82,6 @@ def _import(
     family.check_pad(spec, tokenizer.vocab.pad)
     objective = _find_objective(asked, parts, origin, tokenizer.vocab)
     asked.settle_objective(objective, origin)
-    for name, value in SETTINGS.get(objective, {}).items():
-        asked.fill_in(name, value)
     asked.settle_model(spec)
     asked.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
@@ -93,7 +92,7 @@ def _import(
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
     program = _make_program(config, vocab, parts, asked)
     task = program.task
-    params = task.module.join_networks(_read_networks(program, parts, asked))
+    params = task.model.join_parts(_read_networks(program, parts, asked))
     params, drawn = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
@@ -128,7 +127,7 @@ def _find_objective(
 
 def _misfit(asked: Asked, parts: dict) -> UserError:
     """That a flag names an objective whose networks are not the folder's."""
-    fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= set(m.HEADS)]
+    fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= m.Spec.heads()]
     held = " and a ".join(parts)
     allowed = f"must be one of {', '.join(fitting)}, whose runs have a {held} model,"
     return asked.refusal("objective", allowed)
@@ -153,16 +152,16 @@ def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Prog
     objective = config["objective"]
     is_asked = "objective" in asked
     try:
-        task = make_task(make_plan(config), vocab)
+        task = make_task(make_plan(config, asked.fixed), vocab)
         program = Program(task, is_training=False)
         heads = _list_networks(program).keys()
     except UserError:
-        if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+        if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
             raise _misfit(asked, parts) from None
         raise
     if heads == parts.keys():
         return program
-    if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+    if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
         raise _misfit(asked, parts)
     raise UserError(
         f"--from={asked.folder}: holds a {' and a '.join(parts)} model: must be "
@@ -173,7 +172,7 @@ def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Prog
 def _list_networks(program: Program) -> dict[str, tuple[ModelSpec, object]]:
     """What the networks of a task are for -> their specs and shapes."""
     task, shapes = program.task, program.abstract_state().params
-    return task.module.networks(shapes, task.model_spec, task.spec)
+    return task.model.export_parts(shapes)
 
 
 def _read_networks(program: Program, parts: dict, asked: Asked) -> dict:
@@ -200,15 +199,15 @@ def _complete(
     task, wanted = program.task, flatten(program.abstract_state().params)
     flat = flatten(params)
     missing = {path: leaf for path, leaf in wanted.items() if path not in flat}
-    if origin and origin.objective == task.plan.objective:
+    if origin and origin.objective == task.plan.objective_name:
         for path, value in origin.rest.items():
             if path not in missing or value.shape != missing[path].shape:
                 raise UserError(
                     f"{origin.path.parent}: {path} {list(value.shape)}: must be a "
-                    f"parameter of {task.plan.objective} with these settings"
+                    f"parameter of {task.plan.objective_name} with these settings"
                 )
             flat[path] = value
-    if hasattr(task.module, "TEACHER"):
+    if task.spec.TEACHER:
         check_start(task, tokenizer)
         flat = flatten(_add_teacher(task, _nest(missing | flat)))
     drawn = sorted(missing.keys() - flat.keys())
@@ -222,9 +221,8 @@ def _add_teacher(task: Task, params):
     """The student with its teacher, whose layers it does not take."""
     program, _, taught, _ = load_run(Path(task.spec.teacher))
     theirs = program.task
-    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
-    spec = dataclasses.replace(task.spec, student_layers=())
-    return task.module.begin(params, parts[task.module.TEACHER][1], spec)
+    parts = theirs.model.export_parts(taught)
+    return begin(params, parts[task.spec.TEACHER][1], student_layers=())
 
 
 def _nest(flat: dict[str, object]) -> dict:

@@ -52,16 +52,20 @@ def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
     Raises:
       UserError: a file cannot be written.
     """
-    section = task.plan.config[task.plan.objective]
+    section = task.plan.config[task.plan.objective_name]
     settings = {name: value for name, value in section.items() if name not in WRITTEN}
-    about = {"format": FORMAT, "objective": task.plan.objective, "settings": settings}
+    about = {
+        "format": FORMAT,
+        "objective": task.plan.objective_name,
+        "settings": settings,
+    }
     write_json(folder / FOLDER, RUN, about)
     # `networks` gives out the arrays themselves, under other paths.
     given = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if id(leaf) not in given and not is_under(path, task.frozen)
+        if id(leaf) not in given and not is_under(path, task.model.frozen)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)

@@ -76,6 +76,7 @@ class Spec(prefix_lm.PrefixSpec):
     """
 
     SECTION: ClassVar[str] = "ul2"
+    PREFERS_DECODER: ClassVar[bool] = True
 
     rates: tuple[float, float, float] = (2.0, 1.0, 4.0)
     r_densities: tuple[float, ...] = (0.15, 0.15)
@@ -158,7 +159,6 @@ class Spec(prefix_lm.PrefixSpec):
         return Needs(
             specials=("pad", "eos", *modes),
             num_sentinels=self.max_spans,
-            decoder=True,
         )
 
     def describe_mask(self):

@@ -4,11 +4,13 @@ What is shown is what training reads: the same rows and the same draws as at tha
 """
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
+import jax
 import numpy as np
 
-from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.plan import make_compare_spec, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
@@ -28,12 +30,18 @@ MASK_COLUMNS = 40
 
 
 def inspect_passage(
-    config, names: list[str], folder: Path, length: int, step: int = 0
+    config,
+    names: list[str],
+    folder: Path,
+    length: int,
+    step: int = 0,
+    given: Collection[str] = (),
 ) -> list[str]:
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
       names: objectives or names of a comparison; none are the comparison's all.
+      given: full names of the settings that the user has set.
 
     Raises:
       UserError: an objective cannot read such a passage, or nothing can be written.
@@ -41,7 +49,8 @@ def inspect_passage(
     config = to_dict(config)
     _check_step(step)
     names = names or list(make_compare_spec(config).objectives)
-    plans = passage.make_plans(config, names)
+    passage.check_names(config, names)
+    plans = make_plans(config, names, given)
     text = next(iter(plans.values())).text
     tokenizer, corpora = load_text(text, reporter=make_reporter())
     views = [
@@ -84,20 +93,21 @@ def inspect_rows(
     feed = make_feed(task, corpora["train"])
     rows = feed[step]
     batch = passage.draw_batch(task, rows, step)
-    batch = {key: np.asarray(value) for key, value in batch.items()}
+    batch = jax.tree.map(np.asarray, batch)
     lines = [
-        f"{task.plan.objective}, step {step}: {batch_size} rows of "
+        f"{task.plan.objective_name}, step {step}: {batch_size} rows of "
         f"{task.spec.row_length} tokens ({task.plan.rows.rows})",
         *describe_rows(task, feed),
     ]
     for i in range(num_rows):
-        row = {key: value[i] for key, value in rows.items()}
-        made = {key: value[i] for key, value in batch.items()}
+        row, made = (jax.tree.map(lambda x, i=i: x[i], each) for each in (rows, batch))
         lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
-        lines += [f"{task.plan.objective} makes of it", *_show(made, tokenizer, width)]
-        masks = task.module.masks(
-            {key: value[i : i + 1] for key, value in batch.items()}
-        )
+        lines += [
+            f"{task.plan.objective_name} makes of it",
+            *_show(made, tokenizer, width),
+        ]
+        one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
+        masks = task.objective.masks(one)
         for name, mask in masks.items():
             num_queries, num_keys = _mask_shape(name, made)
             seen = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
@@ -148,15 +158,19 @@ def _show(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
         if key not in row or key == "index":
             continue
         value = row[key]
-        if key == "targets" and "positions" in row:
-            is_read = row["loss_weights"] > 0
-            read = row["positions"][is_read].tolist(), value[is_read].tolist()
+        if key == "weights":
+            for term, weights in value.items():
+                lines += _wrap(f"{term} weights", _runs(np.atleast_1d(weights)), width)
+        elif key == "targets" and len(row.get("masked_positions", ())) == len(value):
+            is_read = passage.main_weights(row) > 0
+            positions = row["masked_positions"]
+            read = positions[is_read].tolist(), value[is_read].tolist()
             pairs = sorted(zip(*read, strict=True))
             shown = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
             lines += _wrap(key, shown, width)
         elif key in TOKEN_KEYS:
             lines += _wrap(key, _decode(tokenizer, value), width)
-        elif key != "positions":
+        elif key != "masked_positions":
             lines += _wrap(key, _runs(np.atleast_1d(value)), width)
     return lines
 

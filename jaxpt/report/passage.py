@@ -10,12 +10,11 @@ import difflib
 import jax
 import numpy as np
 
-from jaxpt.config.plan import Plan, make_plan, plan_as
-from jaxpt.config.settings import override
+from jaxpt.config.plan import Plan
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
-from jaxpt.rng import stream
+from jaxpt.rng import split_step, stream
 from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.task import Task, make_task
 from jaxpt.text.dataset import Split
@@ -26,7 +25,12 @@ from jaxpt.text.tokens.vocab import Vocab
 # what is hidden, scored by a loss, or nothing at all.
 KINDS = ("plain", "hidden", "changed", "scored", "empty")
 # Losses over a row that have no target token of their own.
-JUDGED = {"real": "replaced?", "restored": "was what?", "soft_weights": "as taught"}
+JUDGED = {
+    "discriminator_loss": "replaced?",
+    "restoring_loss": "was what?",
+    "kl_loss": "as taught",
+    "cosine_loss": "state as taught",
+}
 # Labels of a whole row, read at its first place: the question, the answers 0 and 1.
 LABELS = {
     "nsp_labels": ("is B next?", ("yes", "no")),
@@ -62,18 +66,13 @@ class View:
     flops: float
 
 
-def make_plans(config: dict, names: list[str]) -> dict[str, Plan]:
-    """A plan for each objective, or other name in a comparison.
-
-    Raises:
-      UserError: a name that is neither, or a config that does not serve it.
-    """
+def check_names(config: dict, names: list[str]) -> None:
+    """Raises UserError for a name that is no objective and not in the comparison."""
     compared = config.get("compare", {}).get("objectives", ())
     known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
         if name not in known:
             raise UserError(f"--objectives={name}: must be among {', '.join(known)}")
-    return {name: plan_as(config, name) for name in names}
 
 
 def view(
@@ -92,30 +91,28 @@ def view(
     whole = make_task(plan, with_token_counts(plan, tokenizer.vocab, train))
     task = shorten(plan, whole.vocab, length)
     row, batch = draw_row(task, train, step)
-    module = task.module
     return View(
         name=name,
-        title=module.__doc__.partition("\n")[0],
+        title=(task.objective.__doc__ or "").partition("\n")[0],
         strips=tuple(make_strips(row, batch, tokenizer)),
         mask=compose_mask(task, batch, tokenizer),
         signal=_count_signal(whole, train, step),
-        flops=module.count_flops(whole.model_spec, whole.spec) / whole.spec.row_length,
+        flops=whole.count_flops() / whole.spec.row_length,
     )
 
 
 def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
     """The plan's task on rows of `length` tokens."""
-    config = override(plan.config, {"data": {"row_length": length}})
-    return make_task(make_plan(config), vocab)
+    return make_task(plan.change({"data": {"row_length": length}}), vocab)
 
 
 def draw_batch(task: Task, rows: dict, step: int) -> dict:
     """What training makes of a step's rows."""
-    rng, *_ = jax.random.split(stream(task.plan.train.seed, step, "train"))
+    rngs = split_step(stream(task.plan.train.seed, step, "train"))
     share = np.float32(step / task.plan.train.steps)
-    if "progress" in task.module.READS:
+    if "progress" in task.spec.READS:
         rows = rows | {"progress": np.full(rows["index"].shape, share)}
-    return task.module.corrupt(rng, rows, task.vocab, task.spec)
+    return task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
 
 
 def draw_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
@@ -123,19 +120,19 @@ def draw_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
     rows = make_feed(task, train)[step]
     rows = {key: value[:1] for key, value in rows.items()}
     batch = draw_batch(task, rows, step)
-    return rows, {key: np.asarray(value) for key, value in batch.items()}
+    return rows, jax.tree.map(np.asarray, batch)
 
 
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = task.module.weights(draw_batch(task, rows, step))
-    return {name: float(weight) / num_raw for name, weight in weights.items()}
+    weights = draw_batch(task, rows, step)["weights"]
+    return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
 
 
 def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
     """The strips of a batch of one row."""
-    row = {key: value[0] for key, value in batch.items()}
+    row = jax.tree.map(lambda x: x[0], batch)
     text, inputs, pad = rows["tokens"][0], row["inputs"], tokenizer.vocab.pad
     is_text = rows.get("segment_ids", np.ones_like(rows["tokens"]))[0] > 0
     hidden, changed = _find_hidden(row, text, is_text, tokenizer)
@@ -161,11 +158,9 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
             "decoder reads", ids, reads("dec_inputs", np.full(len(ids), "plain"))
         )
     yield from _ask(row, strip, tokenizer)
-    for key, name in JUDGED.items():
-        if key in row:
-            if key == "real" and "original" not in row:
-                name = "state as taught"
-            kinds = ["scored" if value > 0 else "empty" for value in row[key]]
+    for term, name in JUDGED.items():
+        if term in row["weights"]:
+            kinds = ["scored" if w > 0 else "empty" for w in row["weights"][term]]
             tokens = tuple("?" * (kind == "scored") for kind in kinds)
             yield Strip(name, tokens, tuple(kinds))
     for key, (question, answers) in LABELS.items():
@@ -173,21 +168,27 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
             yield Strip(question, (answers[int(row[key])],), ("scored",))
 
 
+def main_weights(row: dict) -> np.ndarray:
+    """The weights of the targets: of the first term that has one for each."""
+    return next(w for w in row["weights"].values() if w.shape == row["targets"].shape)
+
+
 def _ask(row: dict, strip, tokenizer: Tokenizer):
-    """The strips of what is to be said where."""
-    targets, is_scored = row["targets"], row["loss_weights"] > 0
-    if "positions" in row:
+    """The strips of what is to be predicted where."""
+    targets, positions = row["targets"], row.get("masked_positions")
+    is_scored = main_weights(row) > 0
+    if positions is not None and len(positions) == len(targets):
         said = [[] for _ in row["inputs"]]
-        for place, id_ in zip(row["positions"][is_scored], targets[is_scored]):
+        for place, id_ in zip(positions[is_scored], targets[is_scored], strict=True):
             said[place].append(_name(tokenizer, int(id_)))
         kinds = tuple("scored" if names else "empty" for names in said)
         yield Strip("is to say", tuple(map(" ".join, said)), kinds)
     else:
-        if "fill_positions" in row:
-            is_scored[row["fill_positions"][row["fill_weights"] > 0]] = True
+        if positions is not None:  # of a row that is causal or masked
+            is_scored[positions[row["weights"]["mlm_loss"] > 0]] = True
         yield strip("is to say", targets, np.where(is_scored, "scored", "empty"))
     if "back_targets" in row:
-        kinds = np.where(row["back_weights"] > 0, "scored", "empty")
+        kinds = np.where(row["weights"]["backward_loss"] > 0, "scored", "empty")
         yield strip("and backward", row["back_targets"], kinds)
 
 
@@ -195,13 +196,14 @@ def _find_hidden(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
     """Which tokens of the text [R] are hidden, and which of the inputs [T] are new."""
     inputs, vocab = row["inputs"], tokenizer.vocab
     hidden, changed = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
-    if "negatives" in row:  # neighbours are asked for, and nothing is hidden
+    if "negatives" in row:  # neighbours are predicted, and nothing is hidden
         return hidden, changed
-    if "positions" in row:
-        hidden[row["positions"][row["loss_weights"] > 0]] = True
+    positions = row.get("masked_positions")
+    if positions is not None and len(positions) == len(row["targets"]):
+        hidden[positions[main_weights(row) > 0]] = True
         return hidden, inputs != text[: len(inputs)]
     hidden[is_text], changed = find_changes(text[is_text], inputs)
-    # What opens, closes or fills a row stands for nothing.
+    # What opens, closes or pads a row stands for nothing.
     others = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
     changed &= ~np.isin(inputs, [i for i in others if i is not None])
     is_cut_off = hidden[is_text].argmax() == is_text.sum() - hidden.sum()
@@ -232,7 +234,7 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
     Args:
       tokenizer: names the places by their tokens; without it they are numbered.
     """
-    masks = task.module.masks(batch)
+    masks = task.objective.masks(batch)
     ids = {key: batch[key][0] for key in ("inputs", "dec_inputs") if key in batch}
 
     def label(key, letter):

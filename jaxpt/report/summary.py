@@ -28,6 +28,7 @@ class Yardstick(NamedTuple):
 YARDSTICKS = {
     "probe_accuracy": Yardstick("linear probe on frozen features", ".3f", True, True),
     "bits_per_byte": Yardstick("bits per byte", ".3f", False, True),
+    "bits_per_byte_bound": Yardstick("bits per byte, at most", ".3f", False, False),
     "cloze_accuracy": Yardstick("cloze, hidden tokens filled in", ".3f", True, True),
     "cloze_bits": Yardstick("cloze, bits a hidden token", ".3f", False, True),
     "valid_loss": Yardstick("own held-out loss", ".3f", False, False),

@@ -16,7 +16,7 @@ HELD_SEED = 0  # held-out pairs are drawn alike in every run
 
 def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     """The vocabulary with the counts of the text, where the objective asks for them."""
-    if not getattr(plan.module, "COUNTS", False):
+    if not plan.spec.needs.counts:
         return vocab
     counts = train.count_tokens(vocab.size).tolist()
     return dataclasses.replace(vocab, counts=tuple(counts))

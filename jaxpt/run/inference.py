@@ -207,7 +207,7 @@ def neighbour_words(
 
 def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):
     if getattr(program, ability) is None:
-        held = program.task.plan.objective
+        held = program.task.plan.objective_name
         raise UserError(
             f"--workdir={workdir}: holds a {held} run; must hold a {kind} ({names})"
         )

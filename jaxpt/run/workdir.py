@@ -161,10 +161,10 @@ def with_defaults(config: dict) -> dict:
         for name, part in defaults.items()
         if isinstance(part, dict)
     }
-    for name, module in OBJECTIVES.items():
+    for name, objective in OBJECTIVES.items():
         if held := whole[name].get("teacher_model"):
-            reads_ahead = getattr(module, "READS_AHEAD", True)
-            held = dataclasses.asdict(ModelSpec(**held).direct(reads_ahead))
+            kind = objective.Spec.NETWORKS[0]
+            held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
             whole[name] = whole[name] | {"teacher_model": held}
     return whole
 
@@ -183,8 +183,9 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
-    plan, vocab = make_plan(config), with_framing(tokenizer.vocab, workdir)
-    if getattr(plan.module, "COUNTS", False):
+    plan = make_plan(config, is_stored=True)
+    vocab = with_framing(tokenizer.vocab, workdir)
+    if plan.spec.needs.counts:
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
     return make_task(plan, vocab), tokenizer
