@@ -349,6 +349,9 @@ def generate(argv: list[str]) -> int:
             "length_penalty", 1.0, "of beams; above 0: longer", flag_values=values
         )
         flags.DEFINE_string("stop", "", "text that ends a text", flag_values=values)
+        flags.DEFINE_integer(
+            "num_steps", 0, "of unmasking; 0: one for each token", flag_values=values
+        )
         flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
 
     values = parse("generate", argv, define)
@@ -363,6 +366,7 @@ def generate(argv: list[str]) -> int:
         values.num_samples,
         values.seed,
         values.stop,
+        values.num_steps,
         temperature=values.temperature,
         top_k=values.top_k,
         top_p=values.top_p,

@@ -13,7 +13,7 @@ import numpy as np
 from jaxpt import sums
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.folder import hold, is_new, write_json
+from jaxpt.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.asked import Asked
 from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
@@ -102,7 +102,7 @@ def _import(
     write_json(workdir / NAME, framing.to_json())
     # No path: wherever a run lies, its tokenizer is the file beside its config.
     section = task.plan.config["tokenizer"] | {"path": ""}
-    write_json(workdir / "config.json", task.plan.config | {"tokenizer": section})
+    write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
         *asked.list_replaced(),

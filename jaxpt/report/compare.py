@@ -15,7 +15,13 @@ from jaxpt.config.plan import Plan, make_compare_spec, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
-from jaxpt.folder import hold, load_json, load_measured, write_json
+from jaxpt.folder import (
+    hold,
+    load_config,
+    load_measured,
+    write_config,
+    write_json,
+)
 from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import summarise
@@ -82,7 +88,7 @@ def _compare(
     others = {name: plan for name, plan in plans.items() if name not in taught}
     processes.run_on_all(lambda: _check_runs(others, vocabs, tokenizer, corpora))
     if taught:
-        processes.on_first(lambda: write_json(workdir / "compare.json", config))
+        processes.on_first(lambda: write_config(workdir / "compare.json", config))
     for name, plan in taught.items():
         folder = workdir / "teachers" / plan.spec.TEACHER_OBJECTIVE
         plans[name] = with_teacher(plan, tokenizer, corpora, folder, given)
@@ -99,7 +105,7 @@ def _compare(
             held.enter_context(hold(_run_path(workdir, name, seed)))
     # What is wrong has been found by now; only then is anything written.
     if processes.is_first():
-        write_json(workdir / "compare.json", config)
+        write_config(workdir / "compare.json", config)
         for name, plan in plans.items():
             write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
     runs = []
@@ -185,7 +191,7 @@ def _check_folder(workdir: Path, config: dict) -> None:
         raise UserError(f"--workdir={workdir}: holds a training run; use another")
     if not path.exists():
         return
-    stored = flatten(with_defaults(load_json(path, "use another --workdir")))
+    stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
     for name in sorted(stored.keys() | wanted.keys()):
         if stored.get(name) != wanted.get(name):
