@@ -5,7 +5,9 @@ import dataclasses
 import datetime
 import math
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -92,7 +94,7 @@ def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
         program = None
         for seed in spec.seeds:
             task = make_task(_reseed(plan, seed), vocabs[name])
-            program = program or processes.run_on_all(lambda: Program(task))
+            program = program or processes.run_on_all(partial(Program, task))
             folder = _run_path(workdir, name, seed)
             label = f"{name} seed {seed}"
             run = train(task, tokenizer, corpora, folder, program, label)
@@ -232,7 +234,8 @@ def _steps_for_budget(
 
 
 def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
-    changes, per_call = {"steps": steps}, plan.train.steps_per_call
+    changes: dict[str, Any] = {"steps": steps}
+    per_call = plan.train.steps_per_call
     if num_evals:
         changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
     config = override(plan.config, {"train": changes})

@@ -6,6 +6,7 @@ of that step.
 
 import dataclasses
 import difflib
+from typing import Any
 
 import jax
 import numpy as np
@@ -92,7 +93,7 @@ def view(
     whole = make_task(plan, with_token_counts(plan, tokenizer.vocab, train))
     task = shorten(plan, whole.vocab, length)
     row, batch = draw_row(task, train, step)
-    module = task.module
+    module: Any = task.module
     return View(
         name=name,
         title=module.__doc__.partition("\n")[0],
@@ -165,9 +166,9 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
         if key in row:
             if key == "real" and "original" not in row:
                 name = "state as taught"
-            kinds = ["scored" if value > 0 else "empty" for value in row[key]]
-            tokens = tuple("?" * (kind == "scored") for kind in kinds)
-            yield Strip(name, tokens, tuple(kinds))
+            scored = tuple("scored" if value > 0 else "empty" for value in row[key])
+            tokens = tuple("?" * (kind == "scored") for kind in scored)
+            yield Strip(name, tokens, scored)
     for key, (question, answers) in LABELS.items():
         if key in row:
             yield Strip(question, (answers[int(row[key])],), ("scored",))
@@ -177,8 +178,9 @@ def _ask(row: dict, strip, tokenizer: Tokenizer):
     """The strips of what is to be said where."""
     targets, is_scored = row["targets"], row["loss_weights"] > 0
     if "positions" in row:
-        said = [[] for _ in row["inputs"]]
-        for place, id_ in zip(row["positions"][is_scored], targets[is_scored]):
+        said: list[list[str]] = [[] for _ in row["inputs"]]
+        places = row["positions"][is_scored]
+        for place, id_ in zip(places, targets[is_scored], strict=True):
             said[place].append(_name(tokenizer, int(id_)))
         kinds = tuple("scored" if names else "empty" for names in said)
         yield Strip("is to say", tuple(map(" ".join, said)), kinds)
@@ -187,8 +189,8 @@ def _ask(row: dict, strip, tokenizer: Tokenizer):
             is_scored[row["fill_positions"][row["fill_weights"] > 0]] = True
         yield strip("is to say", targets, np.where(is_scored, "scored", "empty"))
     if "back_targets" in row:
-        kinds = np.where(row["back_weights"] > 0, "scored", "empty")
-        yield strip("and backward", row["back_targets"], kinds)
+        is_back = np.where(row["back_weights"] > 0, "scored", "empty")
+        yield strip("and backward", row["back_targets"], is_back)
 
 
 def _find_hidden(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
