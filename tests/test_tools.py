@@ -37,8 +37,8 @@ def read_pins(name: str, python: str) -> dict[str, Requirement]:
 def read_ranges(extra: str = "") -> dict[str, Requirement]:
     """The requirements of pyproject.toml, or those of an extra, by package."""
     project = PROJECT["project"]
-    texts = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    return {canonicalize_name(r.name): r for r in map(Requirement, texts)}
+    extras = {"": project["dependencies"], **project["optional-dependencies"]}
+    return {canonicalize_name(r.name): r for r in map(Requirement, extras[extra])}
 
 
 SETS = [("requirements.txt", ""), ("requirements-dev.txt", "dev")]
