@@ -48,8 +48,7 @@ BATCH_KEYS = {
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
-    "noise_mask": "bool [B, T]: True where the input is corrupted",
-    "inverse_rates": "float32 [B, P]: diffusion's 1 / (mask rate of the row)",
+    "inverse_rates": "float32 [B, T]: 1 / (the row's mask rate) at masked tokens, else 0",
     "negatives": "int32 [B, T K]: K words that each position is told apart from",
     "back_targets": "int32 [B, T]: what a model that reads backward predicts",
 }

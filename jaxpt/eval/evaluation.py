@@ -1,6 +1,7 @@
 """Means of an objective's own metrics, and of a likelihood, over held-out rows."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -41,7 +42,8 @@ def add_up(
     eval_step: Callable, params, rows: dict[str, np.ndarray], batch_size: int
 ) -> dict:
     """`evaluate` before dividing: {name: (sum, weight)}."""
-    rng, total = stream(EVAL_SEED, 0, "evaluate"), None
+    rng = stream(EVAL_SEED, 0, "evaluate")
+    total: Any = None
     for batch in batches(rows, batch_size):
         found = eval_step(params, batch, rng)
         total = found if total is None else sums.add(total, found)

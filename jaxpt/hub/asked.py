@@ -6,6 +6,7 @@ A flag is heeded or refused. A config file gives way to the folder, and that is 
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
 from jaxpt.errors import UserError
@@ -48,7 +49,7 @@ class Asked:
         return {*self._flags, *FIXED}
 
     @property
-    def model(self) -> dict[str, object]:
+    def model(self) -> dict[str, Any]:
         """The fields of the model that flags have set, with their values."""
         names = [field.name for field in dataclasses.fields(ModelSpec)]
         return {n: self.get(f"model.{n}") for n in names if f"model.{n}" in self}

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -26,7 +27,8 @@ def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.nd
       ValueError: the parameters are not those of the spec.
     """
     flat = flatten(unstack_layers(params))
-    out, used = {}, set()
+    out: dict[str, np.ndarray] = {}
+    used: set[str] = set()
     for entry in TABLES[family.name](spec, head):
         value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
         _check_finite(entry.theirs, value)
@@ -100,7 +102,8 @@ def from_hf(
         raise ValueError(f"the table of {family.name} lacks {', '.join(left)}")
     nested = {tuple(path.split("/")): value for path, value in flat.items()}
     params = flax.traverse_util.unflatten_dict(nested)
-    is_stacked = jax.tree.structure(like) != jax.tree.structure(plain)
+    trees: list[Any] = [jax.tree.structure(tree) for tree in (like, plain)]
+    is_stacked = trees[0] != trees[1]
     return stack_layers(params) if is_stacked else params
 
 
@@ -135,6 +138,6 @@ def _check_finite(name: str, value: np.ndarray) -> None:
         )
 
 
-def flatten(params) -> dict[str, object]:
+def flatten(params) -> dict[str, Any]:
     """Leaves by path, "encoder/layer_0/mlp/up/kernel"."""
     return flax.traverse_util.flatten_dict(params, sep="/")

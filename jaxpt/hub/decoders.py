@@ -1,5 +1,7 @@
 """Configs of what writes a text: GPT-2, Llama, T5, BART."""
 
+from typing import Any
+
 from jaxpt.errors import UserError
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -150,7 +152,7 @@ def read_t5(config: dict) -> ModelSpec:
     require(settled, is_encoder_decoder=True, is_decoder=False)
     activation, is_gated = _read_t5_mlp(settled)
     # transformers counts the decoder's layers before it reads the other names.
-    layers = config.get("num_layers", T5["num_layers"])
+    layers: Any = config.get("num_layers", T5["num_layers"])
     is_tied = settled.get("tie_word_embeddings") is not False
     is_tied = settled.get("scale_decoder_outputs", is_tied)
     require({"scale_decoder_outputs": is_tied}, scale_decoder_outputs=bool(is_tied))

@@ -6,6 +6,7 @@ config for a spec; whether a spec is of a family is seen by writing and reading 
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.hub import decoders, encoders
@@ -99,7 +100,8 @@ def write_config(
             f"--family={name}: must be one that has a {head} model: "
             + ", ".join(n for n, f in FAMILIES.items() if head in f.heads)
         )
-    reasons, refused = [], None
+    reasons: list[tuple[int, str, list]] = []
+    refused: Any = None  # what the last one says
     for family in fitting.values():
         laid = spec if vocab is None else family.lay_out(spec, vocab.pad)
         config = family.write(laid)
@@ -119,10 +121,10 @@ def write_config(
     if not reasons:
         raise refused
     _, nearest, apart = min(reasons)
-    told = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
+    named = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
     raise UserError(
         f"the model is of no family of transformers; nearest is {nearest}, where it "
-        f"must be otherwise: {told}"
+        f"must be otherwise: {named}"
     )
 
 

@@ -101,7 +101,7 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
         raise _explain_missing(folder, names)
     path = folder / MODEL
     file = _open(path)
-    return _Tensors({name: (path, file) for name in file.keys()})
+    return _Tensors(dict.fromkeys(file.keys(), (path, file)))
 
 
 def write_tensors(
@@ -164,7 +164,9 @@ def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
     >>> split_shards({"a": 2, "b": 9, "c": 2, "d": 1}, max_bytes=4)
     [['b'], ['a', 'c'], ['d']]
     """
-    shards, shard, num_bytes = [], [], 0
+    shards: list[list[str]] = []
+    shard: list[str] = []
+    num_bytes = 0
     for name, size in sizes.items():
         if size > max_bytes:
             shards.append([name])
@@ -294,7 +296,7 @@ def _open_shards(folder: Path) -> dict[str, tuple[Path, Any]]:
         raise _fault(index, "must have weight_map, an object from tensors to files")
     for name, shard in places.items():
         _check_shard(folder, name, shard)
-    files = {}
+    files: dict[str, tuple[Path, Any]] = {}
     for shard in sorted(set(places.values())):
         path = folder / shard
         file = _open(path)

@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -229,7 +230,7 @@ def _nest(flat: dict[str, object]) -> dict:
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, object]]:
+def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
     """The networks of a folder: what for -> (family, spec, tensors)."""
     heads = ("generator", "discriminator")
     inner = {head: folder / head for head in heads if (folder / head).is_dir()}

@@ -121,12 +121,12 @@ def _read_around(
             return read_template(template)
         except UserError as error:
             raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
-    roles = CLASSES.get(kind, (None, None))
+    roles: tuple[str | None, ...] = CLASSES.get(kind, (None, None))
     if settings.get("tokenizer_class", "").removesuffix("Fast") in PLAIN:
         roles = None, None
     if roles == (None, None) and not (place / "tokenizer.json").exists():
         asked = {role: settings.get(f"add_{role}_token") for role in ("bos", "eos")}
-        roles = [role if asked[role] else None for role in asked]
+        roles = tuple(role if asked[role] else None for role in asked)
     return find(roles[0]), find(roles[1])
 
 

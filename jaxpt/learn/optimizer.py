@@ -6,6 +6,7 @@ layer, be it stacked or not.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -61,6 +62,7 @@ def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformatio
         )
 
     def update(grads, state, params=None):
+        tree: Any
         leaves, tree = jax.tree_util.tree_flatten_with_path(grads)
         parts = zip(leaves, *map(tree.flatten_up_to, (state, params)), strict=True)
         done = [

@@ -31,6 +31,7 @@ others; it must carry no loss.
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -192,7 +193,7 @@ def attend(
     Raises:
       UserError: a kernel was named that cannot do this.
     """
-    is_structure = isinstance(mask, AttnMask)
+    structure = mask if isinstance(mask, AttnMask) else None
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])
     need = AttentionRequest(
         platform=find_platform(),
@@ -201,8 +202,8 @@ def attend(
         num_keys=k.shape[1],
         head_width=q.shape[3],
         is_shared=share_out(len(q), k.shape[2]) is not None,
-        has_segments=is_structure and mask.query_segments is not None,
-        is_array=not is_structure or mask.has_prefix or is_wide,
+        has_segments=structure is not None and structure.query_segments is not None,
+        is_array=structure is None or structure.has_prefix or is_wide,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
     )
@@ -210,8 +211,8 @@ def attend(
     if chosen == "cudnn":
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
-        return attend_splash(q, k, v, mask)
-    is_full = is_structure and mask.is_full()
+        return attend_splash(q, k, v, structure)
+    is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
     if chosen == "cpu":
         times = q.shape[2] // k.shape[2]
@@ -270,7 +271,8 @@ def attend_cudnn(
     implementation: str = "cudnn",
 ) -> Float[Array, "B T N H"]:
     """`attend` by cuDNN's flash attention, which knows causality and lengths itself."""
-    is_causal, lengths, visible = False, None, mask
+    is_causal, lengths = False, None
+    visible: Any = mask
     if isinstance(mask, AttnMask):
         is_causal = mask.causal and not mask.has_prefix
         if mask.key_lengths is not None:
@@ -292,7 +294,7 @@ def attend_cudnn(
         mask=visible,
         is_causal=is_causal,
         key_value_seq_lengths=lengths,
-        implementation=implementation,
+        implementation=implementation,  # type: ignore[call-overload]
     )
 
 
@@ -315,7 +317,8 @@ def attend_splash(
     one = splash.CausalMask(shape) if mask.causal else splash.FullMask(shape)
     blocks = [next(size for size in (512, 256, 128) if n % size == 0) for n in shape]
     names = "block_q block_kv block_q_dkv block_kv_dkv block_q_dq block_kv_dq"
-    sizes = splash.BlockSizes(**dict(zip(names.split(), 3 * blocks, strict=True)))
+    given: dict[str, Any] = dict(zip(names.split(), 3 * blocks, strict=True))
+    sizes = splash.BlockSizes(**given)
 
     def run(q, k, v, *segments):
         kernel = splash.make_splash_mha(

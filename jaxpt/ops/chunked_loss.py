@@ -10,7 +10,7 @@ states; they sum in float32, and everything else is float32.
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -67,7 +67,8 @@ def nll(
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         return losses.token_losses(logits, targets)
     rows = _flatten(x, targets, jnp.zeros(targets.shape))
-    found, _ = _scan(kernel, bias, *rows, None, num_chunks, with_gradients=False)
+    args: list[Any] = [kernel, bias, *rows, None, num_chunks, False]
+    found, _ = _scan(*args)
     return found[0].reshape(targets.shape)
 
 
@@ -96,7 +97,8 @@ def token_scores(
     flat = x.reshape(-1, x.shape[-1]), targets.ravel()
     pieces = jax.tree.map(lambda a: _cut(a, num_chunks), flat)
     found = jax.lax.map(jax.checkpoint(read), pieces)
-    return tuple(_join(a, targets.size).reshape(targets.shape) for a in found)
+    nll, ranks = (_join(a, targets.size).reshape(targets.shape) for a in found)
+    return nll, ranks
 
 
 # What logits x W + b are made of.
@@ -137,8 +139,8 @@ def teach(
     (x, *head), (taught, *teaching) = student, teacher
 
     def meet(x, taught, targets):
-        logits = kernels.dense(x, *head, jnp.float32)
-        wanted = kernels.dense(taught, *teaching, jnp.float32)
+        logits = kernels.dense(x, head[0], head[1], jnp.float32)
+        wanted = kernels.dense(taught, teaching[0], teaching[1], jnp.float32)
         nll = losses.token_losses(logits, targets)
         apart = losses.divergences(logits, wanted, temperature)
         return Taught(nll, apart, losses.target_ranks(logits, targets))

@@ -142,7 +142,8 @@ def random_bits(key: Array, shape: tuple[int, ...]) -> UInt[Array, "..."]:
         == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
     )
     size = int(np.prod(shape))
-    if not is_threefry or size >= 2**32 or not jax.config.jax_threefry_partitionable:
+    is_parted = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    if not is_threefry or size >= 2**32 or not is_parted:
         return jax.random.bits(key, shape)
     high, low = jax.random.key_data(key)
 

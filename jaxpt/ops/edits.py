@@ -255,7 +255,9 @@ def shift_right(
 
 
 def sample_gumbel(
-    rng: Array, logits: Float[Array, "*batch V"], temperature: float = 1.0
+    rng: Array,
+    logits: Float[Array, "*batch V"],
+    temperature: Float[Array, ""] | float = 1.0,
 ) -> Int[Array, "*batch"]:
     """A draw from softmax(logits / temperature), by the Gumbel-max trick."""
     noise = jax.random.gumbel(rng, logits.shape, logits.dtype)

@@ -207,8 +207,9 @@ def random_spans_packed(
     """
     tables = span_tables(len(segment_ids), density, mean_span)
     size = segment_lengths(segment_ids)
-    counts = (jnp.asarray(table)[size] for table in tables)
-    return spans_by_counts(rng, segment_ids, *counts, int(tables[1].max()))
+    num_noise, num_spans = (jnp.asarray(table)[size] for table in tables)
+    most = int(tables[1].max())
+    return spans_by_counts(rng, segment_ids, num_noise, num_spans, most)
 
 
 def spans_by_counts(

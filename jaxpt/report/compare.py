@@ -5,7 +5,9 @@ import datetime
 import math
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 
@@ -113,7 +115,7 @@ def _compare(
         program = None
         for seed in spec.seeds:
             task = make_task(plan.change({"train": {"seed": seed}}), vocabs[name])
-            program = program or processes.run_on_all(lambda: Program(task))
+            program = program or processes.run_on_all(partial(Program, task))
             folder = _run_path(workdir, name, seed)
             label = f"{name} seed {seed}"
             run = train(task, tokenizer, corpora, folder, program, label)
@@ -245,7 +247,8 @@ def _steps_for_budget(
 
 
 def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
-    changes, per_call = {"steps": steps}, plan.train.steps_per_call
+    changes: dict[str, Any] = {"steps": steps}
+    per_call = plan.train.steps_per_call
     if num_evals:
         changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
     return plan.change({"train": changes})

@@ -68,7 +68,7 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
 
 
 def _first_runs(report: dict) -> list[dict]:
-    first = {}
+    first: dict[str, dict] = {}
     for entry in report["runs"]:
         first.setdefault(entry["name"], entry)
     return list(first.values())

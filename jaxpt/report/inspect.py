@@ -24,8 +24,10 @@ from jaxpt.run.text_progress import make_reporter
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-TOKEN_KEYS = ("tokens", "inputs", "original", "dec_inputs", "targets")
-TOKEN_KEYS += ("back_targets", "negatives")
+TOKEN_KEYS = (
+    *("tokens", "inputs", "original", "dec_inputs", "targets"),
+    *("back_targets", "negatives"),
+)
 MASK_COLUMNS = 40
 
 

@@ -6,6 +6,7 @@ of that step.
 
 import dataclasses
 import difflib
+from typing import Any
 
 import jax
 import numpy as np
@@ -160,9 +161,10 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
     yield from _ask(row, strip, tokenizer)
     for term, name in JUDGED.items():
         if term in row["weights"]:
-            kinds = ["scored" if w > 0 else "empty" for w in row["weights"][term]]
-            tokens = tuple("?" * (kind == "scored") for kind in kinds)
-            yield Strip(name, tokens, tuple(kinds))
+            weights = row["weights"][term]
+            scored = tuple("scored" if w > 0 else "empty" for w in weights)
+            tokens = tuple("?" * (kind == "scored") for kind in scored)
+            yield Strip(name, tokens, scored)
     for key, (question, answers) in LABELS.items():
         if key in row:
             yield Strip(question, (answers[int(row[key])],), ("scored",))
@@ -178,7 +180,7 @@ def _ask(row: dict, strip, tokenizer: Tokenizer):
     targets, positions = row["targets"], row.get("masked_positions")
     is_scored = main_weights(row) > 0
     if positions is not None and len(positions) == len(targets):
-        said = [[] for _ in row["inputs"]]
+        said: list[list[str]] = [[] for _ in row["inputs"]]
         for place, id_ in zip(positions[is_scored], targets[is_scored], strict=True):
             said[place].append(_name(tokenizer, int(id_)))
         kinds = tuple("scored" if names else "empty" for names in said)
@@ -188,8 +190,8 @@ def _ask(row: dict, strip, tokenizer: Tokenizer):
             is_scored[positions[row["weights"]["mlm_loss"] > 0]] = True
         yield strip("is to say", targets, np.where(is_scored, "scored", "empty"))
     if "back_targets" in row:
-        kinds = np.where(row["weights"]["backward_loss"] > 0, "scored", "empty")
-        yield strip("and backward", row["back_targets"], kinds)
+        is_back = np.where(row["weights"]["backward_loss"] > 0, "scored", "empty")
+        yield strip("and backward", row["back_targets"], is_back)
 
 
 def _find_hidden(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):

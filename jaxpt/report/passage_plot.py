@@ -68,12 +68,12 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
         bottom = top - 0.3 - LINE_HEIGHT * (number + 1)
         middle = (bottom + LINE_HEIGHT / 2) / total[1]
         figure.text(0.15 / total[0], middle, strip.name, fontsize=9, va="center")
-        for place, (token, kind) in enumerate(
+        for column, (token, kind) in enumerate(
             zip(strip.tokens, strip.kinds, strict=True)
         ):
             if kind == "empty":
                 continue
-            left = LABEL_WIDTH + TOKEN_WIDTH * place
+            left = LABEL_WIDTH + TOKEN_WIDTH * column
             fill, ink, _ = COLORS[kind]
             size = TOKEN_WIDTH - 0.04, LINE_HEIGHT - 0.04
             figure.add_artist(_box(left, bottom + 0.02, *size, fill, total))
@@ -90,8 +90,9 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
             )
     left = LABEL_WIDTH + TOKEN_WIDTH * width + 0.35
     bottom = top - 0.15 - MASK_SIZE
-    place = left / total[0], bottom / total[1], MASK_SIZE / total[0]
-    axes = figure.add_axes((*place, MASK_SIZE / total[1]))
+    corner = left / total[0], bottom / total[1]
+    size = MASK_SIZE / total[0], MASK_SIZE / total[1]
+    axes = figure.add_axes((*corner, *size))
     mask = np.asarray(view.mask["mask"], bool)
     axes.imshow(mask, cmap=ListedColormap(["#EEF1F4", BLUE]), vmin=0, vmax=1)
     for side, ticks in (("x", axes.set_xticks), ("y", axes.set_yticks)):

@@ -110,7 +110,7 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
         "flops": ("FLOPs", FuncFormatter(lambda x, _: format_flops(x))),
         "seconds": ("training seconds", FuncFormatter(lambda x, _: f"{x:,g}")),
     }
-    groups = {}
+    groups: dict[str, list[dict]] = {}
     for run in runs:
         groups.setdefault(run["name"], []).append(run)
     styles = choose_styles(groups)
@@ -144,8 +144,8 @@ def _draw_seeds(axes, style, group, cost, metric):
             axes.plot(*points.T, color=color, lw=0.8, alpha=0.5)
     # A mean over only the seeds that got this far would jump where one stops.
     shared = [step for step in curves[0] if all(step in curve for curve in curves)]
-    points = [[curve[step] for step in shared] for curve in curves]
-    mean = np.array(points, float).reshape(len(curves), -1, 2).mean(0)
+    reached = [[curve[step] for step in shared] for curve in curves]
+    mean = np.array(reached, float).reshape(len(curves), -1, 2).mean(0)
     every = math.ceil(len(shared) / 10) or 1
     axes.plot(*mean.T, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
 

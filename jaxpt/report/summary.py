@@ -94,7 +94,7 @@ def summarise(runs: list[dict]) -> list[dict]:
 
 def group_by_name(runs):
     """Runs by what a comparison calls them, in the order they first come."""
-    groups = {}
+    groups: dict[str, list[dict]] = {}
     for run in runs:
         groups.setdefault(run["name"], []).append(run)
     return groups

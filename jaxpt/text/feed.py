@@ -257,7 +257,8 @@ def prefetch(
       place: called in the thread on every stack, such as to send it to the device; what
         it returns is yielded.
     """
-    slots, ready, end = threading.Semaphore(depth), queue.SimpleQueue(), object()
+    slots, end = threading.Semaphore(depth), object()
+    ready: queue.SimpleQueue = queue.SimpleQueue()
     is_closed = threading.Event()
 
     def read():

@@ -273,7 +273,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     assert "step 0" in told and "valid_loss" in told
     assert main(["fill", "--workdir", str(run), "--text", "a [MASK] b"]) == 0
     assert main(["train", "--workdir", str(run)]) == 0
-    program, _, after, step = load_run(run)
+    _, _, after, step = load_run(run)
     assert step == 10
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, after)
     assert max(jax.tree.leaves(moved)) > 1e-4

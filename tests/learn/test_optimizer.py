@@ -88,8 +88,8 @@ def test_five_steps_are_adamws(clip_norm, weight_decay):
     ]
     found = run(spec, params, grads)
     wanted = adamw(params, grads, spec, LRS, {"kernel"})
-    for name, found in found.items():
-        np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_step_of_a_warm_up_moves_nothing():

@@ -168,7 +168,7 @@ def test_every_run_costs_the_same(report):
 
 
 def test_every_objective_reads_the_same_rows(report):
-    _, written, seen = report
+    _, _, seen = report
     shared = [stacks for stacks in seen.values() if len(stacks) == 4]
     assert shared
     for stacks in shared:

@@ -83,7 +83,7 @@ def judge(values, metric="probe_accuracy"):
 class Page(html.parser.HTMLParser):
     """What a browser would make of a page: its tags, attributes and text."""
 
-    VOID = {"meta", "img"}
+    VOID = frozenset({"meta", "img"})
 
     def __init__(self, source):
         super().__init__()

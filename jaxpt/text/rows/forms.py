@@ -160,7 +160,7 @@ class _Stretches:
     """Rows that each are a stretch of the split: every one apart, or any."""
 
     fill_rate = 1.0
-    notes = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(self, corpus: Corpus, spec: RowsSpec):
         check_length(corpus, spec.row_length)
@@ -259,8 +259,8 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             f"data.rows={spec.form!r}"
         )
     notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
-    notes = tuple(f"{num:,} {text}" for num, text in notes if num)
-    return _Packed(corpus, spec, pad, plan, notes)
+    said = tuple(f"{num:,} {text}" for num, text in notes if num)
+    return _Packed(corpus, spec, pad, plan, said)
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:

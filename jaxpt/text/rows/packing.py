@@ -167,8 +167,8 @@ def best_fit(
     if lengths.size and not 1 <= lengths.min() <= lengths.max() <= capacity:
         raise ValueError(f"lengths must lie between 1 and {capacity}")
     shapes = _place(np.bincount(lengths, minlength=1), capacity, max_documents)
-    sizes = [np.tile(shape, count) for shape, count in shapes]
-    sizes = np.concatenate([np.zeros(0, np.int64), *sizes])
+    tiled = [np.tile(shape, count) for shape, count in shapes]
+    sizes = np.concatenate([np.zeros(0, np.int64), *tiled])
     per_bin = np.repeat([len(s) for s, _ in shapes], [n for _, n in shapes])
     bin_starts = np.concatenate([[0], np.cumsum(per_bin)]).astype(np.int64)
     # Pieces of one length fill its places in order.
@@ -216,7 +216,7 @@ def _documents(doc_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _chain(ends: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """The rows that begin at sentence 0 and then each where the last one stopped."""
     borders, place, last = [0], 0, len(limits)
-    step = memoryview(np.ascontiguousarray(limits))
+    step = memoryview(np.ascontiguousarray(limits).data)
     while place < last:
         place = step[place]
         borders.append(place)

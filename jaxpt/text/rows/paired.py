@@ -59,7 +59,7 @@ class PairRows:
         used = plan.a_lengths.sum() + plan.b_lengths.sum()
         used += NUM_SPECIALS * self.num_rows
         self.fill_rate = float(used / (self.num_rows * spec.row_length))
-        self.notes = (
+        self.notes: tuple[str, ...] = (
             f"sentence pairs of {spec.dupe_factor} passes, "
             f"{plan.is_random.mean():.1%} {_NOTES[spec.form]}",
         )

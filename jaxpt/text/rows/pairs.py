@@ -12,6 +12,7 @@ The procedure of create_pretraining_data.py, https://arxiv.org/abs/1810.04805
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -88,7 +89,8 @@ def plan_pairs(
         )
     lanes, *pairs = (np.concatenate(values) for values in zip(*found, strict=True))
     order = np.argsort(lanes, kind="stable")
-    return PairPlan(*(values[order] for values in pairs), num_single)
+    fields: list[Any] = [*(values[order] for values in pairs), num_single]
+    return PairPlan(*fields)
 
 
 def _cut_chunk(starts, first, docs, cursors, targets, draw):
@@ -125,8 +127,11 @@ def _ordered_step(starts, first, docs, cursors, targets, most, draw):
     begins, lengths = borders[:-1], np.diff(borders, axis=0)
     begins = np.where(is_swapped, begins[::-1], begins)
     lengths = np.where(is_swapped, lengths[::-1], lengths)
-    sides = _truncate(*begins, *lengths, most, draw)
-    return num > 1, _pack(*sides, is_swapped), stop
+    a_starts, b_starts, a_lengths, b_lengths = _truncate(
+        begins[0], begins[1], lengths[0], lengths[1], most, draw
+    )
+    pairs = _pack(a_starts, b_starts, a_lengths, b_lengths, is_swapped)
+    return num > 1, pairs, stop
 
 
 def _pack(a_starts, b_starts, a_lengths, b_lengths, is_random):

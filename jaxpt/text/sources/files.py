@@ -13,6 +13,7 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 
@@ -81,7 +82,7 @@ def read_bytes(file: Path) -> Iterator[bytes]:
             yield from _unpack_xz(file)
             return
         with contextlib.ExitStack() as stack:
-            stream = stack.enter_context(open(file, "rb"))
+            stream: Any = stack.enter_context(open(file, "rb"))
             if packing == ".gz":
                 stream = stack.enter_context(gzip.GzipFile(fileobj=stream))
             elif packing == ".zst":

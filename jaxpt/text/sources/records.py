@@ -233,7 +233,7 @@ def open_tfds(path: str, data_dir: str):
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
         except tfds.core.DatasetNotFoundError:
             # glue, c4, wikipedia and others are registered only by this import.
-            import tensorflow_datasets.text  # noqa: F401
+            import tensorflow_datasets.text
 
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
     except Exception as error:  # A builder may fail in any way: network, disk, format.

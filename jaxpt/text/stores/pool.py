@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def encode_tasks(
     sentences: str,
     dtype: str,
     workers: int,
-) -> Iterator[tuple[Task, Encoded]]:
+) -> Generator[tuple[Task, Encoded], None, None]:
     """Each task with its ids, in order, whatever the number of workers.
 
     Only a few tasks are held at a time. Close the generator to end the workers.
@@ -71,7 +71,7 @@ def encode_tasks(
         return
     pool = _Pool([str(path), sentences, dtype], dtype)
     threads = ThreadPoolExecutor(workers, "jaxpt-encode")
-    pending = deque()
+    pending: deque = deque()
     try:
         for task in tasks:
             pending.append((task, threads.submit(pool.encode, task)))
@@ -98,7 +98,7 @@ class _Pool:
             *arguments,
         ]
         self._dtype = dtype
-        self._idle = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
         self._all: list[subprocess.Popen] = []
         self._lock = threading.Lock()
         self._is_closed = False

@@ -12,7 +12,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -104,7 +104,7 @@ def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
     return sizes
 
 
-def send(file: BinaryIO, *parts: bytes) -> None:
+def send(file: IO[bytes], *parts: bytes) -> None:
     """Writes one frame."""
     file.write(_LENGTH.pack(sum(map(len, parts))))
     for part in parts:
@@ -112,7 +112,7 @@ def send(file: BinaryIO, *parts: bytes) -> None:
     file.flush()
 
 
-def receive(file: BinaryIO) -> memoryview | None:
+def receive(file: IO[bytes]) -> memoryview | None:
     """Reads one frame; None where the other side has gone."""
     head = file.read(_LENGTH.size)
     if len(head) < _LENGTH.size:

@@ -111,7 +111,8 @@ class ChunkEncoder:
             ends.append(min(end, later))
             later = min(later, start)
         pairs, place, is_ascii = array("I"), 0, text.isascii()
-        for id_, end in zip([*found.ids, _NO_ID], [*reversed(ends), len(text)]):
+        ids, stops = [*found.ids, _NO_ID], [*reversed(ends), len(text)]
+        for id_, end in zip(ids, stops, strict=True):
             end = max(end, place)
             pairs.append(id_)
             pairs.append(end - place if is_ascii else len(text[place:end].encode()))

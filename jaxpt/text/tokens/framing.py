@@ -8,6 +8,7 @@ in its run's folder as `framing.json`.
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -67,7 +68,10 @@ def from_json(values: dict) -> Framing:
         listed = held if is_list else [held] * (held is not None)
         if not all(type(id_) is int and id_ >= 0 for id_ in listed):
             raise UserError(f"{name} is {held!r}: must be {_say(is_list)}")
-    return Framing(**{k: tuple(v) if type(v) is list else v for k, v in values.items()})
+    made: dict[str, Any] = {
+        k: tuple(v) if type(v) is list else v for k, v in values.items()
+    }
+    return Framing(**made)
 
 
 def _say(is_list: bool) -> str:
@@ -84,7 +88,7 @@ def read_template(
     Raises:
       UserError: it types the text's ids as of a second text, or is none.
     """
-    plain = {
+    plain: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,

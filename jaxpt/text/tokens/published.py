@@ -127,18 +127,20 @@ def name_specials(
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
     """The ids of the specials that a vocabulary has, by their usual names."""
     ids = core.get_vocab(with_added_tokens=True)
-    found = {}
+    found: dict[str, int] = {}
     for role, names in _NAMES.items():
         if role in ("cls", "sep") and "<s>" not in ids:
             names = names[:2]  # T5's </s> ends a text; RoBERTa's separates, too
         here = [ids[name] for name in names if name in ids]
-        found |= {role: id_ for id_ in here[:1]}
+        if here:
+            found[role] = here[0]
     return found
 
 
 def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The ids of `<extra_id_0>`, `<extra_id_1>`, ... as far as there are any."""
-    ids, found = core.get_vocab(with_added_tokens=True), []
+    ids = core.get_vocab(with_added_tokens=True)
+    found: list[int] = []
     while f"<extra_id_{len(found)}>" in ids:
         found.append(ids[f"<extra_id_{len(found)}>"])
     return tuple(found)

@@ -51,7 +51,7 @@ class SubwordTokenizer(Tokenizer):
         self.strips_left = _list_flagged(data, "lstrip")
         self.strips_right = _list_flagged(data, "rstrip")
         id_of = core.get_vocab(with_added_tokens=True)
-        names = sorted(id_of, key=id_of.get)
+        names = sorted(id_of, key=lambda name: id_of[name])
         special = {token["id"] for token in data["added_tokens"] if token["special"]}
         self._bytes = self._list_bytes(names, special, data["model"])
         self.vocab = self._make_vocab(names, special, roles, sentinels, data)
@@ -73,11 +73,11 @@ class SubwordTokenizer(Tokenizer):
 
     def decode(self, ids: np.ndarray) -> str:
         """See `Tokenizer.decode`; bytes that are not UTF-8 are shown as U+FFFD."""
-        ids = np.asarray(ids).tolist()
+        listed = np.asarray(ids).tolist()
         if self._is_byte_level:
-            data = b"".join(self._bytes[i] for i in ids)
+            data = b"".join(self._bytes[i] for i in listed)
             return data.decode("utf-8", "replace")
-        return self._core.decode(ids, skip_special_tokens=False)
+        return self._core.decode(listed, skip_special_tokens=False)
 
     def token_name(self, id_: int) -> str:
         """See `Tokenizer.token_name`."""
@@ -112,7 +112,7 @@ class SubwordTokenizer(Tokenizer):
             if id_ in special:
                 out.append(name.encode())
             elif byte_of.keys() >= set(name):
-                out.append(bytes(map(byte_of.get, name)))
+                out.append(bytes(byte_of[c] for c in name))
             elif model.get("byte_fallback") and _is_byte_name(name):
                 out.append(bytes([int(name[3:5], 16)]))
             elif self.kind == "wordpiece":
@@ -270,7 +270,7 @@ def _list_byte_chars() -> list[str]:
     """The character that GPT-2 writes for each byte: printable ones for themselves."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
-    chars = dict(zip(printable, map(chr, printable)))
+    chars = dict(zip(printable, map(chr, printable), strict=True))
     chars |= {byte: chr(256 + i) for i, byte in enumerate(others)}
     return [chars[byte] for byte in range(256)]
 

@@ -6,6 +6,7 @@ order, then the sentinels at the top, descending.
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -123,12 +124,13 @@ def _make_vocab(
     token_bytes = (0,) * len(specials) + widths + (0,) * num_sentinels
     size = len(token_bytes)
     starts = (True,) * len(specials) + tuple(begin_words) + (True,) * num_sentinels
+    ids: dict[str, Any] = {name: id_ for id_, name in enumerate(specials)}
     vocab = Vocab(
         size=size,
         sentinels=tuple(range(size - 1, size - 1 - num_sentinels, -1)),
         token_bytes=token_bytes,
         word_starts=starts,
-        **{name: id_ for id_, name in enumerate(specials)},
+        **ids,
     )
     names, ordinary = vocab.special_names, iter(symbols)
     pieces = [names[i].encode() if i in names else next(ordinary) for i in range(size)]
@@ -148,5 +150,7 @@ def _to_codes(text: str) -> np.ndarray:
 
 def _describe(kind: str, vocab: Vocab) -> dict:
     ids = {name: getattr(vocab, name) for name in SPECIALS}
-    specials = sorted((name for name in ids if ids[name] is not None), key=ids.get)
+    specials = sorted(
+        (name for name in ids if ids[name] is not None), key=lambda name: ids[name]
+    )
     return {"kind": kind, "specials": specials, "num_sentinels": vocab.num_sentinels}

@@ -98,13 +98,14 @@ def _train_wordpiece(
     texts, size: int, names: list[str], lowercase: bool
 ) -> tokenizers.Tokenizer:
     core = make_wordpiece({SPECIALS["unk"]: 0}, lowercase)
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, FINE_WORDS).items():
         chunk = core.normalizer.normalize_str(chunk)
         for word, _ in core.pre_tokenizer.pre_tokenize_str(chunk):
             counts[word] += count
     counts = _scale(counts)
-    chars, later = Counter(), set()
+    chars: Counter[str] = Counter()
+    later: set[str] = set()
     for word, count in counts.items():
         later.update(word[1:])
         for char in word:
@@ -128,7 +129,7 @@ def _train_wordpiece(
 def _train_unigram(
     texts, size: int, names: list[str], vocab_size: int
 ) -> tokenizers.Tokenizer:
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, WORDS).items():
         for word in chunk.split():
             for start in range(0, len(word), MAX_WORD):
@@ -171,7 +172,8 @@ def _too_small(vocab_size: int, least: str) -> UserError:
 
 def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
     """How often each chunk comes; of very many, those that came seldom are let go."""
-    find, counts, least = re.compile(cut).findall, Counter(), 1
+    find, least = re.compile(cut).findall, 1
+    counts: Counter[str] = Counter()
     for text in texts:
         counts.update(find(text))
         while len(counts) > MAX_COUNTED:

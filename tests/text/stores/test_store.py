@@ -58,7 +58,7 @@ def test_what_is_in_it(intact):
     assert store.doc_bytes.tolist() == [7, 4, 3]
     sizes = store.token_bytes.read(0, 16).tolist()
     assert sizes == [1] * 7 + [0, 1, 1, 2, 0, 1, 1, 1, 0]  # [EOS] has none, é has two
-    assert [name for name in store.card["label_names"]] == ["x", "a"]
+    assert list(store.card["label_names"]) == ["x", "a"]
     assert store.labels.tolist() == [0, -1, 1]
     assert store.sentence_starts.tolist() == [0, 3, 8, 12, 13, 16]
     for array in (store.doc_starts, store.doc_bytes, store.sentence_starts):
