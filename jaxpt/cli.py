@@ -123,7 +123,7 @@ def _train(config, workdir: Path, given: list[str] | None) -> int:
     from jaxpt.text.dataset import load_text
 
     plan = processes.run_on_all(
-        lambda: make_plan(config, given or (), is_stored=given is None)
+        lambda: make_plan(config, given or (), given is None, is_run=True)
     )
     reporter = make_reporter() if processes.is_first() else SILENT
     with hold(workdir):  # before the text, which may take long to prepare

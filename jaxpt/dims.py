@@ -48,7 +48,7 @@ BATCH_KEYS = {
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
-    "inverse_rates": "float32 [B, T]: 1 / (the row's mask rate) at masked tokens, else 0",
+    "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
     "negatives": "int32 [B, T K]: K words that each position is told apart from",
     "back_targets": "int32 [B, T]: what a model that reads backward predicts",
 }

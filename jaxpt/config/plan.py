@@ -92,13 +92,20 @@ class Plan:
         )
 
 
-def make_plan(config, given: Collection[str] = (), is_stored: bool = False) -> Plan:
+def make_plan(
+    config,
+    given: Collection[str] = (),
+    is_stored: bool = False,
+    is_run: bool = False,
+) -> Plan:
     """The config as specs, with what its objective needs filled in.
 
     Args:
       given: full names of the settings that the user has set, which are never changed
         (those of a config file are where the objective cannot do with them).
       is_stored: the config is that of a run, whole: nothing is filled in.
+      is_run: train.steps are the run's, whose warm-up must fit in; of a comparison,
+        its budget buys the steps.
 
     Raises:
       UserError: an unknown section or field, or a value that no spec allows.
@@ -119,7 +126,8 @@ def make_plan(config, given: Collection[str] = (), is_stored: bool = False) -> P
         spec = _make_spec(name, config)
         fill_tokenizer(filler, spec.needs)
         fill_model(filler, spec.needs, spec.lengths)
-        fill_warmup(filler)
+        if is_run:
+            fill_warmup(filler)
     plan = _derive(name, config, filler.describe())
     _check_lengths(plan)
     _check_rows(plan)

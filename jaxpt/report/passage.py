@@ -6,7 +6,6 @@ of that step.
 
 import dataclasses
 import difflib
-from typing import Any
 
 import jax
 import numpy as np

@@ -23,7 +23,7 @@ def make_teacher_task(
 ) -> Task:
     """What trains a teacher: the plan's config under the teacher's objective."""
     config = plan.config | {"objective": plan.spec.TEACHER_OBJECTIVE}
-    teacher = make_plan(config, given)
+    teacher = make_plan(config, given, is_run=True)
     vocab = with_token_counts(teacher, tokenizer.vocab, corpora["train"])
     return make_task(teacher, vocab)
 

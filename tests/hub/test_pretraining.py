@@ -45,7 +45,7 @@ def test_import_and_export(tmp_path):
     write_folder(tmp_path / "theirs", make_fixture())
     import_run(tmp_path / "theirs", tmp_path / "run", pair_settings(tmp_path))
     program, _, params, _ = load_run(tmp_path / "run")
-    assert program.task.plan.objective == "bert"
+    assert program.task.plan.objective_name == "bert"
     # Ours are [in, out].
     wanted = load_file(tmp_path / "theirs" / "model.safetensors")
     weight = wanted["cls.seq_relationship.weight"]

@@ -230,7 +230,7 @@ def test_notes(objective, num_decoder_layers, family, wanted):
     config.model.num_decoder_layers = num_decoder_layers
     config.clm_mlm.mlm_share = 0.75
     task = make_task(make_plan(config), VOCAB)
-    head = next(iter(task.module.networks({}, task.model_spec, task.spec)))
+    head = next(iter(task.model.export_parts({})))
     kind = FAMILIES[family]
     ids = name_ids(VOCAB, find_framing(task), head)
     written = {"architectures": [kind.heads[head]]} | ids

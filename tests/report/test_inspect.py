@@ -51,7 +51,7 @@ def test_the_batch_shown_is_the_batch_trained_on(speech):
     task, tokenizer, corpora = make(speech)
     rows = make_feed(task, corpora["train"])[3]
     rng, _ = jax.random.split(stream(task.plan.train.seed, 3, "train"))
-    batch = task.module.corrupt(rng, rows, task.vocab, task.spec)
+    batch = task.objective.corrupt(rng, rows, task.vocab, task.spec)
     lines = inspect_rows(task, tokenizer, corpora, step=3, num_rows=1, width=200)
     shown = next(line for line in lines if line.startswith("  inputs"))
     wanted = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
