@@ -1,17 +1,16 @@
 """What `jaxpt inspect` shows is what training reads."""
 
-import jax
 import numpy as np
 import pytest
 from tiny import CORE, ROWS, SEQ2SEQ, make_config
 
-from jaxpt.config.plan import make_plan
+from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
-from jaxpt.rng import stream
+from jaxpt.rng import split_step, stream
 from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
@@ -50,14 +49,16 @@ def test_every_objective_is_shown(objective, rows, speech):
 def test_the_batch_shown_is_the_batch_trained_on(speech):
     task, tokenizer, corpora = make(speech)
     rows = make_feed(task, corpora["train"])[3]
-    rng, _ = jax.random.split(stream(task.plan.train.seed, 3, "train"))
-    batch = task.objective.corrupt(rng, rows, task.vocab, task.spec)
+    rngs = split_step(stream(task.plan.train.seed, 3, "train"))
+    batch = task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
     lines = inspect_rows(task, tokenizer, corpora, step=3, num_rows=1, width=200)
     shown = next(line for line in lines if line.startswith("  inputs"))
     wanted = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
     assert shown.split(maxsplit=1)[1] in (wanted, wanted.lstrip())
     targets = next(line for line in lines if line.startswith("  targets"))
-    for place, id_ in zip(batch["positions"][0], batch["targets"][0], strict=True):
+    for place, id_ in zip(
+        batch["masked_positions"][0], batch["targets"][0], strict=True
+    ):
         assert f"{place}:{tokenizer.token_name(int(id_))}" in targets
 
 
@@ -86,7 +87,7 @@ def views(speech, names, length=12, **changes):
     config["compare"]["overrides"] = {
         name: {"model": {"num_decoder_layers": 1}} for name in SEQ2SEQ
     }
-    plans = passage.make_plans(config, names)
+    plans = make_plans(config, names)
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     return tokenizer, [
         passage.view(name, plan, tokenizer, corpora["train"], length)
@@ -147,12 +148,8 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
-    wanted = (
-        task.spec.make_network(task.model_spec, VOCAB).count_flops(
-            task.spec.lengths, task.spec.num_predictions
-        )
-        / 24
-    )
+    lengths, num_predictions = task.spec.lengths, task.spec.num_predictions
+    wanted = task.model.count_flops(lengths, num_predictions) / 24
     assert clm.flops == pytest.approx(wanted)
 
 
