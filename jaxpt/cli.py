@@ -395,11 +395,11 @@ def neighbours(argv: list[str]) -> int:
 
     found = neighbour_words(workdir, values.word, values.sentences, values.top_k)
     show = "  ".join
-    for text, near in found.places:
+    for text, near in found.occurrences:
         print(text)
         print("    " + show(f"{name} {cosine:.2f}" for name, cosine in near))
-    print(f"one vector for all {found.num_places} places")
-    print("    " + show(f"{name} {cosine:.2f}" for name, cosine in found.whole))
+    print(f"mean vector of all {found.num_occurrences} occurrences")
+    print("    " + show(f"{name} {cosine:.2f}" for name, cosine in found.overall))
     return 0
 
 

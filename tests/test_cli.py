@@ -86,7 +86,7 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     there = [f"--config.data.path={tmp_path / 'store'}"]
     shown = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
     assert cli.main(shown) == 0
-    assert "clm makes of it" in capsys.readouterr().out
+    assert "after clm's corruption" in capsys.readouterr().out
     assert "must be tokenizer train" in fails(["tokenizer", "dance"], capsys)
     assert "--to=" in fails([*train, size], capsys)  # the file is there
     assert "--to: must name" in fails(train[:-2], capsys)

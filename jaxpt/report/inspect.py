@@ -1,6 +1,7 @@
-"""Rows as text: what is read at a step, what the objective makes of it, who sees whom.
+"""Shows a step's rows as text: before and after corruption, with attention masks.
 
-What is shown is what training reads: the same rows and the same draws as at that step.
+They are exactly what training reads: the same rows, corrupted with the same random key
+as at that step.
 """
 
 import shutil
@@ -33,7 +34,7 @@ def inspect_passage(
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
-      names: objectives or names of a comparison; none are the comparison's all.
+      names: objectives or names of a comparison; an empty list means all of its names.
 
     Raises:
       UserError: an objective cannot read such a passage, or nothing can be written.
@@ -69,7 +70,7 @@ def inspect_rows(
     """The lines that show the first rows of a step.
 
     Args:
-      width: of the page in characters; 0 is the terminal's.
+      width: of a line in characters; 0 is the terminal's width.
 
     Raises:
       UserError: a number is out of range, or the objective cannot read such rows.
@@ -83,7 +84,7 @@ def inspect_rows(
     width = width or shutil.get_terminal_size((100, 24)).columns
     feed = make_feed(task, corpora["train"])
     rows = feed[step]
-    batch = passage.draw_batch(task, rows, step)
+    batch = passage.corrupt_batch(task, rows, step)
     batch = {key: np.asarray(value) for key, value in batch.items()}
     lines = [
         f"{task.plan.objective}, step {step}: {batch_size} rows of "
@@ -92,14 +93,15 @@ def inspect_rows(
     ]
     for i in range(num_rows):
         row = {key: value[i] for key, value in rows.items()}
-        made = {key: value[i] for key, value in batch.items()}
+        corrupted = {key: value[i] for key, value in batch.items()}
         lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
-        lines += [f"{task.plan.objective} makes of it", *_show(made, tokenizer, width)]
+        lines += [f"after {task.plan.objective}'s corruption"]
+        lines += _show_corrupted(corrupted, tokenizer, width)
         masks = task.module.masks(
             {key: value[i : i + 1] for key, value in batch.items()}
         )
         for name, mask in masks.items():
-            num_queries, num_keys = _mask_shape(name, made)
+            num_queries, num_keys = _mask_shape(name, corrupted)
             seen = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
@@ -118,19 +120,20 @@ def _mask_shape(name: str, row: dict) -> tuple[int, int]:
 
 
 def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
-    """A row before corruption: its text, one paragraph a document."""
+    """A row before corruption: its text, one paragraph per document."""
     tokens = row["tokens"]
     segments = row.get("segment_ids", np.ones_like(tokens))
     lines = []
     for segment in [s for s in np.unique(segments) if s > 0]:
-        places = np.flatnonzero(segments == segment)
+        positions = np.flatnonzero(segments == segment)
         lines += _wrap(
             f"document {segment}" if "segment_ids" in row else "tokens",
-            f"[{places[0]}:{places[-1] + 1}]  " + tokenizer.decode(tokens[places]),
+            f"[{positions[0]}:{positions[-1] + 1}]  "
+            + tokenizer.decode(tokens[positions]),
             width,
         )
     if num_padding := int((segments == 0).sum()):
-        lines.append(f"  padding          {num_padding} places")
+        lines.append(f"  padding          {num_padding} positions")
     for key in ROW_KEYS:
         if key in row and key not in ("tokens", "index", "segment_ids"):
             lines += _wrap(key, _runs(np.atleast_1d(row[key])), width)
@@ -141,17 +144,17 @@ def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
     return lines
 
 
-def _show(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
-    """What is left of a row after corruption, key by key of the glossary."""
+def _show_corrupted(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
+    """A row after corruption: its arrays in the order of `dims.BATCH_KEYS`."""
     lines = []
     for key in BATCH_KEYS:
         if key not in row or key == "index":
             continue
         value = row[key]
         if key == "targets" and "positions" in row:
-            is_read = row["loss_weights"] > 0
-            read = row["positions"][is_read].tolist(), value[is_read].tolist()
-            pairs = sorted(zip(*read, strict=True))
+            is_target = row["loss_weights"] > 0
+            found = row["positions"][is_target].tolist(), value[is_target].tolist()
+            pairs = sorted(zip(*found, strict=True))
             shown = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
             lines += _wrap(key, shown, width)
         elif key in TOKEN_KEYS:
@@ -162,7 +165,7 @@ def _show(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
 
 
 def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """The text of ids, the padding at their end counted."""
+    """The text of ids, and how many positions of padding follow it."""
     pad = tokenizer.vocab.pad
     num_padding = 0
     if pad is not None and (ids == pad).any():
@@ -172,7 +175,7 @@ def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
 
 
 def _runs(values: np.ndarray) -> str:
-    """A row of numbers as value x count.
+    """A row of numbers, each run of equal ones as "value x count".
 
     >>> _runs(np.array([1, 1, 2, 0, 0]))
     '1x2 2 0x2'
@@ -185,7 +188,7 @@ def _runs(values: np.ndarray) -> str:
 
 
 def _wrap(name: str, text: str, width: int) -> list[str]:
-    """`name  text`, the text cut to the width and control characters made visible."""
+    """`name  text`, wrapped to the width, with control characters made visible."""
     text = "".join(
         c
         if c.isprintable()
@@ -202,7 +205,8 @@ def _wrap(name: str, text: str, width: int) -> list[str]:
 def draw_mask(mask: np.ndarray) -> list[str]:
     """A bool mask [T, S] in half blocks, filled where a key is visible.
 
-    Wider ones are thinned out: a dot stands for the middle of the places it covers.
+    A mask wider than `MASK_COLUMNS` is subsampled: a block shows one query and key of
+    those that it covers, the middle one.
 
     >>> draw_mask(np.tri(4, dtype=bool))
     ['█▄  ', '███▄']

@@ -1,7 +1,7 @@
-"""What objectives make of one passage: what is hidden, who sees whom, what is scored.
+"""One passage under several objectives: what is masked, attended to and predicted.
 
-The passage is a row that training would read at some step, only shorter, with the draws
-of that step.
+The passage is a row that training would read at some step, only shorter, corrupted with
+that step's random key.
 """
 
 import dataclasses
@@ -22,12 +22,12 @@ from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
-# What a place of a strip is: as the text has it, hidden from the model, standing for
-# what is hidden, scored by a loss, or nothing at all.
-KINDS = ("plain", "hidden", "changed", "scored", "empty")
-# Losses over a row that have no target token of their own.
-JUDGED = {"real": "replaced?", "restored": "was what?", "soft_weights": "as taught"}
-# Labels of a whole row, read at its first place: the question, the answers 0 and 1.
+# The kinds of a strip's cells: a token of the text as it is, a token that is masked in
+# the input, a token of the input that replaces it, a target of a loss, and no token.
+KINDS = ("plain", "masked", "replacement", "target", "empty")
+# Losses over a row whose targets are no tokens, by their weights: batch key -> name.
+TOKENLESS = {"real": "replaced?", "restored": "original?", "soft_weights": "distilled"}
+# Labels of a whole row, predicted at its first position: a question, its answers 0, 1.
 LABELS = {
     "nsp_labels": ("is B next?", ("yes", "no")),
     "sop_labels": ("A before B?", ("yes", "no")),
@@ -36,7 +36,7 @@ LABELS = {
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """One line of tokens; `kinds` are of `KINDS`, one a token."""
+    """One line of tokens, each with its kind, one of `KINDS`."""
 
     name: str
     tokens: tuple[str, ...]
@@ -50,8 +50,8 @@ class View:
     Attributes:
       title: what the objective does, in a sentence.
       mask: as `plots.attention_masks` takes it.
-      signal: loss term -> what it scores, a raw token (at the config's own length).
-      flops: of training, a raw token (the same).
+      signal: loss term -> predictions per token, at the config's own row length.
+      flops: training FLOPs per token, at the config's own row length.
     """
 
     name: str
@@ -63,10 +63,10 @@ class View:
 
 
 def make_plans(config: dict, names: list[str]) -> dict[str, Plan]:
-    """A plan for each objective, or other name in a comparison.
+    """The plan of each objective or other name of a comparison.
 
     Raises:
-      UserError: a name that is neither, or a config that does not serve it.
+      UserError: a name is unknown, or the config does not fit it.
     """
     compared = config.get("compare", {}).get("objectives", ())
     known = dict.fromkeys((*OBJECTIVES, *compared))
@@ -84,14 +84,14 @@ def view(
     length: int,
     step: int = 0,
 ) -> View:
-    """The first row of a step as rows of `length` tokens would have it.
+    """The first row of a step, with rows of `length` tokens, under one objective.
 
     Raises:
-      UserError: the objective cannot do with such rows.
+      UserError: the objective cannot read such rows.
     """
     whole = make_task(plan, with_token_counts(plan, tokenizer.vocab, train))
     task = shorten(plan, whole.vocab, length)
-    row, batch = draw_row(task, train, step)
+    row, batch = corrupt_row(task, train, step)
     module = task.module
     return View(
         name=name,
@@ -109,28 +109,28 @@ def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
     return make_task(make_plan(config), vocab)
 
 
-def draw_batch(task: Task, rows: dict, step: int) -> dict:
-    """What training makes of a step's rows."""
+def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
+    """The batch that training makes of a step's rows: corrupted, with targets."""
     rng, *_ = jax.random.split(stream(task.plan.train.seed, step, "train"))
-    share = np.float32(step / task.plan.train.steps)
+    progress = np.float32(step / task.plan.train.steps)
     if "progress" in task.module.READS:
-        rows = rows | {"progress": np.full(rows["index"].shape, share)}
+        rows = rows | {"progress": np.full(rows["index"].shape, progress)}
     return task.module.corrupt(rng, rows, task.vocab, task.spec)
 
 
-def draw_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
-    """The first row of a step, and what is made of it, as batches of one."""
+def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
+    """The first row of a step before and after corruption, as batches of one row."""
     rows = make_feed(task, train)[step]
     rows = {key: value[:1] for key, value in rows.items()}
-    batch = draw_batch(task, rows, step)
+    batch = corrupt_batch(task, rows, step)
     return rows, {key: np.asarray(value) for key, value in batch.items()}
 
 
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
-    num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = task.module.weights(draw_batch(task, rows, step))
-    return {name: float(weight) / num_raw for name, weight in weights.items()}
+    num_tokens = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
+    weights = task.module.weights(corrupt_batch(task, rows, step))
+    return {name: float(weight) / num_tokens for name, weight in weights.items()}
 
 
 def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
@@ -138,99 +138,99 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
     row = {key: value[0] for key, value in batch.items()}
     text, inputs, pad = rows["tokens"][0], row["inputs"], tokenizer.vocab.pad
     is_text = rows.get("segment_ids", np.ones_like(rows["tokens"]))[0] > 0
-    hidden, changed = _find_hidden(row, text, is_text, tokenizer)
+    is_masked, is_new = _find_masked(row, text, is_text, tokenizer)
 
     def strip(name, ids, kinds):
         names = [_name(tokenizer, int(i)) for i in ids]
         tokens = [n * (k != "empty") for n, k in zip(names, kinds, strict=True)]
         return Strip(name, tuple(tokens), tuple(map(str, kinds)))
 
-    def reads(key, kinds):
+    def mark_padding(key, kinds):
         segments = row.get(key.replace("inputs", "segment_ids"))
-        is_last = np.cumsum((row[key] != pad)[::-1])[::-1] == 0
-        empty = is_last if segments is None else segments == 0
+        is_behind = np.cumsum((row[key] != pad)[::-1])[::-1] == 0
+        empty = is_behind if segments is None else segments == 0
         return np.where(empty, "empty", kinds)
 
-    kinds = np.where(hidden, "hidden", "plain")
+    kinds = np.where(is_masked, "masked", "plain")
     yield strip("text", text, np.where(is_text, kinds, "empty"))
-    kinds = np.where(changed, "changed", "plain")
-    yield strip("model reads", inputs, reads("inputs", kinds))
+    kinds = np.where(is_new, "replacement", "plain")
+    yield strip("input", inputs, mark_padding("inputs", kinds))
     if "dec_inputs" in row:
         ids = row["dec_inputs"]
-        yield strip(
-            "decoder reads", ids, reads("dec_inputs", np.full(len(ids), "plain"))
-        )
-    yield from _ask(row, strip, tokenizer)
-    for key, name in JUDGED.items():
+        kinds = mark_padding("dec_inputs", np.full(len(ids), "plain"))
+        yield strip("decoder input", ids, kinds)
+    yield from _make_targets(row, strip, tokenizer)
+    for key, name in TOKENLESS.items():
         if key in row:
             if key == "real" and "original" not in row:
-                name = "state as taught"
-            kinds = ["scored" if value > 0 else "empty" for value in row[key]]
-            tokens = tuple("?" * (kind == "scored") for kind in kinds)
+                name = "distilled state"
+            kinds = ["target" if value > 0 else "empty" for value in row[key]]
+            tokens = tuple("?" * (kind == "target") for kind in kinds)
             yield Strip(name, tokens, tuple(kinds))
     for key, (question, answers) in LABELS.items():
         if key in row:
-            yield Strip(question, (answers[int(row[key])],), ("scored",))
+            yield Strip(question, (answers[int(row[key])],), ("target",))
 
 
-def _ask(row: dict, strip, tokenizer: Tokenizer):
-    """The strips of what is to be said where."""
-    targets, is_scored = row["targets"], row["loss_weights"] > 0
+def _make_targets(row: dict, strip, tokenizer: Tokenizer):
+    """The strips of target tokens, each at the position that predicts it."""
+    targets, is_target = row["targets"], row["loss_weights"] > 0
     if "positions" in row:
-        said = [[] for _ in row["inputs"]]
-        for place, id_ in zip(row["positions"][is_scored], targets[is_scored]):
-            said[place].append(_name(tokenizer, int(id_)))
-        kinds = tuple("scored" if names else "empty" for names in said)
-        yield Strip("is to say", tuple(map(" ".join, said)), kinds)
+        names_at = [[] for _ in row["inputs"]]
+        for position, id_ in zip(row["positions"][is_target], targets[is_target]):
+            names_at[position].append(_name(tokenizer, int(id_)))
+        kinds = tuple("target" if names else "empty" for names in names_at)
+        yield Strip("targets", tuple(map(" ".join, names_at)), kinds)
     else:
         if "fill_positions" in row:
-            is_scored[row["fill_positions"][row["fill_weights"] > 0]] = True
-        yield strip("is to say", targets, np.where(is_scored, "scored", "empty"))
+            is_target[row["fill_positions"][row["fill_weights"] > 0]] = True
+        yield strip("targets", targets, np.where(is_target, "target", "empty"))
     if "back_targets" in row:
-        kinds = np.where(row["back_weights"] > 0, "scored", "empty")
-        yield strip("and backward", row["back_targets"], kinds)
+        kinds = np.where(row["back_weights"] > 0, "target", "empty")
+        yield strip("backward targets", row["back_targets"], kinds)
 
 
-def _find_hidden(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
-    """Which tokens of the text [R] are hidden, and which of the inputs [T] are new."""
+def _find_masked(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
+    """Which tokens of the text [R] are masked, and which of the inputs [T] are new."""
     inputs, vocab = row["inputs"], tokenizer.vocab
-    hidden, changed = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
-    if "negatives" in row:  # neighbours are asked for, and nothing is hidden
-        return hidden, changed
+    is_masked, is_new = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
+    if "negatives" in row:  # the targets are neighbours, and nothing is masked
+        return is_masked, is_new
     if "positions" in row:
-        hidden[row["positions"][row["loss_weights"] > 0]] = True
-        return hidden, inputs != text[: len(inputs)]
-    hidden[is_text], changed = find_changes(text[is_text], inputs)
-    # What opens, closes or fills a row stands for nothing.
+        is_masked[row["positions"][row["loss_weights"] > 0]] = True
+        return is_masked, inputs != text[: len(inputs)]
+    is_masked[is_text], is_new = find_changes(text[is_text], inputs)
+    # A special token that begins or ends a text, or pads a row, replaces nothing.
     others = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
-    changed &= ~np.isin(inputs, [i for i in others if i is not None])
-    is_cut_off = hidden[is_text].argmax() == is_text.sum() - hidden.sum()
-    if is_cut_off and not changed.any():  # the last token is no input
-        hidden[:] = False
-    return hidden, changed
+    is_new &= ~np.isin(inputs, [i for i in others if i is not None])
+    is_cut_off = is_masked[is_text].argmax() == is_text.sum() - is_masked.sum()
+    if is_cut_off and not is_new.any():  # the last token is only a target, no input
+        is_masked[:] = False
+    return is_masked, is_new
 
 
 def find_changes(text: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What of a text is not in the input made of it, and what of that is not in it.
+    """Which tokens of a text are not in its input, and which of that not in the text.
 
     >>> find_changes(np.array([5, 6, 7, 8]), np.array([5, 99, 8, 1]))
     (array([False,  True,  True, False]), array([False,  True, False,  True]))
     """
-    hidden, changed = np.ones(len(text), bool), np.ones(len(inputs), bool)
+    is_gone, is_new = np.ones(len(text), bool), np.ones(len(inputs), bool)
     matcher = difflib.SequenceMatcher(None, list(text), list(inputs), autojunk=False)
     for block in matcher.get_matching_blocks():
-        hidden[block.a : block.a + block.size] = False
-        changed[block.b : block.b + block.size] = False
-    return hidden, changed
+        is_gone[block.a : block.a + block.size] = False
+        is_new[block.b : block.b + block.size] = False
+    return is_gone, is_new
 
 
 def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) -> dict:
-    """Who may see whom in a batch's first row, as `plots.attention_masks` takes it.
+    """The attention mask of a batch's first row, as `plots.attention_masks` takes it.
 
-    An encoder-decoder is shown as one square: encoder places first, then the decoder's.
+    The masks of an encoder-decoder make one square: first the encoder's positions, then
+    the decoder's.
 
     Args:
-      tokenizer: names the places by their tokens; without it they are numbered.
+      tokenizer: labels positions with their tokens; without it they are numbered.
     """
     masks = task.module.masks(batch)
     ids = {key: batch[key][0] for key in ("inputs", "dec_inputs") if key in batch}
@@ -271,6 +271,6 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
 
 
 def _name(tokenizer: Tokenizer, id_: int) -> str:
-    """A token without the space before it, unless that is all there is."""
+    """A token without its leading space, unless it is only a space."""
     name = tokenizer.token_name(id_)
     return name.removeprefix("␣") or name

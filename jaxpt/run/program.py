@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
-from jaxpt.eval.cloze import score_hidden
+from jaxpt.eval.cloze import score_masked
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
 from jaxpt.ops.layout import ROW_AXES
@@ -141,7 +141,7 @@ class Program:
     def _score_fills(self, params, rows: dict, allowed):
         fill_logits = self.task.module.fill_logits
         logits = fill_logits(params, self.task.model, rows["tokens"])
-        return score_hidden(logits, rows["places"], rows["targets"], allowed)
+        return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled.
