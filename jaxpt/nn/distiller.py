@@ -57,11 +57,11 @@ class Distiller(nn.Module):
         hidden: Float[Array, "B *T D"],
         lecture: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
-    ) -> chunked_loss.Taught:
+    ) -> chunked_loss.DistillationScores:
         """The student's scores beside targets and the teacher's."""
         parts = self.student.read(hidden), self.teacher.read(lecture)
         chunk = self.student_spec.loss_chunk
-        return chunked_loss.teach(*parts, targets, self.temperature, chunk)
+        return chunked_loss.distillation_loss(*parts, targets, self.temperature, chunk)
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
         """The student's scores of every token of the vocabulary."""

@@ -205,16 +205,16 @@ def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec)
         tokens = jnp.where(first, vocab.mask, tokens)
         clean, keep = clean & ~hidden, ~hidden | first
     if spec.mask_rate:
-        hidden = bart_noise.choose_tokens(
+        hidden = bart_noise.sample_tokens(
             rng_mask, texts, clean, budget(spec.mask_rate)
         )
         tokens, clean = jnp.where(hidden, vocab.mask, tokens), clean & ~hidden
     if spec.delete_rate:
         budgets = budget(spec.delete_rate)
-        keep &= ~bart_noise.choose_tokens(rng_delete, texts, clean, budgets)
+        keep &= ~bart_noise.sample_tokens(rng_delete, texts, clean, budgets)
     if spec.insert_rate:
-        inserts += bart_noise.count_once(texts, budget(spec.insert_rate))
-    return bart_noise.write_out(
+        inserts += bart_noise.budgets_at_starts(texts, budget(spec.insert_rate))
+    return bart_noise.insert_and_rotate(
         rng_write,
         tokens,
         keep,

@@ -150,7 +150,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         is_masked = jax.random.uniform(rng_kind) < spec.mlm_share
         is_masked &= progress >= spec.clm_first
         # Of hidden tokens, the places where they are predicted: one before their own.
-        positions, weights = noise.choose_positions(
+        positions, weights = noise.sample_positions(
             rng_choose,
             is_next & ~is_special[targets],
             table[is_next.sum()],

@@ -231,7 +231,7 @@ def corrupt(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     def corrupt_row(rng, tokens, real):
         rng_choose, rng_replace = jax.random.split(rng)
         eligible, count = real & ~special[tokens], counts[real.sum()]
-        positions, weights = noise.choose_positions(
+        positions, weights = noise.sample_positions(
             rng_choose, eligible, count, spec.num_slots
         )
         targets = tokens[positions]

@@ -34,7 +34,7 @@ from jaxpt.objectives import prefix_lm
 from jaxpt.ops import edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
-from jaxpt.ops.segments import first_places, segment_lengths, segment_positions
+from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -183,7 +183,7 @@ def most_places(spec: Spec) -> dict[str, np.ndarray]:
         found = {"decoder": (np.max([both for _, both in inputs], 0) + 2) * is_text}
     rising = {name: np.maximum.accumulate(most) for name, most in found.items()}
     num = max(spec.max_documents, 1)
-    return {name: noise.most_of(most, num) for name, most in rising.items()}
+    return {name: noise.max_total(most, num) for name, most in rising.items()}
 
 
 def make_spec(seq_len: int, **settings) -> Spec:
@@ -299,7 +299,7 @@ def draw_kinds(rng, texts, spec: Spec):
     rates = np.array([each.rate for each in spec.denoisers])
     edges = jnp.asarray(np.cumsum(rates / rates.sum())[:-1], jnp.float32)
     drawn = jax.random.uniform(rng, texts.shape)
-    return jnp.searchsorted(edges, drawn[first_places(texts)], side="right")
+    return jnp.searchsorted(edges, drawn[segment_starts(texts)], side="right")
 
 
 def hide(rng, texts, kind, spec: Spec):
