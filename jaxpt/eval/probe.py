@@ -10,7 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.dataset import Split, share_out
+from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import passages
 
 
@@ -45,7 +45,7 @@ def has_labels(corpora: dict[str, Split]) -> bool:
 
 
 def _passages(split: Split, length: int, num: int) -> tuple[np.ndarray, np.ndarray]:
-    numbers = share_out(num, split.shares)
+    numbers = split_count(num, split.fractions)
     pairs = zip(split.parts, numbers, strict=True)
     found = [passages(part, length, n) for part, n in pairs]
     tokens, labels = zip(*found, strict=True)
