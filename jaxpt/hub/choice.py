@@ -1,22 +1,22 @@
-"""Which objective a checkpoint of transformers goes on under."""
+"""Chooses the objective under which an imported checkpoint is trained further."""
 
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.tokens.vocab import Vocab
 
-# What a network is for -> the first objective whose runs have it.
+# The purpose of a network -> the first objective whose runs have such a network.
 HEADS = {
     head: name for name, module in reversed(OBJECTIVES.items()) for head in module.HEADS
 }
-# Where several have it: what a vocabulary hides text behind -> the one that does so.
+# If several have it: what the vocabulary replaces masked text by -> the objective.
 MARKS = {"seq2seq": {"sentinels": "span_corruption", "mask": "bart"}}
-# What an objective as it is by default asks of the rows, where they are so, too.
+# Settings of the text that an objective needs when its own have their defaults.
 SETTINGS = {
     "bart": {"data.sentences": "punctuation", "data.sentence_ids": True},
 }
 
 
 def choose_objective(head: str, vocab: Vocab) -> str:
-    """The objective of a network by what it is for, and what its vocabulary has.
+    """The objective of a network by its purpose and its vocabulary.
 
     Args:
       head: a key of `Family.heads`.
