@@ -318,7 +318,7 @@ def _check_shard(folder: Path, name: str, shard) -> None:
       UserError: it is not, or it is missing.
     """
     index = folder / INDEX
-    # By Windows' rules, which know both slashes and drives, so that it is safe anywhere.
+    # By Windows' rules, which know both slashes and drives: it is then safe anywhere.
     is_plain = isinstance(shard, str) and PureWindowsPath(shard).name == shard
     if not is_plain or not shard.endswith(".safetensors"):
         raise _fault(
