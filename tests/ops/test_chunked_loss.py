@@ -235,8 +235,8 @@ def test_the_number_of_chunks(num_rows, limit, num_devices, wanted):
 
 
 def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
-    monkeypatch.setattr(vocabulary, "CPU_LIMIT", 12 * V)
-    monkeypatch.setattr(vocabulary, "MIN_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "CPU_LIMIT", 12 * V)
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 3)
 
     def count_loops(num_rows, chunk=0, sampling=None):
         args = make(num_rows)
@@ -251,5 +251,5 @@ def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
     keys = jax.random.split(jax.random.key(0), 2)
     assert count_loops((2, 6), sampling=(keys, 1.0)) == 0
     assert count_loops((2, 7), sampling=(keys, 1.0)) == 1
-    monkeypatch.setattr(vocabulary, "MIN_ROWS", 13)
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 13)
     assert count_loops((13,)) == 0 and count_loops((14,)) == 1

@@ -80,7 +80,7 @@ def test_precision_and_platform_matter():
             "splash",
             TPU,
             {"is_shared": False},
-            "rows and heads that devices can share out",
+            "rows and heads that divide evenly among devices",
         ),
         ("splash", TPU, {"has_dropout": True}, "has no model.attention_dropout"),
         ("splash", TPU, {"has_bias": True}, "has no relative positions"),
