@@ -1,4 +1,4 @@
-"""Means of an objective's own metrics, and of a likelihood, over held-out rows."""
+"""Evaluation over held-out rows: an objective's metrics, and bits per byte."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,25 +9,25 @@ from jaxpt.ops import metrics as sums
 from jaxpt.rng import stream
 from jaxpt.text.tokens.vocab import Vocab
 
-# Held-out rows are corrupted alike at every evaluation of every run.
+# Held-out rows are corrupted in the same way at every evaluation of every run.
 EVAL_SEED = 0
 
 
 def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
     """Batches of `batch_size` rows, each row with its "index" and its "row_weights".
 
-    The last batch is filled up with copies of the last row, whose weight is 0: one
-    shape is one compiled program, and a batch that devices share out stays so.
+    The last batch is filled up with copies of the last row, whose weight is 0: all
+    batches then have one shape, which compiles once and divides among the devices.
 
     Args:
-      rows: "tokens" [n, R], and the form's other keys [n, ...].
+      rows: "tokens" [n, R], and other arrays [n, ...].
     """
     num_rows = len(rows["tokens"])
     for start in range(0, num_rows, batch_size):
         index = np.arange(start, start + batch_size, dtype=np.int32)
-        places = np.minimum(index, num_rows - 1)
+        row_ids = np.minimum(index, num_rows - 1)
         weights = (index < num_rows).astype(np.float32)
-        part = {key: values[places] for key, values in rows.items()}
+        part = {key: values[row_ids] for key, values in rows.items()}
         yield part | {"index": index, "row_weights": weights}
 
 
@@ -90,19 +90,19 @@ def measure_likelihood(
     batch_size: int,
     vocab: Vocab,
 ) -> dict[str, float]:
-    """Bits per UTF-8 byte of the text that is predicted, told where documents end.
+    """Bits per UTF-8 byte of the predicted text; the ends of documents are given.
 
-    Neither the nats nor the bytes (there are none) of special tokens count, as [EOS]:
-    the same bytes are divided by, whatever the tokenizer. An [UNK] counts, with all of
-    the text that it stands for; what it hides of that is not paid for.
+    The loss at special tokens such as [EOS], which have no bytes, is left out: every
+    tokenizer's loss is thus divided by the same number of bytes. An [UNK] counts with
+    all bytes of the text it replaces, although the model does not predict that text.
 
     Args:
       token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
       tokens: int32 [n, R].
-      num_bytes: int [n, R], of the text that each token stands for.
+      num_bytes: int [n, R]; the bytes of the text of each token.
 
     Returns:
-      bits_per_byte; nothing where no byte is predicted.
+      bits_per_byte; an empty dict where no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts = {"tokens": tokens, "is_text": is_text[:, 1:]}

@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import UserError
-from jaxpt.eval.generation import SampleSpec, cool_logits
+from jaxpt.eval.generation import SampleSpec, scale_logits
 
 
 def unmask(
@@ -49,7 +49,7 @@ def unmask(
         logits = logits.at[..., never].set(-jnp.inf)
         tried = jnp.argmax(logits, axis=-1)
         if not spec.is_greedy:
-            tried = jax.random.categorical(rng, cool_logits(logits, spec))
+            tried = jax.random.categorical(rng, scale_logits(logits, spec))
         confidence = _probability(logits, tried)
         own = tokens[:, start:]
         confidence = jnp.where(own == mask_id, confidence, -jnp.inf)

@@ -1,4 +1,4 @@
-"""Parameters to tensors of transformers and back, by the tables of `hub.names`."""
+"""Converts parameters to tensors of transformers and back, by `hub.names`' tables."""
 
 import dataclasses
 import re
@@ -17,13 +17,13 @@ from jaxpt.nn.scan import stack_layers, unstack_layers
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:
-    """The tensors of a checkpoint; tied ones once.
+    """The tensors of a checkpoint; tied tensors are listed once.
 
     Args:
       params: of a `Transformer` (the discriminator's with "score" beside it).
 
     Raises:
-      UserError: a tensor holds what is no finite number.
+      UserError: a tensor has a value that is not finite.
       ValueError: the parameters are not those of the spec.
     """
     flat = flatten(unstack_layers(params))
@@ -45,15 +45,15 @@ def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.nd
 def from_hf(
     tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str, like
 ):
-    """Parameters from the tensors of a checkpoint.
+    """The parameters of a checkpoint's tensors.
 
     Args:
       like: a pytree of the shapes of all parameters, as `jax.eval_shape` gives it;
         layers come stacked where it has them so.
 
     Raises:
-      UserError: a tensor is missing, left over or of another shape, or holds what is
-        no finite number; a copy of a tied one differs from it.
+      UserError: a tensor is missing, unexpected or of another shape, or has a value
+        that is not finite, or a copy of a tied tensor differs from it.
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
@@ -110,7 +110,7 @@ def from_hf(
 def refine_spec(
     spec: ModelSpec, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> ModelSpec:
-    """The spec with what only the tensors tell: BART's bias, if it is not all zero."""
+    """The spec with what only the tensors determine: BART's bias, if not all zero."""
     if family.name != "bart" or "final_logits_bias" not in tensors:
         return spec
     has_bias = bool(np.any(tensors["final_logits_bias"]))
@@ -118,9 +118,9 @@ def refine_spec(
 
 
 def move_places(params, spec: ModelSpec, laid: ModelSpec):
-    """The parameters with as many rows before the first place as another spec has.
+    """The parameters with another spec's number of rows before position 0.
 
-    No token reads those rows: where their number changes they are zero.
+    No token reads those rows of the table; they are zero if their number changes.
     """
     if laid.position_offset == spec.position_offset:
         return params
@@ -131,13 +131,13 @@ def move_places(params, spec: ModelSpec, laid: ModelSpec):
 
 
 def _check_finite(name: str, value: np.ndarray) -> None:
-    """Refuses a tensor with a NaN or an infinity, which spread over all outputs."""
+    """Raises UserError for a tensor with a NaN or an infinity."""
     if bad := int(value.size - np.isfinite(value).sum()):
         raise UserError(
             f"tensor {name}: {bad:,} of its {value.size:,} numbers are NaN or infinite"
         )
 
 
-def flatten(params) -> dict[str, Any]:
-    """Leaves by path, "encoder/layer_0/mlp/up/kernel"."""
+def flatten(params) -> dict[str, object]:
+    """The leaves by path, such as "encoder/layer_0/mlp/up/kernel"."""
     return flax.traverse_util.flatten_dict(params, sep="/")

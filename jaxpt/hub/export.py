@@ -1,4 +1,4 @@
-"""A run as folders that transformers loads: config, tensors, tokenizer, model card."""
+"""Exports runs as folders that transformers loads: config, tensors, tokenizer, card."""
 
 from pathlib import Path
 
@@ -25,15 +25,14 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
     """Writes a run's newest checkpoint; a folder for each network if there are several.
 
     Args:
-      family: of transformers, such as "bert"; "" is the first that the model is of.
+      family: a model_type of transformers, such as "bert"; "" is the first that fits.
 
     Returns:
-      Lines to say: what lies where.
+      Lines to print that name the folders.
 
     Raises:
-      UserError: there is no run, the model is of no family, or not with its tokenizer,
-        a parameter is no finite number, or the folder is not empty or cannot be
-        written.
+      UserError: there is no run, no family fits the model and its tokenizer, a
+        parameter is not finite, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
@@ -81,10 +80,10 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
 
 
 def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
-    """The special ids as configs of transformers name them.
+    """The special ids under their names in configs of transformers.
 
-    Of a model that writes, those that it has not are null: a family's class would take
-    its own for them.
+    For a model that generates, ids that it lacks are null, or the defaults of the
+    family's class would apply.
     """
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
@@ -102,7 +101,7 @@ def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list 
 def write_tokenizer(
     tokenizer: Tokenizer, folder: Path, spec: ModelSpec, framing: Framing
 ) -> bool:
-    """Writes what `AutoTokenizer` reads; False where transformers has no such kind."""
+    """Writes the files of `AutoTokenizer`; False if transformers has no such kind."""
     if not isinstance(tokenizer, SubwordTokenizer):
         tokenizers.save(tokenizer, folder / "jaxpt_tokenizer.json")
         write_json(folder, NAME, framing.to_json())
@@ -112,7 +111,7 @@ def write_tokenizer(
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:
-        # As text alone, transformers would take it for one without flags.
+        # As a plain string, transformers would read it as a token without flags.
         return {
             "__type": "AddedToken",
             "content": names[id_],
@@ -178,7 +177,7 @@ def write_card(
     step: int,
     notes: list[str],
 ) -> str:
-    """The model card: data, objective, budget and metrics, as they were; and notes."""
+    """The model card: data, objective, budget and metrics of the run, and notes."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
     lines = [

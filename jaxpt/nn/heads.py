@@ -116,7 +116,7 @@ class VocabHead(nn.Module):
         tokens: Float[Array, "V E"],
         targets: Int[Array, "B *T"],
         weights: Float[Array, "B *T"],
-        draw: losses.Draw | None = None,
+        draw: losses.Sampling | None = None,
     ) -> losses.Scores:
         """`losses.score` of the logits, in chunks of at most `loss_chunk` rows."""
         x, kernel, bias = self.read(x, tokens)

@@ -217,17 +217,17 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
 
 
 def neighbour_words(
-    workdir: Path, word: str, num_places: int, k: int, num_rows: int = 1024
-) -> neighbours.Found:
+    workdir: Path, word: str, num_occurrences: int, k: int, num_rows: int = 1024
+) -> neighbours.Neighbours:
     """A word's nearest words where it stands in the run's text, and at all.
 
     Args:
       num_rows: rows of the text to train on, spread evenly, that are read.
 
     Raises:
-      UserError: a flag is out of range, or the word stands nowhere in those rows.
+      UserError: a flag is out of range, or the word does not occur in those rows.
     """
-    for name, value in (("sentences", num_places), ("top_k", k)):
+    for name, value in (("sentences", num_occurrences), ("top_k", k)):
         if value < 1:
             raise UserError(f"--{name}={value}: must be at least 1")
     if not word.strip(neighbours.MARKS):
@@ -250,14 +250,12 @@ def neighbour_words(
 
     if not any(found.text.lower() == word.lower() for found in words):
         raise UserError(
-            f"--word={word!r}: stands nowhere in the {len(rows)} rows of text that "
-            f"were read"
+            f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
+            f"read"
         )
     batch_size = task.plan.eval.batch_size
-    vectors = neighbours.place_vectors(
-        program.features, params, rows, words, batch_size
-    )
-    return neighbours.find_neighbours(words, vectors, word, num_places, k, around)
+    vectors = neighbours.word_vectors(program.features, params, rows, words, batch_size)
+    return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
 
 
 def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):

@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
-from jaxpt.eval.cloze import score_hidden
+from jaxpt.eval.cloze import score_masked
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
 from jaxpt.objectives.objective import eval_step
@@ -150,7 +150,7 @@ class Program:
 
     def _score_fills(self, params, rows: dict, allowed):
         logits = self.task.model.fill_logits(params, rows["tokens"])
-        return score_hidden(logits, rows["places"], rows["targets"], allowed)
+        return score_masked(logits, rows["places"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled.

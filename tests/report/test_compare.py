@@ -100,7 +100,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     rows = likelihood_rows(task, valid, task.plan.eval.num_rows)
     size = task.plan.eval.batch_size
     rows = rows[: max(len(rows) // size, 1) * size]  # what is left over is not asked
-    places, counts = cloze.hide(rows, np.array(task.nonwords))
+    places, counts = cloze.sample_positions(rows, np.array(task.nonwords))
     places = [p[is_asked] for p, is_asked in zip(places, counts, strict=True)]
     hits = []
     for row, hidden in zip(rows, places, strict=True):
@@ -137,7 +137,7 @@ def test_one_objective_is_compared_with_itself(labelled, tmp_path):
     assert stored["objective"] == "mlm" and stored["mlm"]["masking"] == "words"
     assert {"mask_fill_words", "mask_fill_electra_15"} <= set(report["figures"])
     page = (tmp_path / "c/report.html").read_text()
-    assert "settings of words alone</strong>: mlm.masking=words, objective=mlm" in page
+    assert "settings of words only</strong>: mlm.masking=words, objective=mlm" in page
 
 
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
@@ -174,7 +174,7 @@ def test_every_objective_reads_the_same_rows(report):
     assert (first[0] != first[1]).any()  # another seed, another order
 
 
-def test_the_page_stands_alone(report):
+def test_the_page_is_self_contained(report):
     workdir, written, _ = report
     page = (workdir / "report.html").read_text()
     assert "http://" not in page and "https://" not in page
