@@ -175,7 +175,7 @@ def test_every_picture_has_a_caption():
 
 def test_drawing_needs_neither_pyplot_nor_jax(tmp_path):
     code = (
-        "import sys\nfrom jaxpt.run import plots\n"
+        "import sys\nfrom jaxpt.report import plots\n"
         "rows = {'pretrained': {'top-1': 0.4}, 'random init': {'top-1': 0.1}}\n"
         f"plots.pretrained_vs_random(rows, {str(tmp_path / 'a.png')!r})\n"
         "print([m for m in ('matplotlib.pyplot', 'jax') if m in sys.modules])"
