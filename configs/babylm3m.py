@@ -22,9 +22,9 @@ PARTS = {
 }
 
 
-def get_config(folder=".", objective="clm"):
+def get_config(folder="."):
     """The model and schedule of wikitext2.py; six texts in shares."""
-    config = get_base(folder, objective)
+    config = get_base(folder)
     data = config.data
     data.path = ""
     data.mixture = tuple(f"{folder}/{p}.train*={w}" for p, w in PARTS.items())

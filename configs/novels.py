@@ -11,9 +11,9 @@ cores. Expected, at 1e13 FLOPs each: clm 270 steps, 1.88 bits per byte; mlm 660 
 from wikitext2 import get_config as get_base
 
 
-def get_config(folder=".", objective="clm"):
+def get_config(folder="."):
     """The model and schedule of wikitext2.py; a novel is a document."""
-    config = get_base(folder, objective)
+    config = get_base(folder)
     config.data.path = f"{folder}/*.txt"
     config.data.valid_path = ""
     config.data.documents = "file"

@@ -21,7 +21,8 @@ VARIANTS = ("electra_15", "replace_mlm", "all_tokens_mlm")
 
 def get_config():
     """The quickstart's text with its labels, its model and its budget."""
-    config = get_base("electra")
+    config = get_base()
+    config.objective = "electra"
     compare = config.compare
     compare.objectives = ("mlm", *VARIANTS, "electra")
     compare.overrides = {

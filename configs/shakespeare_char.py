@@ -10,42 +10,13 @@ heldout_top5 0.86.
 
 from jaxpt.config.settings import default_config
 
-# What another objective needs, by section; lines are its sentences.
-PAIR = {"model": {"num_decoder_layers": 2}}
-STUDENT = {"model": {"num_layers": 1}}  # of a teacher with two layers
-NEEDS = {
-    "span_corruption": PAIR
-    | {"tokenizer": {"specials": ("mask", "pad", "eos"), "num_sentinels": 8}},
-    "ul2": PAIR
-    | {
-        "tokenizer": {
-            "specials": ("mask", "pad", "eos", "nlu", "nlg", "s2s"),
-            "num_sentinels": 12,
-        }
-    },
-    "bart": PAIR
-    | {
-        "data": {"sentences": "lines", "sentence_ids": True},
-        "tokenizer": {"specials": ("mask", "pad")},
-    },
-    "bert": {  # a speech is a document
-        "data": {"documents": "paragraph", "sentences": "lines", "rows": "pairs"},
-        "tokenizer": {"specials": ("pad", "mask", "cls", "sep")},
-        "model": {"num_types": 2},
-    },
-    "prefix_lm": {"tokenizer": {"specials": ("mask", "pad")}},
-    "distillation": STUDENT | {"distillation": {"student_layers": (0,)}},
-    "causal_distillation": STUDENT | {"causal_distillation": {"student_layers": (0,)}},
-}
 
-
-def get_config(objective="clm"):
+def get_config():
     """CLM for 600 steps and MLM for 1,500, exactly as the course chapter has them.
 
-    Another objective by itself: the same text and model, with what it needs beside.
+    Another objective by itself, by its name: the same text and model.
     """
     config = default_config()
-    config.objective = objective
     data = config.data
     data.path = "tfds:tiny_shakespeare"
     data.limit_chars = 80_000
@@ -79,13 +50,10 @@ def get_config(objective="clm"):
 
     train = config.train
     train.batch_size = 64
-    train.steps = 600 if objective == "clm" else 1500
+    train.steps = 600
     train.log_every = 50
     train.eval_every = 100
     config.eval.num_rows = 1280
-
-    for section, settings in NEEDS.get(objective, {}).items():
-        config[section].update(settings)
 
     compare = config.compare
     compare.objectives = ("clm", "mlm")
@@ -95,6 +63,4 @@ def get_config(objective="clm"):
         "clm": {"train": {"steps": 600}},
         "mlm": {"train": {"steps": 1500}, "model": {"head_bias": True}},
     }
-    if "data" in NEEDS.get(objective, {}):  # rows that the others do not read
-        compare.objectives, compare.overrides = (objective,), {}
     return config

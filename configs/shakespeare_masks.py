@@ -27,7 +27,9 @@ VARIANTS = {
 
 def get_config():
     """Two seeds each, at the FLOPs of 1,130 steps of MLM."""
-    config = get_base("mlm")
+    config = get_base()
+    config.objective = "mlm"
+    config.train.steps = 1500
     config.data.rows = "chunks"
     config.model.head_bias = True
     compare = config.compare

@@ -15,7 +15,6 @@ causal_distillation; of the cloze, 7.8% filled in by clm_mlm, 5.2% by distillati
 by mlm and electra, 4.1% by spanbert, 3.6% by bert.
 """
 
-from wikitext2 import NEEDS
 from wikitext2 import get_config as get_base
 
 OBJECTIVES = (
@@ -33,6 +32,7 @@ OBJECTIVES = (
     "skip_gram",
 )
 TAUGHT = {"distillation": "mlm", "causal_distillation": "clm"}
+MODES = ("nlu", "nlg", "s2s")  # UL2's; the teachers' tokenizer has them, too
 
 
 def get_config(folders="."):
@@ -40,7 +40,7 @@ def get_config(folders="."):
     folder, _, teachers = folders.partition(",")
     config = get_base(folder)
     config.data.sentences = "punctuation"
-    config.tokenizer.specials += ("cls", "sep", "nlu", "nlg", "s2s")
+    config.tokenizer.specials += ("cls", "sep", *MODES)
     config.tokenizer.num_sentinels = 22
     config.train.checkpoint_every = 0
     config.optim.warmup_steps = 10  # some have 60 steps
@@ -48,10 +48,13 @@ def get_config(folders="."):
     compare = config.compare
     compare.objectives = OBJECTIVES + tuple(TAUGHT) * bool(teachers)
     compare.overrides = {
-        name: NEEDS[name] for name in compare.objectives if name in NEEDS
+        name: {
+            "model": {"num_layers": 1},  # of a teacher with two
+            name: {"student_layers": (0,), "teacher": f"{teachers}/{teacher}"},
+        }
+        for name, teacher in TAUGHT.items()
+        if teachers
     }
-    for name, teacher in TAUGHT.items() if teachers else ():
-        compare.overrides[name][name].teacher = f"{teachers}/{teacher}"
     compare.seeds, compare.num_evals = (0, 1), 4
     compare.budget, compare.amount = "seconds", 30.0
     return config

@@ -14,7 +14,8 @@ from wikitext2 import get_config as get_base
 
 def get_config(folder="."):
     """100 steps of 32 rows of 128 tokens."""
-    config = get_base(folder, "bilm")
+    config = get_base(folder)
+    config.objective = "bilm"
     config.model.d_ff = 256
     config.optim.lr = 5e-3
     config.train.steps = 100

@@ -1,14 +1,17 @@
-"""A masked student of one layer, taught by the run of wikitext2_mlm.py, of two.
+"""A student of one layer, which begins as the first layer of its teacher of two.
 
-    jaxpt train --config configs/wikitext2_mlm.py:DIR --workdir runs/mlm
+    jaxpt train --config configs/wikitext2.py:DIR --config.objective=mlm \
+        --workdir runs/mlm
     jaxpt train --config configs/wikitext2_distillation.py:DIR \
         --config.distillation.teacher=runs/mlm --workdir runs/distilled
 
 DIR, text, tokenizer and model are those of wikitext2.py. DistilBERT's losses and
-weights; the student begins as the teacher's first layer.
+weights. A causal student has a clm run as its teacher:
+--config.objective=causal_distillation --config.causal_distillation.teacher=runs/clm
 
 About 1 minute on 2 cores, after as long for the teacher. Expected: valid_loss 13.29;
-7.0% of the cloze filled in, where its teacher fills in 5.5%.
+7.0% of the cloze filled in, where its teacher fills in 5.5%. Causal: 1.99 bits per
+byte, where its teacher has 2.10: it has seen twice the text.
 """
 
 from wikitext2 import get_config as get_base
@@ -16,4 +19,9 @@ from wikitext2 import get_config as get_base
 
 def get_config(folder="."):
     """400 steps of 32 rows of 128 tokens."""
-    return get_base(folder, "distillation")
+    config = get_base(folder)
+    config.objective = "distillation"
+    config.model.num_layers = 1
+    for name in ("distillation", "causal_distillation"):
+        config[name].student_layers = (0,)
+    return config

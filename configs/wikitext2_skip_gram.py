@@ -14,7 +14,8 @@ from wikitext2 import get_config as get_base
 
 def get_config(folder="."):
     """2,000 steps of 32 rows of 128 tokens: 3.6 times through the text."""
-    config = get_base(folder, "skip_gram")
+    config = get_base(folder)
+    config.objective = "skip_gram"
     config.optim.lr = 2e-2
     config.optim.weight_decay = 0.0
     config.train.steps = 2000

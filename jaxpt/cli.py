@@ -1,4 +1,4 @@
-"""Every command and its flags; `settings.py` makes a config of a file and flags."""
+"""The commands and their flags; `jaxpt.config.flags` reads configs and settings."""
 
 import os
 import sys
@@ -11,26 +11,27 @@ from jaxpt.errors import UserError
 
 USAGE = """usage: jaxpt COMMAND [flags]
 
-  train     one run         --config configs/quickstart.py --workdir DIR
-  compare   objectives at an equal budget, and a report
+  train     train one run; resumes if it was stopped
                             --config configs/quickstart.py --workdir DIR
-  tokenizer train   makes a tokenizer from text  --config FILE --to tokenizer.json
-  prepare   text -> tokens on disk, once         --config FILE [--to DIR]
-  inspect   rows as text, and what an objective makes of them      --config FILE
-  export    a run -> transformers          --workdir DIR --to FOLDER
-  import    transformers -> a run to go on with   --from FOLDER --workdir DIR
-  evaluate  a run's metrics on held-out text             --workdir DIR
-  generate  text from a causal run or an encoder-decoder
+  compare   train several objectives at an equal budget and write a report
+                            --config configs/quickstart.py --workdir DIR
+  tokenizer train   train a tokenizer on text   --config FILE --to tokenizer.json
+  prepare   tokenise a text and store it on disk       --config FILE [--to DIR]
+  inspect   show rows before and after an objective's corruption  --config FILE
+  export    write a run as a transformers model      --workdir DIR --to FOLDER
+  import    turn a transformers model into a run   --from FOLDER --workdir DIR
+  evaluate  a run's metrics on held-out text                    --workdir DIR
+  generate  text from a causal model or an encoder-decoder
                             --workdir DIR --prompt TEXT
-  fill      candidates for each [MASK]  --workdir DIR --text "... [MASK] ..."
-  neighbours  the words nearest to one, where it stands and at all
+  fill      predict each [MASK]  --workdir DIR --text "... [MASK] ..."
+  neighbours  nearest neighbours of a word's vectors
                             --workdir DIR --word TEXT
 
 Any setting of a config is a flag: --config.optim.lr=3e-4 --config.data.path=my.txt
 A run's config.json is a config file too: --config runs/a/config.json
 train, compare and evaluate run on several processes with --distributed (see launch/).
-tokenizer, prepare, inspect and import need no --config file: defaults are changed;
-train needs none in the folder of a run.
+tokenizer, prepare, inspect and import work without --config, from default settings;
+train works without it if --workdir holds a run, and then resumes that run.
 jaxpt COMMAND --help lists a command's flags.
 """
 
@@ -56,17 +57,20 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _define_processes(values: flags.FlagValues) -> None:
-    """The flags of what can run as one of several processes."""
+    """The flags of commands that can run as one of several processes."""
     flags.DEFINE_boolean(
-        "distributed", False, "this is one process of several", flag_values=values
+        "distributed", False, "run as one of several processes", flag_values=values
     )
     flags.DEFINE_integer(
-        "heartbeat_seconds", 100, "until a silent process is dead", flag_values=values
+        "heartbeat_seconds",
+        100,
+        "seconds without a heartbeat until a process counts as dead",
+        flag_values=values,
     )
 
 
 def _run(values: flags.FlagValues, function) -> int:
-    """Runs a command's work, with the other processes where there are some."""
+    """Runs a command's work, together with the other processes if there are any."""
     _start_jax()
     from jaxpt import processes
     from jaxpt.run.signals import Stopped
@@ -90,7 +94,7 @@ def _workdir(values) -> Path:
 
 
 def _start_jax() -> None:
-    """The persistent compilation cache, shared by all runs of this user."""
+    """Sets JAX's persistent compilation cache, shared by all runs of this user."""
     import jax
 
     cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
@@ -101,13 +105,16 @@ def _start_jax() -> None:
 
 
 def train(argv: list[str]) -> int:
-    """jaxpt train: one run; started again, it goes on."""
+    """jaxpt train: one run; started again, it resumes."""
     config, values = _config_or_stored(argv)
-    workdir = _workdir(values)
-    return _run(values, lambda: _train(config, workdir))
+    workdir, given = _workdir(values), None
+    if "config" in values:
+        given = list_given(values)
+    return _run(values, lambda: _train(config, workdir, given))
 
 
-def _train(config, workdir: Path) -> int:
+def _train(config, workdir: Path, given: list[str] | None) -> int:
+    """Trains; without the names that the user has given, the config is a run's own."""
     from jaxpt import processes
     from jaxpt.config.plan import make_plan
     from jaxpt.folder import hold
@@ -115,15 +122,19 @@ def _train(config, workdir: Path) -> int:
     from jaxpt.run.data import with_token_counts
     from jaxpt.run.run_framing import with_framing
     from jaxpt.run.task import make_task
+    from jaxpt.run.teacher import with_teacher
     from jaxpt.run.text_progress import SILENT, make_reporter
     from jaxpt.text.dataset import load_text
 
-    plan = processes.run_on_all(lambda: make_plan(config))
+    plan = processes.run_on_all(
+        lambda: make_plan(config, given or (), given is None, is_run=True)
+    )
     reporter = make_reporter() if processes.is_first() else SILENT
-    with hold(workdir):  # before the text, which may take long to prepare
+    with hold(workdir):  # locked before the text, which may take long to prepare
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
+        plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given or ())
         held = with_framing(tokenizer.vocab, workdir)
         vocab = with_token_counts(plan, held, corpora["train"])
         task = processes.run_on_all(lambda: make_task(plan, vocab))
@@ -135,30 +146,30 @@ def _train(config, workdir: Path) -> int:
 
 
 def _config_or_stored(argv: list[str]):
-    """The config of the flags; without --config, that of the run in the workdir."""
+    """The config of --config; without it, that of the run in --workdir."""
     names = {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, _define_processes)
     values = parse("train", argv, _define_processes)
     from jaxpt.folder import load_config
 
-    what = "without --config, --workdir must be a run's"
+    what = "without --config, --workdir must hold a run"
     return load_config(_workdir(values) / "config.json", what), values
 
 
 def compare(argv: list[str]) -> int:
-    """jaxpt compare: several objectives at one budget, and the report."""
+    """jaxpt compare: trains several objectives at one budget and writes a report."""
     config, values = parse_config("compare", argv, _define_processes)
     workdir = _workdir(values)
-    return _run(values, lambda: _compare(config, workdir))
+    return _run(values, lambda: _compare(config, workdir, list_given(values)))
 
 
-def _compare(config, workdir: Path) -> int:
+def _compare(config, workdir: Path, given: list[str]) -> int:
     from jaxpt import processes
     from jaxpt.report.compare import compare as run_compare
     from jaxpt.report.summary import format_table
 
-    report = run_compare(config, workdir)
+    report = run_compare(config, workdir, given)
     if processes.is_first():
         print(format_table(report))
         print(f"\nreport: {workdir / 'report.html'}")
@@ -166,13 +177,13 @@ def _compare(config, workdir: Path) -> int:
 
 
 def tokenizer(argv: list[str]) -> int:
-    """jaxpt tokenizer train: makes the config's tokenizer from its text."""
+    """jaxpt tokenizer train: trains the config's tokenizer on its text."""
     if argv[:1] != ["train"]:
         given = argv[0] if argv else "nothing"
         raise UserError(f"tokenizer {given}: must be tokenizer train")
 
     def define(values):
-        flags.DEFINE_string("to", "", "file to write, .json", flag_values=values)
+        flags.DEFINE_string("to", "", "the .json file to write", flag_values=values)
 
     config, values = parse_config("tokenizer train", argv[1:], define)
     if not values.to:
@@ -184,14 +195,14 @@ def tokenizer(argv: list[str]) -> int:
 
 
 def prepare(argv: list[str]) -> int:
-    """jaxpt prepare: tokenises the config's text to disk, as train does by itself."""
+    """jaxpt prepare: tokenises the config's text and stores it, as train also does."""
 
     def define(values):
         flags.DEFINE_string(
-            "to", "", "folder; by default, the cache", flag_values=values
+            "to", "", "the new folder; default: in the cache", flag_values=values
         )
         flags.DEFINE_integer(
-            "workers", 0, "processes; 0: one a core", flag_values=values
+            "workers", 0, "processes; 0: one per core", flag_values=values
         )
 
     config, values = parse_config("prepare", argv, define)
@@ -202,19 +213,25 @@ def prepare(argv: list[str]) -> int:
 
 
 def inspect(argv: list[str]) -> int:
-    """jaxpt inspect: rows as text, or one passage under many objectives as a page."""
+    """jaxpt inspect: shows rows, or one passage under several objectives as a page."""
 
     def define(values):
-        flags.DEFINE_integer("step", 0, "whose rows are shown", flag_values=values)
-        flags.DEFINE_integer("num_rows", 2, "rows to show", flag_values=values)
-        flags.DEFINE_string("to", "", "folder for a page", flag_values=values)
+        flags.DEFINE_integer(
+            "step", 0, "the step whose rows are shown", flag_values=values
+        )
+        flags.DEFINE_integer("num_rows", 2, "how many rows to show", flag_values=values)
+        flags.DEFINE_string(
+            "to", "", "folder: write one passage as a page", flag_values=values
+        )
         flags.DEFINE_list(
             "objectives",
             [],
-            "on the page; by default, the config's",
+            "objectives of the page; default: all of compare.objectives",
             flag_values=values,
         )
-        flags.DEFINE_integer("length", 16, "tokens on the page", flag_values=values)
+        flags.DEFINE_integer(
+            "length", 16, "tokens of the page's passage", flag_values=values
+        )
 
     config, values = parse_config("inspect", argv, define)
     _start_jax()
@@ -229,7 +246,12 @@ def inspect(argv: list[str]) -> int:
         from jaxpt.report.inspect import inspect_passage
 
         lines = inspect_passage(
-            config, values.objectives, Path(values.to), values.length, values.step
+            config,
+            values.objectives,
+            Path(values.to),
+            values.length,
+            values.step,
+            list_given(values),
         )
         for line in lines:
             print(line)
@@ -237,7 +259,7 @@ def inspect(argv: list[str]) -> int:
     for name in ("objectives", "length"):
         if values[name].present:
             raise UserError(f"--{name}={values[name].value}: is for a page, with --to")
-    plan = make_plan(config)
+    plan = make_plan(config, list_given(values))
     tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
     task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
     for line in inspect_rows(task, tokenizer, corpora, values.step, values.num_rows):
@@ -246,12 +268,15 @@ def inspect(argv: list[str]) -> int:
 
 
 def export(argv: list[str]) -> int:
-    """jaxpt export: a run as a folder that transformers loads."""
+    """jaxpt export: writes a run as a folder that transformers loads."""
 
     def define(values):
-        flags.DEFINE_string("to", "", "new folder", flag_values=values)
+        flags.DEFINE_string("to", "", "the new folder to write", flag_values=values)
         flags.DEFINE_string(
-            "family", "", "of transformers; by default, the first", flag_values=values
+            "family",
+            "",
+            "model_type of transformers, such as bert; default: the first that fits",
+            flag_values=values,
         )
 
     values = parse("export", argv, define)
@@ -267,16 +292,18 @@ def export(argv: list[str]) -> int:
 
 
 def import_(argv: list[str]) -> int:
-    """jaxpt import: a folder of transformers as a run, to go on with."""
+    """jaxpt import: makes a run from a folder of transformers, to train further."""
 
     def define(values):
-        flags.DEFINE_string("from", "", "folder of transformers", flag_values=values)
-        flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
+        flags.DEFINE_string(
+            "from", "", "the folder that transformers wrote", flag_values=values
+        )
+        flags.DEFINE_string("workdir", "", "the new run's folder", flag_values=values)
 
     config, values = parse_config("import", argv, define)
     workdir = _workdir(values)
     if not values["from"].value:
-        raise UserError("--from: must name a folder of transformers")
+        raise UserError("--from: must name a folder that transformers wrote")
     _start_jax()
     from jaxpt.hub.imports import import_run
 
@@ -311,32 +338,45 @@ def _evaluate(workdir: Path) -> int:
 
 
 def generate(argv: list[str]) -> int:
-    """jaxpt generate: continues prompts with a causal run, or has them answered."""
+    """jaxpt generate: continues prompts, or decodes from them as an encoder's input."""
 
     def define(values):
         flags.DEFINE_multi_string(
-            "prompt", None, "text to go on from; may be repeated", flag_values=values
+            "prompt", None, "text to continue; may be repeated", flag_values=values
         )
         flags.DEFINE_string(
-            "prompt_file", "", "a file of prompts, one a line", flag_values=values
+            "prompt_file", "", "a file of prompts, one per line", flag_values=values
         )
         flags.DEFINE_integer(
-            "num_tokens", 0, "to add; 0: to the model's last place", flag_values=values
+            "num_tokens",
+            0,
+            "the most new tokens; 0: up to the model's maximum length",
+            flag_values=values,
         )
-        flags.DEFINE_integer("num_samples", 1, "texts to draw", flag_values=values)
-        flags.DEFINE_float("temperature", 1.0, "0: the likeliest", flag_values=values)
-        flags.DEFINE_integer("top_k", 0, "0 keeps all", flag_values=values)
-        flags.DEFINE_float("top_p", 1.0, "1 keeps all", flag_values=values)
+        flags.DEFINE_integer("num_samples", 1, "texts per prompt", flag_values=values)
+        flags.DEFINE_float(
+            "temperature", 1.0, "divides the logits; 0: greedy", flag_values=values
+        )
+        flags.DEFINE_integer(
+            "top_k", 0, "sample from the k likeliest; 0: all", flag_values=values
+        )
+        flags.DEFINE_float(
+            "top_p", 1.0, "nucleus sampling; 1: all tokens", flag_values=values
+        )
         flags.DEFINE_float(
             "repetition_penalty", 1.0, "above 1: repeats less", flag_values=values
         )
-        flags.DEFINE_integer(
-            "num_beams", 1, "above 1: the likeliest text", flag_values=values
-        )
+        flags.DEFINE_integer("num_beams", 1, "above 1: beam search", flag_values=values)
         flags.DEFINE_float(
-            "length_penalty", 1.0, "of beams; above 0: longer", flag_values=values
+            "length_penalty",
+            1.0,
+            "of beam search; above 0: favours long texts",
+            flag_values=values,
         )
         flags.DEFINE_string("stop", "", "text that ends a text", flag_values=values)
+        flags.DEFINE_integer(
+            "num_steps", 0, "of unmasking; 0: one for each token", flag_values=values
+        )
         flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
 
     values = parse("generate", argv, define)
@@ -351,6 +391,7 @@ def generate(argv: list[str]) -> int:
         values.num_samples,
         values.seed,
         values.stop,
+        values.num_steps,
         temperature=values.temperature,
         top_k=values.top_k,
         top_p=values.top_p,
@@ -363,11 +404,11 @@ def generate(argv: list[str]) -> int:
 
 
 def fill(argv: list[str]) -> int:
-    """jaxpt fill: the likeliest tokens for each [MASK], from a masked run."""
+    """jaxpt fill: the likeliest tokens for each [MASK], by a masked language model."""
 
     def define(values):
         flags.DEFINE_string("text", "", "text with [MASK] in it", flag_values=values)
-        flags.DEFINE_integer("top_k", 5, "candidates for each", flag_values=values)
+        flags.DEFINE_integer("top_k", 5, "tokens per [MASK]", flag_values=values)
 
     values = parse("fill", argv, define)
     workdir = _workdir(values)
@@ -375,17 +416,19 @@ def fill(argv: list[str]) -> int:
     from jaxpt.run.inference import fill_text
 
     for number, candidates in enumerate(fill_text(workdir, values.text, values.top_k)):
-        shown = "  ".join(f"{name!r} {chance:.3f}" for name, chance in candidates)
+        shown = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
         print(f"[MASK] {number + 1}: {shown}")
     return 0
 
 
 def neighbours(argv: list[str]) -> int:
-    """jaxpt neighbours: what is nearest to a word, here and there and at all."""
+    """jaxpt neighbours: a word's nearest neighbours, by occurrence and overall."""
 
     def define(values):
         flags.DEFINE_string("word", "", "a word of the text", flag_values=values)
-        flags.DEFINE_integer("sentences", 4, "places to show", flag_values=values)
+        flags.DEFINE_integer(
+            "sentences", 4, "occurrences of the word to show", flag_values=values
+        )
         flags.DEFINE_integer("top_k", 6, "neighbours of each", flag_values=values)
 
     values = parse("neighbours", argv, define)
@@ -395,11 +438,11 @@ def neighbours(argv: list[str]) -> int:
 
     found = neighbour_words(workdir, values.word, values.sentences, values.top_k)
     show = "  ".join
-    for text, near in found.places:
+    for text, near in found.occurrences:
         print(text)
         print("    " + show(f"{name} {cosine:.2f}" for name, cosine in near))
-    print(f"one vector for all {found.num_places} places")
-    print("    " + show(f"{name} {cosine:.2f}" for name, cosine in found.whole))
+    print(f"mean vector of all {found.num_occurrences} occurrences")
+    print("    " + show(f"{name} {cosine:.2f}" for name, cosine in found.overall))
     return 0
 
 

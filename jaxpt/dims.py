@@ -36,7 +36,7 @@ BATCH_KEYS = {
     "index": "int32 [B]: the row's own, which keys the generator's samples",
     "inputs": "int32 [B, T]",
     "targets": "int32 [B, T], or [B, P] at the masked positions",
-    "weights": "{loss term: float32}: what its losses count; their sum divides the term",
+    "weights": "{term: float32}: what each of its losses counts for; the sum divides",
     "masked_positions": "int32 [B, P]: where the P predictions are read",
     "segment_ids": "int32 [B, T], where rows carried them or are padded",
     "type_ids": "int32 [B, T], where the rows carried them",
@@ -48,8 +48,7 @@ BATCH_KEYS = {
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
-    "noise_mask": "bool [B, T]: True where the input is corrupted",
-    "inverse_rates": "float32 [B, P]: diffusion's 1 / (mask rate of the row)",
+    "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
     "negatives": "int32 [B, T K]: K words that each position is told apart from",
     "back_targets": "int32 [B, T]: what a model that reads backward predicts",
 }

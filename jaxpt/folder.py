@@ -7,10 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxpt import disk, lock, processes, sums
+from jaxpt import __version__, disk, lock, processes, sums
 from jaxpt.errors import UserError
 
 LOCK = ".lock"
+OLDEST = (0, 2)  # version whose runs are read
+UNTOLD = "0.1.0"  # which wrote no version
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 _held: set[Path] = set()  # by this process
@@ -96,20 +98,38 @@ def load_json(path: Path, what: str, cure: str = sums.CURE) -> dict:
         raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None
 
 
-def load_config(path: Path, what: str) -> dict:
-    """The config.json of a run; a tokenizer that was a file is the copy beside it.
+def write_config(path: Path, config: dict) -> None:
+    """Writes a config with the version that did, as `write_json`."""
+    write_json(path, {"version": __version__} | config)
 
-    So a run goes on wherever it was moved, and without the file that it was given.
+
+def load_config(path: Path, what: str) -> dict:
+    """A config that was written; a tokenizer that was a file is the copy beside it.
+
+    So a run resumes wherever it was moved, and without the file that it was given.
 
     Raises:
-      UserError: as `load_json`.
+      UserError: as `load_json`; or a version wrote it whose settings are others.
     """
     config = load_json(path, what)
+    if isinstance(config, dict):
+        written = str(config.pop("version", UNTOLD))
+        if _number(written) < OLDEST:
+            raise UserError(
+                f"{path}: was written by jaxpt {written}; jaxpt {__version__} reads "
+                f"neither its settings nor its checkpoints: use that version, or train "
+                f"again"
+            )
     section = config.get("tokenizer") if isinstance(config, dict) else None
     own = path.with_name("tokenizer.json")
     if isinstance(section, dict) and section.get("kind") == "file" and own.is_file():
         config["tokenizer"] = section | {"path": str(own)}
     return config
+
+
+def _number(version: str) -> tuple[int, ...]:
+    parts = version.split(".")[:2]
+    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def load_measured(path: Path) -> dict:

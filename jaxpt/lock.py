@@ -32,7 +32,8 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
     Raises:
       UserError: the file cannot be made or locked.
     """
-    made, owner = [], os.getpid()
+    made: list[Path] = []
+    owner = os.getpid()
     try:
         try:
             handle = _take(path, when_held, made)

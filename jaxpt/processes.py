@@ -158,7 +158,7 @@ def on_first(function: Callable[[], Any]) -> Any:
         message = json.dumps(["", value])
     except Exception as error:
         _broadcast(json.dumps([_describe(error), None]))
-        error.is_known = True
+        error.is_known = True  # type: ignore[attr-defined]
         raise
     _broadcast(message)
     return value
@@ -172,7 +172,8 @@ def run_on_all(function: Callable[[], Any]) -> Any:
     """
     if is_alone():
         return function()
-    value = failure = None
+    value = None
+    failure: Any = None
     try:
         value = function()
     except Exception as error:

@@ -86,7 +86,7 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     there = [f"--config.data.path={tmp_path / 'store'}"]
     shown = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
     assert cli.main(shown) == 0
-    assert "clm makes of it" in capsys.readouterr().out
+    assert "after clm's corruption" in capsys.readouterr().out
     assert "must be tokenizer train" in fails(["tokenizer", "dance"], capsys)
     assert "--to=" in fails([*train, size], capsys)  # the file is there
     assert "--to: must name" in fails(train[:-2], capsys)
@@ -359,7 +359,7 @@ def test_bad_use_of_a_run(argv, named, runs, capsys):
 
 
 def test_a_config_file_with_a_typo(tmp_path, capsys):
-    source = "from jaxpt.config.plan import default_config\n"
+    source = "from jaxpt.config.settings import default_config\n"
     source += (
         "def get_config():\n  c = default_config()\n  c.optim.lrr = 1\n  return c\n"
     )
@@ -370,11 +370,11 @@ def test_a_config_file_with_a_typo(tmp_path, capsys):
 
 def test_every_setting_of_the_default_config_is_read():
     """A field that no spec has would be accepted and ignored."""
-    from jaxpt.config.settings import _read_sections, to_dict
+    from jaxpt.config.settings import read_sections, to_dict
 
     config = to_dict(make_config("text.txt"))
     for section, fields in config.items():
         if isinstance(fields, dict):
             changed = config | {section: fields | {"bogus": 1}}
             with pytest.raises(cli.UserError, match=f"{section}.bogus"):
-                _read_sections(changed)
+                read_sections(changed)

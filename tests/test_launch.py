@@ -43,7 +43,7 @@ def write_program(path, text):
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_scripts_are_sound(path):
-    """By the test extra's own checker: other versions find other faults."""
+    """By the dev extra's own checker: other versions find other faults."""
     shellcheck = Path(sys.executable).parent / "shellcheck"
     done = subprocess.run([shellcheck, path], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -75,7 +75,7 @@ def test_each_file_opens_with_its_command():
     ],
 )
 def test_what_is_not_set_is_said(script, arguments, given, missing):
-    done = run(script, *arguments, check=False, **{name: "x" for name in given})
+    done = run(script, *arguments, check=False, **dict.fromkeys(given, "x"))
     assert done.returncode != 0
     assert f"{missing}: set {missing} to" in done.stderr or "sbatch" in done.stderr
 

@@ -1,5 +1,7 @@
 """Settings of a run that trains in a second."""
 
+import dataclasses
+import math
 import os
 from pathlib import Path
 
@@ -37,6 +39,76 @@ VARIANTS = {
     "all_tokens_mlm": ("electra", {"variant": "all_tokens_mlm"}),
     "prefix_lm/seq2seq": ("prefix_lm", {"is_seq2seq": True}),
     "ul2/seq2seq": ("ul2", {"is_seq2seq": True}),
+}
+
+# Loss terms of a model that knows nothing: their values and how far off they may be;
+# the tests' vocabulary has 40 ids.
+LN_V, LN_2 = math.log(40), math.log(2)
+UNIFORM, EVEN = (LN_V, 0.05 * LN_V), (LN_2, 0.05 * LN_2)
+# Of 20 tokens 3 are replaced, and p is 1/2 1/V; else it is 1/2 + 1/2 1/V.
+COPIED = 0.15 * math.log(80) + 0.85 * math.log(80 / 41)
+# Two models that know nothing agree on that, and their states on nothing.
+AGREED, APART = (0.0, 0.05), (1.0, 0.4)
+
+
+@dataclasses.dataclass(frozen=True)
+class Traits:
+    """What the tests of every objective cannot ask of its spec and its network.
+
+    Attributes:
+      first_losses: of each loss term, what it is at first, and how far off it may be.
+      drawn: the key of a batch in which it shows that the corruption is drawn; "" where
+        nothing is drawn, and batches are always the same.
+      specials: roles of special tokens that it needs; None leaves it to the spec.
+      feature_widths: how wide its features are, in model widths.
+    """
+
+    first_losses: dict = dataclasses.field(default_factory=lambda: {"loss": UNIFORM})
+    drawn: str = "inputs"
+    specials: tuple[str, ...] | None = None
+    feature_widths: int = 1
+
+
+MASK = ("mask",)
+SPOTS = {"generator_loss": UNIFORM, "discriminator_loss": EVEN}
+# Of each objective, and of its variants, that is not as the most are.
+TRAITS = {
+    "clm": Traits(drawn="", specials=()),
+    "mlm": Traits(specials=MASK),
+    "span_corruption": Traits(specials=("pad", "eos")),
+    "electra": Traits(SPOTS, specials=MASK),
+    "electra_15": Traits(SPOTS, specials=MASK),
+    "replace_mlm": Traits(
+        {"generator_loss": UNIFORM, "restoring_loss": UNIFORM}, specials=MASK
+    ),
+    "all_tokens_mlm": Traits(
+        {"generator_loss": UNIFORM, "restoring_loss": (COPIED, 0.05 * COPIED)},
+        specials=MASK,
+    ),
+    "bert": Traits(
+        {"mlm_loss": UNIFORM, "nsp_loss": EVEN}, specials=("pad", "mask", "cls", "sep")
+    ),
+    "spanbert": Traits({"mlm_loss": UNIFORM, "boundary_loss": UNIFORM}, specials=MASK),
+    "bart": Traits(specials=("pad", "mask")),
+    "prefix_lm": Traits(drawn="is_prefix", specials=("pad",)),
+    "prefix_lm/seq2seq": Traits(specials=("pad", "eos")),
+    "clm_mlm": Traits({"clm_loss": UNIFORM, "mlm_loss": UNIFORM}, specials=MASK),
+    "ul2": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
+    "ul2/seq2seq": Traits(specials=("pad", "eos", "nlu", "nlg", "s2s")),
+    "distillation": Traits(
+        {"kl_loss": AGREED, "mlm_loss": UNIFORM, "cosine_loss": APART}, specials=MASK
+    ),
+    "causal_distillation": Traits(
+        {"kl_loss": AGREED, "clm_loss": UNIFORM}, drawn="", specials=()
+    ),
+    "bilm": Traits(
+        {"forward_loss": UNIFORM, "backward_loss": UNIFORM},
+        drawn="",
+        specials=(),
+        feature_widths=2,
+    ),
+    # A pair and five negatives, one in 25 of which is the neighbour and left out.
+    "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
 }
 
 

@@ -4,10 +4,18 @@ Whatever does not fit is refused with its name.
 """
 
 import dataclasses
+import json
+from collections.abc import Collection
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
+from jaxpt.config.needs import (
+    Filler,
+    fill_decoder,
+    fill_model,
+    fill_rows,
+    fill_tokenizer,
+    fill_warmup,
+)
 from jaxpt.config.sections import CompareSpec, EvalSpec, RowSpec, TrainSpec
 from jaxpt.config.settings import (
     override,
@@ -20,42 +28,59 @@ from jaxpt.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.rows.forms import CARRIERS, PACKED, RowsSpec
+from jaxpt.objectives.objective import Objective, ObjectiveSpec
+from jaxpt.text.rows.forms import PACKED, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A whole config, checked: everything about a run but the text itself."""
+    """A whole config, checked: everything about a run but the text itself.
 
-    objective: str
+    All is derived from `config`; another plan is made of it by `change`.
+
+    Attributes:
+      config: plain values, with what was filled in.
+      filled: what that was, in a line; "" for nothing.
+    """
+
+    objective_name: str
     text: TextSpec
     rows: RowSpec
     model: ModelSpec
-    objective_spec: Any
+    spec: ObjectiveSpec
     optim: OptimSpec
     train: TrainSpec
     eval: EvalSpec
     config: dict
+    filled: str = ""
 
     @property
-    def module(self) -> ModuleType:
+    def objective(self) -> Objective:
         """The objective's module."""
-        return OBJECTIVES[self.objective]
+        return OBJECTIVES[self.objective_name]
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """What the networks are for: of the objective's HEADS, those of its stacks."""
-        is_pair = self.model.num_decoder_layers > 0
-        heads = self.module.HEADS
-        return tuple(head for head in heads if (head == "seq2seq") == is_pair)
+        """What the network is for, as `jaxpt.hub.families` names it."""
+        kind = self.spec.kind(self.model.num_decoder_layers)
+        return kind.HEADS if kind else ()
+
+    def change(self, changes: dict) -> "Plan":
+        """The plan of the same config with these settings: {section: {field: value}}.
+
+        Raises:
+          UserError: a value that no spec allows.
+        """
+        changed = make_plan(override(self.config, changes), is_stored=True)
+        return dataclasses.replace(changed, filled=self.filled)
 
     def rows_spec(self, seed: int) -> RowsSpec:
         """The rows this plan reads; a seed draws what a form draws (pairs)."""
         rows = self.rows
         return RowsSpec(
-            row_length=self.objective_spec.row_length,
+            row_length=self.spec.row_length,
             form=rows.rows,
             long_documents=rows.long_documents,
             max_documents=rows.max_documents,
@@ -67,54 +92,85 @@ class Plan:
         )
 
 
-def make_plan(config) -> Plan:
-    """The config as specs.
+def make_plan(
+    config,
+    given: Collection[str] = (),
+    is_stored: bool = False,
+    is_run: bool = False,
+) -> Plan:
+    """The config as specs, with what its objective needs filled in.
+
+    Args:
+      given: full names of the settings that the user has set, which are never changed
+        (those of a config file are where the objective cannot do with them).
+      is_stored: the config is that of a run, whole: nothing is filled in.
+      is_run: train.steps are the run's, whose warm-up must fit in; of a comparison,
+        its budget buys the steps.
 
     Raises:
       UserError: an unknown section or field, or a value that no spec allows.
     """
     config = to_dict(config)
-    parts = read_sections(config)
-    objective = config.get("objective", "")
-    if objective not in OBJECTIVES:
-        raise UserError(
-            f"objective={objective}: must be one of {', '.join(OBJECTIVES)}"
-        )
-    module, settings = OBJECTIVES[objective], parts[objective]
+    read_sections(config)
+    name = config.get("objective", "")
+    if name not in OBJECTIVES:
+        raise UserError(f"objective={name}: must be one of {', '.join(OBJECTIVES)}")
+    settings = config.get(name, {})
     if settings.get("teacher") and not settings.get("teacher_model"):
-        settings["teacher_model"] = _read_teacher(objective, settings["teacher"])
-        config[objective] |= {"teacher_model": settings["teacher_model"]}
+        settings["teacher_model"] = _read_teacher(name, settings["teacher"])
+    filler = Filler(config, given)
+    if not is_stored:
+        fill_decoder(filler, OBJECTIVES[name].Spec)
+        spec = _make_spec(name, config)
+        fill_rows(filler, spec.needs, spec.READS)
+        spec = _make_spec(name, config)
+        fill_tokenizer(filler, spec.needs)
+        fill_model(filler, spec.needs, spec.lengths)
+        if is_run:
+            fill_warmup(filler)
+    plan = _derive(name, config, filler.describe())
+    _check_lengths(plan)
+    _check_rows(plan)
+    return plan
+
+
+def _make_spec(name: str, config: dict) -> ObjectiveSpec:
+    parts = read_sections(config)
+    settings, spec_type = dict(parts[name]), OBJECTIVES[name].Spec
     rows = RowSpec(**pick_fields(RowSpec, parts["data"]))
-    reads_ahead = getattr(module, "READS_AHEAD", True)
-    model = ModelSpec(**parts["model"]).direct(reads_ahead)
-    fields = {f.name for f in dataclasses.fields(module.Spec)}
-    if "max_documents" in fields:
-        settings["max_documents"] = rows.max_documents * (rows.rows in PACKED)
-    if "is_seq2seq" in fields:
-        settings["is_seq2seq"] = model.num_decoder_layers > 0
+    # What other sections say (`settings.MADE`).
+    made = {
+        "max_documents": rows.max_documents * (rows.rows in PACKED),
+        "is_seq2seq": parts["model"].get("num_decoder_layers", 0) > 0,
+    }
+    fields = {field.name for field in dataclasses.fields(spec_type)}
+    settings |= {key: value for key, value in made.items() if key in fields}
     if rows.row_length:
-        spec = module.Spec(row_length=rows.row_length, **settings)
-    else:
-        spec = module.make_spec(rows.seq_len, **settings)
-    tokenizer = TokenizerSpec(**parts["tokenizer"])
-    optim = OptimSpec(**parts["optim"])
+        return spec_type(row_length=rows.row_length, **settings)
+    return spec_type.for_seq_len(rows.seq_len, **settings)
+
+
+def _derive(name: str, config: dict, filled: str) -> Plan:
+    parts, spec = read_sections(config), _make_spec(name, config)
+    optim, model = OptimSpec(**parts["optim"]), ModelSpec(**parts["model"])
+    if kind := spec.kind(model.num_decoder_layers):
+        model = model.direct(kind.READS_AHEAD)
     # What is stored says what an optimizer's own settings were (-1 is no value).
     if "optim" in config:
         config["optim"] = {name: getattr(optim, name) for name in config["optim"]}
-    plan = Plan(
-        objective=objective,
+    tokenizer = TokenizerSpec(**parts["tokenizer"])
+    return Plan(
+        objective_name=name,
         text=TextSpec(tokenizer=tokenizer, **pick_fields(TextSpec, parts["data"])),
-        rows=rows,
+        rows=RowSpec(**pick_fields(RowSpec, parts["data"])),
         model=model,
-        objective_spec=spec,
+        spec=spec,
         optim=optim,
         train=TrainSpec(**parts["train"]),
         eval=EvalSpec(**parts["eval"]),
         config=config,
+        filled=filled,
     )
-    _check_lengths(plan)
-    _check_rows(plan)
-    return plan
 
 
 def _read_teacher(objective: str, path: str) -> dict:
@@ -123,11 +179,11 @@ def _read_teacher(objective: str, path: str) -> dict:
     Raises:
       UserError: the folder holds no run, or one of another kind.
     """
-    name, wanted = f"{objective}.teacher={path}", OBJECTIVES[objective].TEACHER
+    name = f"{objective}.teacher={path}"
     stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
-    plan = make_plan(stored)
+    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.TEACHER
     if wanted not in plan.heads:
-        held = f"{plan.objective} run"
+        held = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
             held += f" of two stacks ({', '.join(plan.heads)})"
         raise UserError(f"{name}: holds a {held}; must hold one with a {wanted} model")
@@ -140,14 +196,13 @@ def make_compare_spec(config) -> CompareSpec:
 
 
 def _check_lengths(plan: Plan) -> None:
-    lengths = plan.module.model_lengths(plan.objective_spec)
     if plan.model.positions not in ("learned", "sinusoidal"):
         return
-    for stack, length in lengths.items():
+    for stack, length in plan.spec.lengths.items():
         if length > plan.model.max_len:
             raise UserError(
                 f"model.max_len={plan.model.max_len}: must be at least {length}, the "
-                f"positions of {plan.objective}'s {stack}"
+                f"positions of {plan.objective_name}'s {stack}"
             )
 
 
@@ -156,25 +211,62 @@ def _check_rows(plan: Plan) -> None:
 
     Before any text is read: a comparison must not find out at its last objective.
     """
-    spec, module = plan.rows_spec(plan.train.seed), plan.module
-    if unread := sorted(set(spec.keys) - module.READS):
+    rows, needs = plan.rows_spec(plan.train.seed), plan.spec.needs
+    if unread := sorted(set(rows.keys) - plan.spec.READS):
         raise UserError(
-            f"data.rows={spec.form}: {plan.objective} does not read {', '.join(unread)}"
+            f"data.rows={rows.form}: {plan.objective_name} does not read "
+            f"{', '.join(unread)}"
         )
-    needs = getattr(module, "needs", lambda spec: {})
-    for key, setting in needs(plan.objective_spec).items():
-        if key not in spec.keys:
-            raise UserError(
-                f"{setting}: needs rows with {key}, so {CARRIERS[key]} must be set; "
-                f"those of data.rows={spec.form} have {', '.join(spec.keys)}"
+    if needs.rows and rows.form not in needs.rows:
+        raise UserError(
+            f"data.rows={rows.form}: must be {' or '.join(needs.rows)} with "
+            f"{needs.asked_by}"
+        )
+    if needs.sentence_ids and "sentence_ids" not in rows.keys:
+        raise UserError(f"data.sentence_ids=False: must be True with {needs.asked_by}")
+
+
+def make_plans(
+    config: dict, names: Collection[str], given: Collection[str] = ()
+) -> dict[str, Plan]:
+    """The plans of several objectives on the same text, with the same tokenizer.
+
+    What one of them needs of text or tokenizer, all get; what a name needs of rows and
+    model is its own.
+
+    Raises:
+      UserError: a config that does not serve one of them, which the message names.
+    """
+    plans: dict[str, Plan] = {}
+    for _ in range(2):  # the second time with what the others have added
+        shared = Filler(json.loads(json.dumps(config)), given)
+        for name in names:
+            try:
+                plans[name] = plan_as(shared.config, name, given)
+            except UserError as error:
+                raise UserError(f"{error} (for {name})") from error
+            config = shared.config
+            tokenizer, text = plans[name].text.tokenizer, plans[name].text
+            shared.add("tokenizer.specials", tokenizer.specials)
+            most = max(
+                shared.get("tokenizer.num_sentinels", 0), tokenizer.num_sentinels
             )
+            shared.set("tokenizer.num_sentinels", most)
+            if text.sentences:
+                shared.set("data.sentences", text.sentences)
+    return plans
 
 
-def plan_as(config: dict, name: str) -> Plan:
+def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:
     """The plan of an objective, or of what `compare.overrides` has under the name.
+
+    Its overrides count as given by the user.
 
     Raises:
       UserError: a config that does not serve it.
     """
-    overrides = config.get("compare", {}).get("overrides", {})
-    return make_plan(override(config, {"objective": name} | overrides.get(name, {})))
+    own = config.get("compare", {}).get("overrides", {}).get(name, {})
+    config = override(config, {"objective": name} | own)
+    named = {k: v for k, v in own.items() if isinstance(v, dict)}
+    told = {f"{section}.{field}" for section in named for field in named[section]}
+    return make_plan(config, {*given, *told})

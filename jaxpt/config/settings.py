@@ -56,6 +56,11 @@ def _fields(spec) -> list[dataclasses.Field]:
 
 
 def read_sections(config: dict) -> dict[str, dict]:
+    """The settings that a plain config has, by section, lists as tuples.
+
+    Raises:
+      UserError: a section or a setting that there is not.
+    """
     parts = {}
     for name in config:
         if name not in SECTIONS and name != "objective":
@@ -77,6 +82,7 @@ def read_sections(config: dict) -> dict[str, dict]:
 
 
 def pick_fields(spec, section: dict) -> dict:
+    """Those of a section's settings that are fields of a dataclass."""
     return {f.name: section[f.name] for f in _fields(spec) if f.name in section}
 
 

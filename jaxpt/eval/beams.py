@@ -1,8 +1,9 @@
 """Beam search: the likeliest text, as transformers' `generate(num_beams=...)` finds it.
 
-A row follows K open texts ("beams"). A step scores every next token of each, keeps the
-best few times K, sets aside those of the first K that end there, and follows the best K
-of the others. The texts set aside compete by log probability / length ** penalty.
+A row has K unfinished texts ("beams"). A step scores every next token of each beam and
+ranks these candidates. Of the K best candidates, those that end are stored as finished;
+the best K candidates that do not end are the next beams. Finished texts are ranked by
+log probability / length ** penalty.
 """
 
 from collections.abc import Callable
@@ -11,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# What is added to a score that must not win; finite, as in transformers.
+# Added to the score of a candidate that must not win; finite, as in transformers.
 NEVER = -1e9
 
 
@@ -27,39 +28,39 @@ def search_beams(
     stop: tuple[int, ...],
     pad: int,
 ) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
-    """The best text of each row and its length, found with a cache already filled.
+    """The best text of each row and its length, from a cache that holds the prompts.
 
-    A text ends at a stop id or after `num_tokens`. The search of a row ends when the
-    best open text, at its present length, is no better than the worst of the K that are
-    set aside (transformers' `early_stopping=False`).
+    A text ends at a stop id or after `num_tokens`. The search of a row ends when its
+    best beam, scored at its present length, is no better than the worst of K finished
+    texts (transformers' `early_stopping=False`).
 
     Args:
       step: (ids [B K], cache) -> logits [B K, V], cache.
-      adjust: (log probabilities, seen, place) -> scores; the penalty, what is banned,
-        what is forced at a place.
-      logits: of what follows each prompt.
-      seen: tokens that are there already, where `adjust` needs them.
+      adjust: (log probabilities, seen, i) -> scores of the i-th new token: applies the
+        repetition penalty, banned and forced tokens.
+      logits: those of the first new token.
+      seen: which tokens the text holds already, or None if `adjust` does not need it.
 
     Returns:
-      The new tokens, `pad` behind a stop id, and how many they are.
+      The new tokens, padded with `pad` after a stop id, and their number.
     """
-    # As many candidates as leave K that do not end, whatever the others do.
-    num_kept = max(2, 1 + len(stop)) * num_beams
+    # Each beam has at most `len(stop)` candidates that end, so K are left that do not.
+    num_candidates = max(2, 1 + len(stop)) * num_beams
 
     def advance(state, logits, cache):
-        best, beams, ids = _rank(state, adjust, logits, num_kept)
+        best, parents, ids = _rank(state, adjust, logits, num_candidates)
         rows = jnp.arange(len(best))[:, None]
-        texts = state["texts"][rows, beams].at[:, :, state["i"]].set(ids)
+        texts = state["texts"][rows, parents].at[:, :, state["i"]].set(ids)
         is_end = jnp.isin(ids, jnp.array(stop, jnp.int32))
         is_end |= state["i"] + 1 >= num_tokens
-        followed, flat = _follow(state, best, beams, ids, texts, is_end)
-        finished = _set_aside(state, best, texts, is_end, length_penalty)
+        beams, flat = _select_beams(state, best, parents, ids, texts, is_end)
+        finished = _update_finished(state, best, texts, is_end, length_penalty)
         now = state["i"] + 1
         worst = finished["final"].min(1, keepdims=True)
         worst = jnp.where(finished["is_done"], worst, NEVER)
-        hope = followed["scores"][:, :1] / now.astype(jnp.float32) ** length_penalty
-        can_improve = state["can_improve"] & (hope > worst).any(1)
-        state = followed | finished | {"i": now, "can_improve": can_improve}
+        best_open = beams["scores"][:, :1] / now.astype(jnp.float32) ** length_penalty
+        can_improve = state["can_improve"] & (best_open > worst).any(1)
+        state = beams | finished | {"i": now, "can_improve": can_improve}
         return state, cache.reorder(flat)
 
     def body(carry):
@@ -78,13 +79,13 @@ def search_beams(
 
 
 def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
-    """Nothing written, nothing finished."""
+    """The state before the first token: empty texts, none of them finished."""
     blank = jnp.full((batch, num_beams, num_tokens), pad, jnp.int32)
     unlikely = jnp.full((batch, num_beams), NEVER)
     return {
         "i": jnp.int32(0),
         "texts": blank,
-        # All beams are alike at first: only one may be gone on from.
+        # All beams are equal at first, so only the first one may be continued.
         "scores": unlikely.at[:, 0].set(0.0),
         "done": blank,
         "final": unlikely,
@@ -94,22 +95,22 @@ def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
     }
 
 
-def _rank(state: dict, adjust: Callable, logits, num_kept: int):
-    """The best continuations [B, C]: log probability, beam and next id of each."""
+def _rank(state: dict, adjust: Callable, logits, num_candidates: int):
+    """The best candidates [B, C]: log probability, beam and next id of each."""
     vocab = logits.shape[-1]
     scores = adjust(jax.nn.log_softmax(logits, axis=-1), state["seen"], state["i"])
     batch, num_beams = state["scores"].shape
     scores = scores.reshape(batch, num_beams, vocab) + state["scores"][..., None]
-    best, index = jax.lax.top_k(scores.reshape(batch, -1), num_kept)
+    best, index = jax.lax.top_k(scores.reshape(batch, -1), num_candidates)
     return best, index // vocab, (index % vocab).astype(jnp.int32)
 
 
-def _follow(state: dict, best, beams, ids, texts, is_end):
-    """The K open texts that are gone on from, and the rows [B K] they come from."""
+def _select_beams(state: dict, best, parents, ids, texts, is_end):
+    """The K beams of the next step, and the rows [B K] of the cache they continue."""
     batch, num_beams = state["scores"].shape
     rows = jnp.arange(batch)[:, None]
     scores, chosen = jax.lax.top_k(best + is_end * NEVER, num_beams)
-    flat = (rows * num_beams + beams[rows, chosen]).reshape(-1)
+    flat = (rows * num_beams + parents[rows, chosen]).reshape(-1)
     ids, seen = ids[rows, chosen].reshape(-1), state["seen"]
     if seen is not None:
         seen = seen[flat].at[jnp.arange(len(flat)), ids].set(True)
@@ -117,8 +118,8 @@ def _follow(state: dict, best, beams, ids, texts, is_end):
     return {"scores": scores, "texts": texts, "ids": ids, "seen": seen}, flat
 
 
-def _set_aside(state: dict, best, texts, is_end, length_penalty: float) -> dict:
-    """The K best finished texts, with those of the first K candidates that end here."""
+def _update_finished(state: dict, best, texts, is_end, length_penalty: float) -> dict:
+    """The K best finished texts, including the first K candidates that end here."""
     num_beams, length = state["final"].shape[1], state["i"] + 1
     is_new = is_end & (jnp.arange(best.shape[1]) < num_beams)
     final = best / length.astype(jnp.float32) ** length_penalty

@@ -1,8 +1,8 @@
-"""The cloze: one question to every objective that fills masks, whatever it trained on.
+"""The cloze test: masked-token accuracy on the same masks for every objective.
 
-Each objective's own corruption makes its own question (whole words are harder to
-restore than tokens are). Here all get the same tokens of the same rows hidden, by
-[MASK] alone.
+An objective's own corruption makes a task of its own (whole words are harder to predict
+than single tokens). Here the same tokens of the same rows are masked for all objectives
+that can fill masks, each replaced by [MASK].
 """
 
 import math
@@ -17,37 +17,37 @@ from jaxpt.eval.evaluation import batches
 
 CLOZE_RATE = 0.15
 CLOZE_SEED = 0
-MAX_LOGITS = 1 << 28  # scores that exist at once: 1 GiB
+MAX_LOGITS = 1 << 28  # in memory at the same time: 1 GiB
 
 
-def hide(
+def sample_positions(
     tokens: Int[np.ndarray, "N R"], specials: Int[np.ndarray, "S"]
 ) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
-    """The places that are asked for: 15 % of each row, rounded, but 1 at least.
+    """The positions to mask: 15 % of each row, rounded, but at least 1.
 
-    Neither the first place nor the last is among them: objectives that read a token
-    from the place before know nothing of the first, and need not read the last. Nor are
-    special tokens.
+    Neither the first nor the last position is among them, nor are special tokens: an
+    objective that predicts a token from the position before has no prediction for the
+    first, and need not read the last.
 
     Returns:
-      Places, and whether each counts: a row may have too few tokens to ask for.
+      positions, and whether each counts: a row may have too few tokens that qualify.
     """
     num = min(max(1, round(tokens.shape[1] * CLOZE_RATE)), tokens.shape[1])
-    draws = np.random.default_rng(CLOZE_SEED).random(tokens.shape)
-    draws[np.isin(tokens, specials)] = 2
-    draws[:, [0, -1]] = 2
-    places = np.argsort(draws, axis=1, kind="stable")[:, :num].astype(np.int32)
-    return places, np.take_along_axis(draws, places, 1) < 2
+    order = np.random.default_rng(CLOZE_SEED).random(tokens.shape)
+    order[np.isin(tokens, specials)] = 2
+    order[:, [0, -1]] = 2
+    positions = np.argsort(order, axis=1, kind="stable")[:, :num].astype(np.int32)
+    return positions, np.take_along_axis(order, positions, 1) < 2
 
 
-def score_hidden(
+def score_masked(
     logits: Float[Array, "B R V"],
-    places: Int[Array, "B P"],
+    positions: Int[Array, "B P"],
     targets: Int[Array, "B P"],
     allowed: Bool[Array, "V"],
 ) -> tuple[Float[Array, "B P"], Bool[Array, "B P"]]:
-    """-log p of the hidden tokens in nats, and whether each is the likeliest answer."""
-    found = jnp.take_along_axis(logits, places[:, :, None], axis=1)
+    """-log p of the masked tokens in nats, and whether each is the likeliest one."""
+    found = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
     found = jnp.where(allowed, found.astype(jnp.float32), -jnp.inf)
     nll = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
     return nll[..., 0], found.argmax(-1) == targets
@@ -63,42 +63,45 @@ def measure_cloze(
     batch_size: int,
     length: int,
 ) -> dict[str, float]:
-    """How well hidden tokens of running text are filled in.
+    """How well a model predicts masked tokens of running text.
 
     Args:
-      fill_scores: (params, {"tokens", "places", "targets"}, allowed) -> `score_hidden`
-        of the logits for these tokens.
-      banned: ids that are no answer; they are not asked for either.
-      num_ids: that the model scores.
-      length: tokens of a row that the model reads, all or all but the last.
+      fill_scores: (params, {"tokens", "positions", "targets"}, allowed) -> the results
+        of `score_masked` on the logits of these tokens.
+      banned: ids that are never predicted; they are not masked either.
+      num_ids: the number of ids that the model has logits for.
+      length: how many tokens of a row the model reads: all, or all but the last.
 
     Returns:
-      cloze_accuracy, of the likeliest answer, and cloze_bits, -log2 p of the true one;
-      nothing where no row has a token to ask for.
+      cloze_accuracy, of the likeliest token, and cloze_bits, -log2 p of the true one;
+      an empty dict where no row has a token that can be masked.
 
     Raises:
-      ValueError: the model reads less.
+      ValueError: the model reads fewer tokens.
     """
     if length < tokens.shape[1] - 1:
-        raise ValueError(f"{length} of {tokens.shape[1]} tokens: all but one are asked")
-    places, counts = hide(tokens, np.array(banned, np.int32))
-    targets = np.take_along_axis(tokens, places, 1)
-    hidden = tokens.copy()
+        raise ValueError(
+            f"{length} of {tokens.shape[1]} tokens: must be all, or all but the last"
+        )
+    positions, counts = sample_positions(tokens, np.array(banned, np.int32))
+    targets = np.take_along_axis(tokens, positions, 1)
+    masked = tokens.copy()
     rows, columns = np.nonzero(counts)
-    hidden[rows, places[rows, columns]] = mask_id
+    masked[rows, positions[rows, columns]] = mask_id
     allowed = ~np.isin(np.arange(num_ids), banned)
-    hidden = hidden[:, :length]
-    parts = {"tokens": hidden, "places": places, "targets": targets, "counts": counts}
+    arrays = {"tokens": masked[:, :length], "positions": positions}
+    arrays |= {"targets": targets, "counts": counts}
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
-    nll = hits = asked = 0.0
-    for batch in batches(parts, size):
+    nll = hits = num_masked = 0.0
+    for batch in batches(arrays, size):
         counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
         found = fill_scores(params, batch, allowed)
         of_nll, of_hits = (np.asarray(x)[counts] for x in found)
         nll += float(of_nll.astype(np.float64).sum())
         hits += int(of_hits.sum())
-        asked += int(counts.sum())
-    if not asked:
+        num_masked += int(counts.sum())
+    if not num_masked:
         return {}
-    return {"cloze_accuracy": hits / asked, "cloze_bits": nll / asked / math.log(2)}
+    bits = nll / num_masked / math.log(2)
+    return {"cloze_accuracy": hits / num_masked, "cloze_bits": bits}

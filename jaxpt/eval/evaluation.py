@@ -1,6 +1,7 @@
-"""Means of an objective's own metrics, and of a likelihood, over held-out rows."""
+"""Evaluation over held-out rows: an objective's metrics, and bits per byte."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 
@@ -8,25 +9,25 @@ from jaxpt.ops import metrics as sums
 from jaxpt.rng import stream
 from jaxpt.text.tokens.vocab import Vocab
 
-# Held-out rows are corrupted alike at every evaluation of every run.
+# Held-out rows are corrupted in the same way at every evaluation of every run.
 EVAL_SEED = 0
 
 
 def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
     """Batches of `batch_size` rows, each row with its "index" and its "row_weights".
 
-    The last batch is filled up with copies of the last row, whose weight is 0: one
-    shape is one compiled program, and a batch that devices share out stays so.
+    The last batch is filled up with copies of the last row, whose weight is 0: all
+    batches then have one shape, which compiles once and divides among the devices.
 
     Args:
-      rows: "tokens" [n, R], and the form's other keys [n, ...].
+      rows: "tokens" [n, R], and other arrays [n, ...].
     """
     num_rows = len(rows["tokens"])
     for start in range(0, num_rows, batch_size):
         index = np.arange(start, start + batch_size, dtype=np.int32)
-        places = np.minimum(index, num_rows - 1)
+        row_ids = np.minimum(index, num_rows - 1)
         weights = (index < num_rows).astype(np.float32)
-        part = {key: values[places] for key, values in rows.items()}
+        part = {key: values[row_ids] for key, values in rows.items()}
         yield part | {"index": index, "row_weights": weights}
 
 
@@ -41,11 +42,44 @@ def add_up(
     eval_step: Callable, params, rows: dict[str, np.ndarray], batch_size: int
 ) -> dict:
     """`evaluate` before dividing: {name: (sum, weight)}."""
-    rng, total = stream(EVAL_SEED, 0, "evaluate"), None
+    rng = stream(EVAL_SEED, 0, "evaluate")
+    total: Any = None
     for batch in batches(rows, batch_size):
         found = eval_step(params, batch, rng)
         total = found if total is None else sums.add(total, found)
     return total
+
+
+def measure_nll_bound(
+    nll_bound: Callable,
+    params,
+    tokens: np.ndarray,
+    num_bytes: np.ndarray,
+    batch_size: int,
+    vocab: Vocab,
+) -> dict[str, float]:
+    """What the bits per UTF-8 byte are at most, of a model whose likelihood is bounded.
+
+    Every token of a row but special ones is predicted, its first too.
+
+    Args:
+      nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], an
+        unbiased estimate of the bound.
+      tokens, num_bytes: as of `measure_likelihood`.
+
+    Returns:
+      bits_per_byte_bound; nothing where no byte is predicted.
+    """
+    is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
+    parts, nll = {"tokens": tokens, "is_text": is_text}, 0.0
+    rng = stream(EVAL_SEED, 1, "evaluate")
+    for batch in batches(parts, batch_size):
+        rows = {key: batch[key] for key in ("tokens", "is_text", "index")}
+        found = np.asarray(nll_bound(params, rows, rng), np.float64)
+        counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
+        nll += float(found[counts].sum())
+    total = int(num_bytes.sum(dtype=np.int64))
+    return {"bits_per_byte_bound": sums.bits_per_byte(nll, total)} if total else {}
 
 
 def measure_likelihood(
@@ -56,19 +90,19 @@ def measure_likelihood(
     batch_size: int,
     vocab: Vocab,
 ) -> dict[str, float]:
-    """Bits per UTF-8 byte of the text that is predicted, told where documents end.
+    """Bits per UTF-8 byte of the predicted text; the ends of documents are given.
 
-    Neither the nats nor the bytes (there are none) of special tokens count, as [EOS]:
-    the same bytes are divided by, whatever the tokenizer. An [UNK] counts, with all of
-    the text that it stands for; what it hides of that is not paid for.
+    The loss at special tokens such as [EOS], which have no bytes, is left out: every
+    tokenizer's loss is thus divided by the same number of bytes. An [UNK] counts with
+    all bytes of the text it replaces, although the model does not predict that text.
 
     Args:
       token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
       tokens: int32 [n, R].
-      num_bytes: int [n, R], of the text that each token stands for.
+      num_bytes: int [n, R]; the bytes of the text of each token.
 
     Returns:
-      bits_per_byte; nothing where no byte is predicted.
+      bits_per_byte; an empty dict where no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts = {"tokens": tokens, "is_text": is_text[:, 1:]}

@@ -1,4 +1,4 @@
-"""Filling [MASK]s: the likeliest tokens for each hidden place."""
+"""Filling masks: the likeliest tokens for each [MASK] of a text."""
 
 from collections.abc import Callable
 
@@ -16,19 +16,20 @@ def fill_masks(
     Args:
       fill_logits: (params, tokens [1, T]) -> logits [1, T, V].
       ids: int32 [T].
-      banned: ids that are no answer (special tokens); the rest share the probability.
+      banned: ids that are never predicted (special tokens); probabilities are among
+        the other ids.
 
     Raises:
       UserError: the text holds no [MASK].
     """
-    places = np.flatnonzero(ids == mask_id)
-    if not len(places):
+    masked_positions = np.flatnonzero(ids == mask_id)
+    if not len(masked_positions):
         raise UserError("--text: must hold at least one [MASK]")
-    logits = np.array(fill_logits(params, ids[None])[0, places], np.float32)
+    logits = np.array(fill_logits(params, ids[None])[0, masked_positions], np.float32)
     logits[:, list(banned)] = -np.inf
-    chances = np.asarray(jax.nn.softmax(logits, axis=-1))
-    order = np.argsort(-chances, axis=-1, kind="stable")[:, :k]
+    probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
+    order = np.argsort(-probabilities, axis=-1, kind="stable")[:, :k]
     return [
-        [(int(i), float(chances[row, i])) for i in best if chances[row, i] > 0]
-        for row, best in enumerate(order)
+        [(int(i), float(row[i])) for i in best if row[i] > 0]
+        for row, best in zip(probabilities, order, strict=True)
     ]

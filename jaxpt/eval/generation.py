@@ -1,6 +1,6 @@
-"""Writing text: greedy, sampled (temperature, top-k, top-p) or by beam search.
+"""Text generation: greedy, sampled (temperature, top-k, top-p) or by beam search.
 
-What a model must be able to do for it is a `decoder` (`jaxpt.nn.decoding.Decoder`).
+The interface to a model is its `decoder` (`jaxpt.nn.decoding.Decoder`).
 """
 
 import dataclasses
@@ -25,12 +25,11 @@ class SampleSpec:
       top_k: keep the k likeliest tokens; 0 keeps all.
       top_p: then keep the fewest tokens that hold this much probability (Holtzman et
         al. 2020); 1 keeps all.
-      repetition_penalty: makes tokens that are there already less likely (`penalise`);
-        1 leaves them as they are.
-      num_beams: texts followed at once in search of the likeliest; nothing is drawn
-        then. 1 does not search.
-      length_penalty: a finished beam counts its log probability divided by its length
-        to this power; above 0 favours long texts.
+      repetition_penalty: makes tokens that the text holds already less likely
+        (`penalise`); 1 leaves them as they are.
+      num_beams: the beams of a beam search, which samples nothing; 1 means no search.
+      length_penalty: finished beams are ranked by log probability / length to this
+        power; above 0 favours long texts.
     """
 
     temperature: float = 1.0
@@ -55,16 +54,16 @@ class SampleSpec:
         ):
             if not is_good:
                 raise UserError(f"--{name}={getattr(self, name)}: must be {allowed}")
-        is_drawn = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
-        if self.num_beams > 1 and is_drawn:
+        is_sampled = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
+        if self.num_beams > 1 and is_sampled:
             raise UserError(
-                f"--num_beams={self.num_beams}: draws nothing; must be 1 with "
-                f"--temperature, --top_k or --top_p"
+                f"--num_beams={self.num_beams}: must be 1 with --temperature, --top_k "
+                f"or --top_p, as a beam search samples nothing"
             )
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the temperature is 0, or what float32 takes for it."""
+        """Whether the temperature is 0, or so small that it is subnormal in float32."""
         return self.temperature < float(jnp.finfo(jnp.float32).tiny)
 
 
@@ -82,27 +81,29 @@ def filter_logits(
         return logits
     ranked, order = jax.lax.top_k(logits, num)  # of ties the lower id comes first
     if top_p < 1:
-        shares = jax.nn.softmax(ranked, axis=-1)
-        before = jnp.cumsum(shares, axis=-1) - shares
+        probabilities = jax.nn.softmax(ranked, axis=-1)
+        before = jnp.cumsum(probabilities, axis=-1) - probabilities
         ranked = jnp.where(before < top_p, ranked, -jnp.inf)
     nothing = jnp.full_like(logits, -jnp.inf)
     return jnp.put_along_axis(nothing, order, ranked, axis=-1, inplace=False)
 
 
-def cool_logits(logits: Float[Array, "*B V"], spec: SampleSpec) -> Float[Array, "*B V"]:
-    """Logits by temperature, filtered; the temperature must not be 0."""
+def scale_logits(
+    logits: Float[Array, "*B V"], spec: SampleSpec
+) -> Float[Array, "*B V"]:
+    """Logits divided by the temperature, which must not be 0, and filtered."""
     # At most 0 before dividing, so that no temperature overflows to infinity.
-    cooled = (logits - logits.max(axis=-1, keepdims=True)) / spec.temperature
-    return filter_logits(cooled, spec.top_k, spec.top_p)
+    scaled = (logits - logits.max(axis=-1, keepdims=True)) / spec.temperature
+    return filter_logits(scaled, spec.top_k, spec.top_p)
 
 
 def next_distribution(
     logits: Float[Array, "*B V"], spec: SampleSpec
 ) -> Float[Array, "*B V"]:
-    """The probabilities the next token is drawn from."""
+    """The probabilities that the next token is sampled from."""
     if spec.is_greedy:
         return jax.nn.one_hot(jnp.argmax(logits, axis=-1), logits.shape[-1])
-    return jax.nn.softmax(cool_logits(logits, spec), axis=-1)
+    return jax.nn.softmax(scale_logits(logits, spec), axis=-1)
 
 
 def penalise(
@@ -139,7 +140,7 @@ def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def check_lengths(decoder, length: int, num_tokens: int) -> None:
-    """Raises UserError unless prompts of `length` and the new tokens have places."""
+    """Raises UserError unless prompts of `length` and the new tokens have positions."""
     limit = decoder.max_len
     if decoder.start_id is not None:
         if length > limit:
@@ -172,28 +173,28 @@ def generate(
     first: int | None = None,
     last: int | None = None,
 ) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
-    """Up to `num_tokens` after each prompt, read at once and followed in one loop.
+    """Generates up to `num_tokens` tokens after each prompt.
 
-    It ends as soon as all rows have. A row's draws depend on the key, its index and
-    its place alone, not on what other rows there are.
+    All prompts are read at once; one loop then generates token by token until all rows
+    have ended. The samples of a row depend only on the key, the row's index and the
+    token's position, not on the other rows.
 
     Args:
       decoder: a `jaxpt.nn.decoding.Decoder`.
       prompts: padded on the left (`pad_left`); an encoder reads them where the decoder
         has a `start_id`.
       stop: ids that end a row.
-      banned: ids that are never chosen ([PAD], [MASK] ...).
-      first, last: what is written first, and at the last of `num_tokens` places,
-        whatever the model would.
+      banned: ids that are never generated ([PAD], [MASK] ...).
+      first, last: ids forced as the first new token, and as the `num_tokens`-th.
 
     Returns:
-      The new tokens, a stop id included and `pad` behind it, and how many they are.
+      The new tokens, a stop id included and `pad` after it, and their number.
 
     Raises:
-      UserError: more tokens than the model has places.
+      UserError: there are more tokens than the model has positions.
     """
     check_lengths(decoder, prompts.shape[1], num_tokens)
-    params = jax.tree.map(jnp.asarray, params)  # NumPy's cannot be read by a traced id
+    params = jax.tree.map(jnp.asarray, params)  # traced ids cannot index NumPy arrays
     params = decoder.prepare(params)
     logits, cache = decoder.prefill(params, prompts, lengths, num_tokens)
     seen = None
@@ -205,10 +206,10 @@ def generate(
             scores = penalise(scores, seen, spec.repetition_penalty)
         if banned:
             scores = scores.at[..., jnp.array(banned)].set(-jnp.inf)
-        for place, forced in ((0, first), (num_tokens - 1, last)):
+        for when, forced in ((0, first), (num_tokens - 1, last)):
             if forced is not None:
                 only = jnp.full_like(scores, -jnp.inf).at[..., forced].set(0.0)
-                scores = jnp.where(i == place, only, scores)
+                scores = jnp.where(i == when, only, scores)
         return scores
 
     def step(ids, cache):
@@ -226,17 +227,17 @@ def generate(
             return jnp.argmax(scores, axis=-1).astype(jnp.int32)
         keys = row_keys(rng, jnp.arange(len(prompts)))
         keys = jax.vmap(jax.random.fold_in)(keys, lengths + i)
-        drawn = jax.vmap(jax.random.categorical)(keys, cool_logits(scores, spec))
-        return drawn.astype(jnp.int32)
+        sampled = jax.vmap(jax.random.categorical)(keys, scale_logits(scores, spec))
+        return sampled.astype(jnp.int32)
 
-    return _write_rows(step, choose, logits, cache, seen, num_tokens, stop, pad)
+    return _generate_rows(step, choose, logits, cache, seen, num_tokens, stop, pad)
 
 
-def _write_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad: int):
-    """Each row by itself: what it chooses is read for the next choice."""
+def _generate_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad: int):
+    """The loop without beams: each chosen token is read before the next is chosen."""
     rows, stops = jnp.arange(len(logits)), jnp.array(stop, jnp.int32)
 
-    def write(state, logits):
+    def append(state, logits):
         i, is_done = state["i"], state["is_done"]
         ids = jnp.where(is_done, pad, choose(logits, state["seen"], i))
         has_seen = state["seen"]
@@ -252,7 +253,7 @@ def _write_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad: i
     def body(carry):
         state, cache = carry
         logits, cache = step(state["ids"], cache)
-        return write(state, logits), cache
+        return append(state, logits), cache
 
     start = {
         "i": jnp.int32(0),
@@ -264,18 +265,18 @@ def _write_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad: i
     state, _ = jax.lax.while_loop(
         lambda carry: (carry[0]["i"] < num_tokens) & ~carry[0]["is_done"].all(),
         body,
-        (write(start, logits), cache),
+        (append(start, logits), cache),
     )
     return state["tokens"], state["counts"]
 
 
 def _mark_seen(decoder, prompts, lengths, vocab: int) -> Bool[Array, "B V"]:
-    """Which tokens the text that is written holds at its start."""
+    """Which tokens a row holds before generation, for the repetition penalty."""
     if decoder.start_id is not None:
         is_start = jnp.arange(vocab) == decoder.start_id
         return jnp.broadcast_to(is_start, (len(prompts), vocab))
     is_text = jnp.arange(prompts.shape[1]) >= prompts.shape[1] - lengths[:, None]
     rows = jnp.arange(len(prompts))[:, None]
-    # Padding is sent past the vocabulary, where a scatter drops it.
+    # Padding gets an id outside the vocabulary, which the scatter drops.
     ids = jnp.where(is_text, prompts, vocab)
     return jnp.zeros((len(prompts), vocab), bool).at[rows, ids].set(True, mode="drop")

@@ -1,7 +1,7 @@
-"""A linear probe: what can be read off frozen features with one linear layer.
+"""A linear probe: the accuracy of one linear layer on frozen features.
 
-The yardstick common to every objective: it needs hidden states only, and the label
-comes from the text itself. Passages are held out by document.
+It is the yardstick common to all objectives: it needs hidden states only, and its
+labels come with the text. Passages are held out by document.
 """
 
 import warnings
@@ -10,19 +10,19 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.dataset import Split, share_out
+from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import passages
 
 
 def pool(
     features: Callable, params, tokens: np.ndarray, length: int, batch_size: int
 ) -> np.ndarray:
-    """Mean hidden state [n, D] of each passage.
+    """The mean hidden state [n, D] of each passage.
 
     Args:
       features: (params, tokens [B, length]) -> hidden states [B, length, D].
       tokens: int32 [n, k * length]; the model reads each passage in k windows. The last
-        batch is filled up with its first window and cut again.
+        batch is padded with copies of its first window, whose results are dropped.
     """
     pieces = tokens.reshape(-1, length)
     pooled = []
@@ -30,14 +30,14 @@ def pool(
         piece = pieces[start : start + batch_size]
         missing = batch_size - len(piece)
         full = np.concatenate([piece, np.repeat(piece[:1], missing, axis=0)])
-        hidden = np.asarray(features(params, full), np.float32)
-        pooled.append(hidden.mean(axis=1)[: len(piece)])
+        hidden_states = np.asarray(features(params, full), np.float32)
+        pooled.append(hidden_states.mean(axis=1)[: len(piece)])
     means = np.concatenate(pooled)
     return means.reshape(len(tokens), -1, means.shape[-1]).mean(axis=1)
 
 
 def has_labels(corpora: dict[str, Split]) -> bool:
-    """Whether there is anything to probe for: two labels that both splits know."""
+    """Whether a probe can be trained: both splits hold at least two common labels."""
     train, valid = (
         set(corpora[s].labels[corpora[s].labels >= 0]) for s in ("train", "valid")
     )
@@ -45,7 +45,7 @@ def has_labels(corpora: dict[str, Split]) -> bool:
 
 
 def _passages(split: Split, length: int, num: int) -> tuple[np.ndarray, np.ndarray]:
-    numbers = share_out(num, split.shares)
+    numbers = split_count(num, split.fractions)
     pairs = zip(split.parts, numbers, strict=True)
     found = [passages(part, length, n) for part, n in pairs]
     tokens, labels = zip(*found, strict=True)
@@ -64,11 +64,11 @@ def measure_probe(
     """Held-out accuracy of logistic regression on pooled features.
 
     Args:
-      length: tokens the model reads at once; a passage is `num_windows` of them.
-      num_passages: the most that each split gives.
+      length: tokens the model reads at once; a passage is `num_windows` such windows.
+      num_passages: the maximum number of passages of each split.
 
     Returns:
-      probe_accuracy, and probe_majority: always answering the commonest training label.
+      probe_accuracy, and probe_majority: that of the most frequent training label.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -86,7 +86,7 @@ def measure_probe(
         sets[split] = pool(features, params, tokens, length, batch_size), labels
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # not converged after max_iter: near enough
+        warnings.simplefilter("ignore")  # not converged after max_iter: close enough
         model.fit(*sets["train"])
     labels = sets["valid"][1]
     common = np.bincount(sets["train"][1]).argmax()

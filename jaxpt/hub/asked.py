@@ -1,11 +1,13 @@
-"""What a user asks of an import, held against what the folder is.
+"""Reconciles the settings of an import with the folder that is imported.
 
-A flag is heeded or refused. A config file gives way to the folder, and that is said.
+A flag is applied, or refused if it contradicts the folder. The folder overrides the
+settings of a config file, and a line reports them.
 """
 
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
 from jaxpt.errors import UserError
@@ -14,14 +16,23 @@ from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
+# The settings of an objective's needs that the folder has said.
+FIXED = (
+    "tokenizer.specials",
+    "tokenizer.num_sentinels",
+    "model.num_decoder_layers",
+    "model.num_types",
+    "model.max_len",
+)
+
 
 class Asked:
     """The settings of an import.
 
     Args:
-      config: all of them, as `import_run` is given them.
-      flags: full names of those that flags have set, such as "model.dropout".
-      folder: of the import, as errors name it.
+      config: all settings, as given to `import_run`.
+      flags: full names of the settings that flags have set, such as "model.dropout".
+      folder: the folder that is imported, for error messages.
     """
 
     def __init__(self, config, flags: Collection[str], folder: Path):
@@ -34,7 +45,12 @@ class Asked:
         return name in self._flags
 
     @property
-    def model(self) -> dict[str, object]:
+    def fixed(self) -> set[str]:
+        """What no objective's needs may change: flags, the folder's ids and sizes."""
+        return {*self._flags, *FIXED}
+
+    @property
+    def model(self) -> dict[str, Any]:
         """The fields of the model that flags have set, with their values."""
         names = [field.name for field in dataclasses.fields(ModelSpec)]
         return {n: self.get(f"model.{n}") for n in names if f"model.{n}" in self}
@@ -45,17 +61,17 @@ class Asked:
         return (self.config[section] if section else self.config)[field]
 
     def take(self, name: str, value) -> None:
-        """Sets what the folder has; a flag must say the same.
+        """Sets the folder's value; a flag must have the same value.
 
         Raises:
-          UserError: it says something else.
+          UserError: a flag has another value.
         """
         if name in self and self.get(name) != value:
             raise self.refusal(name, f"must be {value!r}")
         self.prefer(name, value)
 
     def prefer(self, name: str, value) -> None:
-        """Sets what the folder has unless a flag says otherwise."""
+        """Sets the folder's value unless a flag has set another one."""
         if name in self:
             return
         section, _, field = name.rpartition(".")
@@ -65,14 +81,8 @@ class Asked:
             self._replaced.append(f"{name}={here[field]!r} ({value!r})")
         here[field] = value
 
-    def fill_in(self, name: str, value) -> None:
-        """Sets what the objective needs, unless the user has set anything there."""
-        section, _, field = name.rpartition(".")
-        if name not in self and self.get(name) == self._defaults[section][field]:
-            self.config[section][field] = value
-
     def refusal(self, name: str, allowed: str) -> UserError:
-        """That a flag's value contradicts the folder."""
+        """The error for a flag whose value contradicts the folder."""
         return UserError(
             f"--config.{name}={self.get(name)}: {allowed} for --from={self.folder}, "
             f"or be left out"
@@ -81,11 +91,11 @@ class Asked:
     def settle_model(self, spec: ModelSpec) -> None:
         """Sets the model's section to the folder's spec.
 
-        What makes no other network of it (dropout, say, and how it is computed) is the
-        user's to set.
+        The user may change fields that do not change the network, such as dropout and
+        how it is computed.
 
         Raises:
-          UserError: a flag makes another network of it.
+          UserError: a flag would change the network.
         """
         apart = dict(find_differences(dataclasses.replace(spec, **self.model), spec))
         for name in self.model:
@@ -97,10 +107,10 @@ class Asked:
                 self.prefer(f"model.{name}", value)
 
     def settle_objective(self, name: str, origin: Origin | None) -> None:
-        """Sets the objective, and its section to that of the run that was exported.
+        """Sets the objective, and its section to that of the exported run.
 
         Raises:
-          UserError: the run's file has what is no setting, or is of another type.
+          UserError: the run's file has an unknown setting, or a value of a wrong type.
         """
         self.prefer("objective", name)
         section = self.config[name]
@@ -112,14 +122,14 @@ class Asked:
             section[field] = self._defaults[name][field]
 
     def settle_tokenizer(self, place: Path, size: int) -> Tokenizer:
-        """The folder's tokenizer, with the specials that flags ask for at its end.
+        """The folder's tokenizer; specials that flags add are at its end.
 
         Args:
-          place: of its files.
-          size: ids of the model.
+          place: the folder of its files.
+          size: the number of ids of the model.
 
         Raises:
-          UserError: it has more ids than the model, or a flag asks for another.
+          UserError: it has more ids than the model, or a flag names another tokenizer.
         """
         held = tokenizers.load(place)
         if held.vocab.size > size:
@@ -128,7 +138,7 @@ class Asked:
                 f"vocab_size={size}, which must be at least as many"
             )
         self.take("tokenizer.kind", "file")
-        self.take("tokenizer.lowercase", False)  # the file tells by itself
+        self.take("tokenizer.lowercase", False)  # the file determines it
         if "tokenizer.vocab_size" in self:
             self.take("tokenizer.vocab_size", held.vocab.size)
         if "tokenizer.path" in self:
@@ -161,7 +171,7 @@ class Asked:
         return held
 
     def list_replaced(self) -> list[str]:
-        """A line on what a config file says and the folder has otherwise, if any."""
+        """A line on the settings of a config file that the folder overrides, if any."""
         if not self._replaced:
             return []
         told = ", ".join(self._replaced)

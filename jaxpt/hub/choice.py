@@ -1,27 +1,31 @@
-"""Which objective a checkpoint of transformers goes on under."""
+"""Which objective a checkpoint of transformers is trained on under."""
 
+from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.text.tokens.vocab import Vocab
 
-# What a network is for -> the first objective whose runs have it.
-HEADS = {
-    head: name for name, module in reversed(OBJECTIVES.items()) for head in module.HEADS
-}
-# Where several have it: what a vocabulary hides text behind -> the one that does so.
-MARKS = {"seq2seq": {"sentinels": "span_corruption", "mask": "bart"}}
-# What an objective as it is by default asks of the rows, where they are so, too.
-SETTINGS = {
-    "bart": {"data.sentences": "punctuation", "data.sentence_ids": True},
-}
+ROW_LENGTH = 64  # of a row whose needs are looked at
 
 
 def choose_objective(head: str, vocab: Vocab) -> str:
-    """The objective of a network by what it is for, and what its vocabulary has.
+    """The first objective that trains such a network and whose needs the ids serve.
 
     Args:
       head: a key of `Family.heads`.
     """
-    for mark, name in MARKS.get(head, {}).items():
-        if getattr(vocab, mark) not in (None, ()):
-            return name
-    return HEADS[head]
+    names = [name for name, each in OBJECTIVES.items() if head in each.Spec.heads()]
+    served = [name for name in names if _serves(vocab, OBJECTIVES[name].Spec)]
+    return (served or names)[0]
+
+
+def _serves(vocab: Vocab, spec_type: type[ObjectiveSpec]) -> bool:
+    """Whether the vocabulary has what an objective needs, at its default settings."""
+    needs = spec_type.for_seq_len(ROW_LENGTH).needs
+    try:
+        for role in needs.specials:
+            vocab.require(role)
+        vocab.require_sentinels(needs.num_sentinels)
+    except UserError:
+        return False
+    return True

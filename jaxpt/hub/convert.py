@@ -1,8 +1,9 @@
-"""Parameters to tensors of transformers and back, by the tables of `hub.names`."""
+"""Converts parameters to tensors of transformers and back, by `hub.names`' tables."""
 
 import dataclasses
 import re
 from collections.abc import Mapping
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -16,17 +17,18 @@ from jaxpt.nn.scan import stack_layers, unstack_layers
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:
-    """The tensors of a checkpoint; tied ones once.
+    """The tensors of a checkpoint; tied tensors are listed once.
 
     Args:
       params: of a `Transformer` (the discriminator's with "score" beside it).
 
     Raises:
-      UserError: a tensor holds what is no finite number.
+      UserError: a tensor has a value that is not finite.
       ValueError: the parameters are not those of the spec.
     """
     flat = flatten(unstack_layers(params))
-    out, used = {}, set()
+    out: dict[str, np.ndarray] = {}
+    used: set[str] = set()
     for entry in TABLES[family.name](spec, head):
         value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
         _check_finite(entry.theirs, value)
@@ -43,15 +45,15 @@ def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.nd
 def from_hf(
     tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str, like
 ):
-    """Parameters from the tensors of a checkpoint.
+    """The parameters of a checkpoint's tensors.
 
     Args:
       like: a pytree of the shapes of all parameters, as `jax.eval_shape` gives it;
         layers come stacked where it has them so.
 
     Raises:
-      UserError: a tensor is missing, left over or of another shape, or holds what is
-        no finite number; a copy of a tied one differs from it.
+      UserError: a tensor is missing, unexpected or of another shape, or has a value
+        that is not finite, or a copy of a tied tensor differs from it.
     """
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
@@ -100,14 +102,15 @@ def from_hf(
         raise ValueError(f"the table of {family.name} lacks {', '.join(left)}")
     nested = {tuple(path.split("/")): value for path, value in flat.items()}
     params = flax.traverse_util.unflatten_dict(nested)
-    is_stacked = jax.tree.structure(like) != jax.tree.structure(plain)
+    trees: list[Any] = [jax.tree.structure(tree) for tree in (like, plain)]
+    is_stacked = trees[0] != trees[1]
     return stack_layers(params) if is_stacked else params
 
 
 def refine_spec(
     spec: ModelSpec, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> ModelSpec:
-    """The spec with what only the tensors tell: BART's bias, if it is not all zero."""
+    """The spec with what only the tensors determine: BART's bias, if not all zero."""
     if family.name != "bart" or "final_logits_bias" not in tensors:
         return spec
     has_bias = bool(np.any(tensors["final_logits_bias"]))
@@ -115,9 +118,9 @@ def refine_spec(
 
 
 def move_places(params, spec: ModelSpec, laid: ModelSpec):
-    """The parameters with as many rows before the first place as another spec has.
+    """The parameters with another spec's number of rows before position 0.
 
-    No token reads those rows: where their number changes they are zero.
+    No token reads those rows of the table; they are zero if their number changes.
     """
     if laid.position_offset == spec.position_offset:
         return params
@@ -128,7 +131,7 @@ def move_places(params, spec: ModelSpec, laid: ModelSpec):
 
 
 def _check_finite(name: str, value: np.ndarray) -> None:
-    """Refuses a tensor with a NaN or an infinity, which spread over all outputs."""
+    """Raises UserError for a tensor with a NaN or an infinity."""
     if bad := int(value.size - np.isfinite(value).sum()):
         raise UserError(
             f"tensor {name}: {bad:,} of its {value.size:,} numbers are NaN or infinite"
@@ -136,5 +139,5 @@ def _check_finite(name: str, value: np.ndarray) -> None:
 
 
 def flatten(params) -> dict[str, object]:
-    """Leaves by path, "encoder/layer_0/mlp/up/kernel"."""
+    """The leaves by path, such as "encoder/layer_0/mlp/up/kernel"."""
     return flax.traverse_util.flatten_dict(params, sep="/")

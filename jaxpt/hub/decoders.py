@@ -1,4 +1,4 @@
-"""Configs of what writes a text: GPT-2, Llama, T5, BART."""
+"""Configs of families that generate text: GPT-2, Llama, T5, BART."""
 
 from jaxpt.errors import UserError
 from jaxpt.hub.fields import (
@@ -12,8 +12,8 @@ from jaxpt.hub.fields import (
 )
 from jaxpt.nn.model_spec import ModelSpec
 
-# Of each family: the fields that are used, as its class has them where a config.json
-# does not, and the other names of some of them (`attribute_map`).
+# For each family: the fields that are used, with the defaults of its class, and aliases
+# of some of them (`attribute_map`).
 GPT2 = {
     "vocab_size": 50257,
     "n_positions": 1024,
@@ -144,12 +144,12 @@ def write_gpt2(spec: ModelSpec) -> dict:
 
 
 def read_t5(config: dict) -> ModelSpec:
-    """T5 1.0 scales its tied head's input; 1.1 has neither."""
+    """T5's config as a spec. T5 1.0 scales its tied head's input; 1.1 has neither."""
     settled = settle(config, T5, T5_ALIASES)
     require_causal(settled)
     require(settled, is_encoder_decoder=True, is_decoder=False)
     activation, is_gated = _read_t5_mlp(settled)
-    # transformers counts the decoder's layers before it reads the other names.
+    # transformers reads the decoder's number of layers before it applies aliases.
     layers = config.get("num_layers", T5["num_layers"])
     is_tied = settled.get("tie_word_embeddings") is not False
     is_tied = settled.get("scale_decoder_outputs", is_tied)
@@ -190,8 +190,8 @@ def _read_t5_mlp(config: dict) -> tuple[str, bool]:
             f"config.json: feed_forward_proj={kind!r}: must be an activation, or one "
             "behind 'gated-'"
         )
-    # transformers: "gated-gelu" is the tanh form. What it makes of the one field it
-    # writes as two more, which it reads, too.
+    # In transformers "gated-gelu" is the tanh form. It also writes, and reads, two more
+    # fields that it derives from this one.
     made = {
         "dense_act_fn": "gelu_new" if kind == "gated-gelu" else name,
         "is_gated_act": bool(gate),
@@ -235,7 +235,7 @@ def read_bart(config: dict) -> ModelSpec:
         is_decoder=False,
         scale_embedding=False,
         tie_word_embeddings=True,
-        # Of the class's older versions, with which some checkpoints were made.
+        # Fields of older versions of the class, which some checkpoints have.
         normalize_before=False,
         normalize_embedding=True,
         add_final_layer_norm=False,
@@ -300,7 +300,7 @@ def read_llama(config: dict) -> ModelSpec:
         partial_rotary_factor=1.0,
     )
     width, heads = config["hidden_size"], read_size(config, "num_attention_heads", 0)
-    # The older name has the first word.
+    # The older name takes precedence.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
     return ModelSpec(
         vocab_size=config["vocab_size"],

@@ -1,4 +1,4 @@
-"""Configs of what reads a text: BERT, RoBERTa, ELECTRA, DistilBERT, ModernBERT."""
+"""Configs of encoder families: BERT, RoBERTa, ELECTRA, DistilBERT, ModernBERT."""
 
 import dataclasses
 
@@ -12,8 +12,8 @@ from jaxpt.hub.fields import (
 )
 from jaxpt.nn.model_spec import ModelSpec
 
-# Of each family: the fields that are used, as its class has them where a config.json
-# does not, and the other names of some of them (`attribute_map`).
+# For each family: the fields that are used, with the defaults of its class, and aliases
+# of some of them (`attribute_map`).
 BERT = {
     "vocab_size": 30522,
     "hidden_size": 768,
@@ -128,12 +128,12 @@ def read_roberta(config: dict) -> ModelSpec:
     pad = settle(config, ROBERTA)["pad_token_id"]
     if pad < 0:
         raise UserError(f"config.json: pad_token_id={pad}: must be at least 0")
-    # Places begin behind the padding's own row (fairseq: padding_idx + 1).
+    # Position 0 is the row after that of the padding (fairseq: padding_idx + 1).
     return read_bert(config, ROBERTA, pad + 1)
 
 
 def write_roberta(spec: ModelSpec) -> dict:
-    """The config of a spec of RoBERTa's family, laid out for the padding's id."""
+    """The config of a spec of RoBERTa's family, adapted to the padding's id."""
     return write_bert(spec) | {"pad_token_id": spec.position_offset - 1}
 
 
@@ -241,7 +241,7 @@ def read_modernbert(config: dict) -> ModelSpec:
 
 
 def _require_full_attention(config: dict, layers: int) -> None:
-    """Raises UserError if a layer has a window."""
+    """Raises UserError if a layer has sliding-window attention."""
     kinds, every = config.get("layer_types"), config["global_attn_every_n_layers"]
     if kinds is None and every > 0:
         is_full = every == 1 or layers == 1  # the first is always full
@@ -256,7 +256,7 @@ def _require_full_attention(config: dict, layers: int) -> None:
 
 
 def _read_modernbert_rope(config: dict) -> float:
-    """The base of the layers with full attention; others have one of their own."""
+    """The rotary base of layers with full attention; others have their own."""
     rope = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():

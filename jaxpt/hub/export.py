@@ -1,4 +1,4 @@
-"""A run as folders that transformers loads: config, tensors, tokenizer, model card."""
+"""Exports runs as folders that transformers loads: config, tensors, tokenizer, card."""
 
 from pathlib import Path
 
@@ -25,24 +25,23 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
     """Writes a run's newest checkpoint; a folder for each network if there are several.
 
     Args:
-      family: of transformers, such as "bert"; "" is the first that the model is of.
+      family: a model_type of transformers, such as "bert"; "" is the first that fits.
 
     Returns:
-      Lines to say: what lies where.
+      Lines to print that name the folders.
 
     Raises:
-      UserError: there is no run, the model is of no family, or not with its tokenizer,
-        a parameter is no finite number, or the folder is not empty or cannot be
-        written.
+      UserError: there is no run, no family fits the model and its tokenizer, a
+        parameter is not finite, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
         raise UserError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
-    parts = task.module.networks(params, task.model_spec, task.spec)
+    parts = task.model.export_parts(params)
     if not parts:
         raise UserError(
-            f"--workdir={workdir}: holds a {task.plan.objective} run, of which "
+            f"--workdir={workdir}: holds a {task.plan.objective_name} run, of which "
             f"transformers has no model"
         )
     planned, framing = [], find_framing(task)
@@ -81,10 +80,10 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
 
 
 def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
-    """The special ids as configs of transformers name them.
+    """The special ids under their names in configs of transformers.
 
-    Of a model that writes, those that it has not are null: a family's class would take
-    its own for them.
+    For a model that generates, ids that it lacks are null, or the defaults of the
+    family's class would apply.
     """
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
@@ -102,7 +101,7 @@ def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list 
 def write_tokenizer(
     tokenizer: Tokenizer, folder: Path, spec: ModelSpec, framing: Framing
 ) -> bool:
-    """Writes what `AutoTokenizer` reads; False where transformers has no such kind."""
+    """Writes the files of `AutoTokenizer`; False if transformers has no such kind."""
     if not isinstance(tokenizer, SubwordTokenizer):
         tokenizers.save(tokenizer, folder / "jaxpt_tokenizer.json")
         write_json(folder, NAME, framing.to_json())
@@ -112,7 +111,7 @@ def write_tokenizer(
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:
-        # As text alone, transformers would take it for one without flags.
+        # As a plain string, transformers would read it as a token without flags.
         return {
             "__type": "AddedToken",
             "content": names[id_],
@@ -149,17 +148,17 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """What whoever uses the export must know: how it was read in training."""
-    module, notes = task.module, []
-    if head == "causal" and hasattr(module, "describe_mask"):
+    notes, told = [], task.spec.describe_mask()
+    if head == "causal" and told:
         notes.append(
-            f"{module.describe_mask(task.spec)} {config['architectures'][0]} reads "
+            f"{told} {config['architectures'][0]} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
     begins = {config.get("decoder_start_token_id")}
-    if head == "causal" and hasattr(module, "START"):
-        begins.add(getattr(vocab, module.START))
+    if head == "causal":
+        begins |= set(task.spec.frame(vocab)[0])
     if kind.freezes_pad and vocab.pad in begins - {None}:
         notes.append(
             f"Every text that it writes begins with [PAD] (id {vocab.pad}), whose "
@@ -178,7 +177,7 @@ def write_card(
     step: int,
     notes: list[str],
 ) -> str:
-    """The model card: data, objective, budget and metrics, as they were; and notes."""
+    """The model card: data, objective, budget and metrics of the run, and notes."""
     plan, spec = task.plan, task.plan.train
     sources = plan.text.mixture or (plan.text.path,)
     lines = [
@@ -189,7 +188,7 @@ def write_card(
         "",
         f"# {config['architectures'][0]} pretrained with jaxpt",
         "",
-        f"- Objective: {plan.objective} ({head})",
+        f"- Objective: {plan.objective_name} ({head})",
         f"- Data: {', '.join(Path(str(source)).name for source in sources)}",
         f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",

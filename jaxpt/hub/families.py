@@ -1,11 +1,12 @@
-"""Families of transformers: their configs as ModelSpecs, and both ways round.
+"""Families of transformers: converts their configs to ModelSpecs and back.
 
-A family is a few plain functions. `read` gives a spec for a `config.json` and `write` a
-config for a spec; whether a spec is of a family is seen by writing and reading it.
+A family is a few plain functions: `read` converts a `config.json` to a spec, `write` a
+spec to a config. A spec fits a family if writing and reading it gives it back.
 """
 
 import dataclasses
 from collections.abc import Callable
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.hub import decoders, encoders
@@ -18,15 +19,15 @@ class Family:
     """One `model_type` of transformers.
 
     Attributes:
-      heads: what a model is for -> its class: "causal", "masked", "pretraining" (with
+      heads: a model's purpose -> its class: "causal", "masked", "pretraining" (with
         BERT's sentence head), "seq2seq", "generator", "discriminator".
       read: (config.json) -> ModelSpec.
-      write: (ModelSpec) -> config.json but for the special ids.
-      unsaid: fields of a spec that the config does not tell, but the tensors do.
-      counts_from_pad: its code takes each id but `pad_token_id` for a token, and counts
-        places from that id on. So a text has its places if, and only if, that is the
-        padding's real id: with another, some token of a text would stand nowhere.
-      freezes_pad: PyTorch gives the row of `pad_token_id` no gradient as an input
+      write: (ModelSpec) -> config.json without the special ids.
+      unsaid: fields of a spec that only the tensors determine, not the config.
+      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
+        all tokens with another id. Positions are then right only if that is the real
+        padding id; with another id, some token of a text would have no position.
+      freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
         (`nn.Embedding(padding_idx=...)`).
     """
 
@@ -39,18 +40,18 @@ class Family:
     freezes_pad: bool = False
 
     def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
-        """The spec with places in the table where its code looks for them.
+        """The spec with its positions at those rows of the table that the code reads.
 
         Args:
-          pad: the id of the tokenizer's padding; None where there is none, with which
-            `check_pad` does not agree.
+          pad: the padding id of the tokenizer; None if it has none, which `check_pad`
+            refuses.
         """
         if not self.counts_from_pad or pad is None:
             return spec
         return dataclasses.replace(spec, position_offset=pad + 1)
 
     def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
-        """Refuses a tokenizer's padding that is not the one places are counted from."""
+        """Raises UserError unless the spec's positions fit the tokenizer's padding."""
         if self.counts_from_pad and pad is None:
             raise UserError(
                 f"the tokenizer has no [PAD], and a {self.name} counts places from its "
@@ -67,7 +68,7 @@ def read_config(config: dict) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`.
 
     Raises:
-      UserError: a family or a setting that is not supported.
+      UserError: the family or a setting is not supported.
     """
     kind = config.get("model_type")
     if kind not in FAMILIES:
@@ -81,17 +82,17 @@ def read_config(config: dict) -> tuple[Family, ModelSpec]:
 def write_config(
     spec: ModelSpec, head: str, name: str = "", vocab: Vocab | None = None
 ) -> tuple[Family, dict]:
-    """The family a spec is of, and its `config.json`.
+    """The family of a spec, and its `config.json`.
 
     Args:
-      head: what the model is for, a key of `Family.heads`.
-      name: the family to take; "" is the first that the spec is of.
-      vocab: the tokenizer's, for which the family lays the spec out (`Family.lay_out`);
-        None for a spec that is so already.
+      head: the model's purpose, a key of `Family.heads`.
+      name: the family; "" is the first that the spec fits.
+      vocab: the vocabulary for whose padding id the spec is first adapted
+        (`Family.lay_out`); None for a spec that is adapted already.
 
     Raises:
-      UserError: the spec is of no family, or not of this one; or this one cannot do
-        without what the tokenizer lacks.
+      UserError: the spec fits no family, or not this one, or the tokenizer lacks
+        something that the family needs.
     """
     fitting = {n: f for n, f in FAMILIES.items() if head in f.heads and name in ("", n)}
     if not fitting:
@@ -99,7 +100,8 @@ def write_config(
             f"--family={name}: must be one that has a {head} model: "
             + ", ".join(n for n, f in FAMILIES.items() if head in f.heads)
         )
-    reasons, refused = [], None
+    reasons: list[tuple[int, str, list]] = []
+    refused: Any = None  # what the last one says
     for family in fitting.values():
         laid = spec if vocab is None else family.lay_out(spec, vocab.pad)
         config = family.write(laid)
@@ -119,10 +121,10 @@ def write_config(
     if not reasons:
         raise refused
     _, nearest, apart = min(reasons)
-    told = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
+    named = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
     raise UserError(
         f"the model is of no family of transformers; nearest is {nearest}, where it "
-        f"must be otherwise: {told}"
+        f"must be otherwise: {named}"
     )
 
 

@@ -1,10 +1,10 @@
-"""What the configs of families have in common: defaults, refusals, rotary bases.
+"""Helpers for configs of all families: defaults, unsupported values, rotary bases.
 
-A field of a config.json is used, has one value that is supported (any other is
-refused), or changes no number of a model with its weights read: labels, what is
-returned, how it is computed, how it began, and what is done in training alone. Of the
-last, dropout that a spec has no place for (BART's `activation_dropout` and
-`encoder_layerdrop`, of classifiers) is left out of further training.
+A field of a config.json is used, or has only one supported value (any other is an
+error), or does not change the outputs of a model with given weights: labels, options of
+what is returned, how it is computed or was initialised, and options of training. Of the
+last, dropout that a spec has no field for (BART's `activation_dropout` and
+`encoder_layerdrop`, and that of classifiers) is not applied in further training.
 """
 
 from jaxpt.errors import UserError
@@ -16,23 +16,23 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": "gelu_tanh",
     "silu": "silu",
 }
-# Ours -> theirs.
+# jaxpt's names -> transformers' names.
 ACTIVATION_NAMES = {
     "relu": "relu",
     "gelu": "gelu",
     "gelu_tanh": "gelu_new",
     "silu": "silu",
 }
-# transformers sets whatever a config.json holds, in a class's fields or not; of the
-# latter its code reads these, in every family.
+# transformers sets everything that a config.json holds as an attribute, even if it is
+# not a field of the class; its code reads these attributes in every family.
 _UNSUPPORTED = (
     "quantization_config",
     "per_layer_config",
     "transformers_weights",
 )
-# What rotary positions that are not scaled may say of themselves.
+# The values with which rotary positions are not scaled.
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
-# A field's type by that of its default, and what may stand there.
+# By the type of a field's default, the types that it may have.
 _TYPES = {
     bool: (bool, "true or false"),
     int: (int, "an integer"),
@@ -43,15 +43,15 @@ _TYPES = {
 
 
 def settle(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
-    """A config with every field that is used: its own, or as the class has it.
+    """A config with all fields that are used, from itself or the class's defaults.
 
     Args:
       defaults: field -> its default in the class of transformers; None for one that
         may be an integer.
-      aliases: other name -> the field it sets, also where that is there.
+      aliases: alias -> the field that it sets, even if that is present.
 
     Raises:
-      UserError: a field is of another type, or says what no family can be.
+      UserError: a field has a wrong type, or a value that no family supports.
     """
     for key in _UNSUPPORTED:
         if config.get(key):
@@ -69,7 +69,7 @@ def settle(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
 
 
 def read_activation(config: dict, key: str) -> str:
-    """Our name of the activation under a key."""
+    """jaxpt's name of the activation under a key."""
     name = config[key]
     if name not in ACTIVATIONS:
         allowed = ", ".join(ACTIVATIONS)
@@ -78,14 +78,14 @@ def read_activation(config: dict, key: str) -> str:
 
 
 def require(config: dict, **wanted) -> None:
-    """Refuses settings of which only one value is supported, where they are set."""
+    """Raises UserError for a setting that is set and has not its supported value."""
     for key, value in wanted.items():
         if config.get(key, value) != value:
             raise UserError(f"config.json: {key}={config[key]!r}: must be {value!r}")
 
 
 def require_causal(config: dict) -> None:
-    """Refuses what makes a decoder of transformers see more or less than its past."""
+    """Raises UserError for settings with which a decoder is not simply causal."""
     require(
         config,
         is_causal=True,
@@ -96,7 +96,7 @@ def require_causal(config: dict) -> None:
 
 
 def read_size(config: dict, key: str, default: int) -> int:
-    """A size that may be null, which is the default; ModelSpec's 0 is no size here."""
+    """A size that may be null, the default; 0, ModelSpec's default, is not allowed."""
     value = default if config[key] is None else config[key]
     if value < 1:
         raise UserError(f"config.json: {key}={value}: must be at least 1")
@@ -107,8 +107,9 @@ def read_rope(rope: dict, theta: float) -> float:
     """The base of rotary positions; scaled ones are not supported.
 
     Args:
-      rope: what transformers makes of `rope_parameters` and `rope_scaling`.
-      theta: the base where that has none.
+      rope: the rotary parameters, as transformers merges `rope_parameters` and
+        `rope_scaling`.
+      theta: the base if those have none.
     """
     _check_type("rope_parameters", rope, dict, "an object")
     kind = rope.get("rope_type", rope.get("type", "default"))
@@ -123,7 +124,7 @@ def read_rope(rope: dict, theta: float) -> float:
 
 
 def _check_type(key: str, value, kinds, allowed: str) -> None:
-    """Raises UserError for a value of no such type; true and false are no numbers."""
+    """Raises UserError for a value of a wrong type; a bool is not a number."""
     is_bool = isinstance(value, bool) and kinds is not bool
     if is_bool or not isinstance(value, kinds):
         raise UserError(f"config.json: {key}={value!r}: must be {allowed}")

@@ -1,12 +1,12 @@
-"""Hugging Face checkpoints as files: a folder's tensors and its JSON.
+"""Reads and writes the files of Hugging Face checkpoints: tensors and JSON.
 
     <folder>/config.json                          and others, by `read_json`
              model.safetensors                    all tensors, or
-             model-00001-of-00002.safetensors     and on: shards of them
+             model-00001-of-00002.safetensors     and following: shards of them
              model.safetensors.index.json         which shard holds which tensor
 
 Only safetensors is read: a pickle (pytorch_model.bin) can run code when it is loaded.
-Files as transformers writes them: https://github.com/huggingface/transformers,
+The files are those of transformers, https://github.com/huggingface/transformers,
 `PreTrainedModel.save_pretrained`.
 """
 
@@ -27,7 +27,7 @@ from jaxpt.errors import UserError
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# As safetensors names them, and as numpy does with the help of ml_dtypes.
+# Names of dtypes in safetensors -> NumPy's dtypes, some of them from ml_dtypes.
 DTYPES = {
     "F32": np.dtype(np.float32),
     "F16": np.dtype(np.float16),
@@ -42,7 +42,7 @@ _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 class _Tensors(Mapping):
-    """Tensors by name, each read from its file when it is asked for."""
+    """Tensors by name, each read from its file when it is accessed."""
 
     def __init__(self, files: dict[str, tuple[Path, Any]]):
         self._files = files
@@ -70,20 +70,20 @@ class _Tensors(Mapping):
 
 
 def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
-    """The tensors of a checkpoint, as float32; each is read when it is asked for.
+    """The tensors of a checkpoint, as float32, each read when it is accessed.
 
-    The files stay open for that. Names and shapes of all of them are checked here.
+    The files stay open for that. The names and shapes of all tensors are checked here.
 
     Args:
       folder: holds `MODEL`, or `INDEX` and its shards.
 
     Returns:
-      By name; asking for one raises UserError where its dtype is none of `DTYPES` or
-      its file can no longer be read.
+      Tensors by name; accessing one raises UserError if its dtype is not in `DTYPES`
+      or its file can no longer be read.
 
     Raises:
-      UserError: the files are missing, damaged, of another format, or not what the
-        index says.
+      UserError: the files are missing, damaged, of another format, or do not match the
+        index.
     """
     folder = Path(folder)
     try:
@@ -101,7 +101,7 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
         raise _explain_missing(folder, names)
     path = folder / MODEL
     file = _open(path)
-    return _Tensors({name: (path, file) for name in file.keys()})
+    return _Tensors(dict.fromkeys(file.keys(), (path, file)))
 
 
 def write_tensors(
@@ -109,16 +109,16 @@ def write_tensors(
     tensors: Mapping[str, np.ndarray],
     max_shard_bytes: int = 5_000_000_000,
 ) -> None:
-    """Writes a checkpoint's tensors as transformers does, whole or not at all.
+    """Writes a checkpoint's tensors as transformers does, atomically.
 
-    A checkpoint that the folder holds is replaced, once all that is new is on the
-    medium; killed just then, the folder holds none that could be read, never a mixture.
+    A checkpoint in the folder is replaced once all new files are flushed to disk. If
+    the process is killed during that, the folder holds no checkpoint, never a mixture.
 
     Args:
-      folder: made if it is missing; its other files are left.
-      tensors: by name, of `DTYPES`, at least one.
-      max_shard_bytes: of the tensors of one file, if it holds more than one; more than
-        that are split into shards, with an index.
+      folder: created if it is missing; its other files are kept.
+      tensors: by name, at least one, of `DTYPES`.
+      max_shard_bytes: the most bytes of a file with more than one tensor; larger
+        checkpoints are split into shards, with an index.
 
     Raises:
       UserError: the files cannot be written, or max_shard_bytes is below 1.
@@ -156,15 +156,17 @@ def write_tensors(
 
 
 def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
-    """Which tensors share a file: in their order, a new one where one would be over.
+    """The tensors of each file, in order; a file that would be too large is closed.
 
-    A tensor that is over by itself gets a file at once; those before and after it share
-    theirs, as huggingface_hub's `split_state_dict_into_shards_factory` has it.
+    A tensor that is too large by itself gets its own file at once, and those before and
+    after it share one, as in huggingface_hub's `split_state_dict_into_shards_factory`.
 
     >>> split_shards({"a": 2, "b": 9, "c": 2, "d": 1}, max_bytes=4)
     [['b'], ['a', 'c'], ['d']]
     """
-    shards, shard, num_bytes = [], [], 0
+    shards: list[list[str]] = []
+    shard: list[str] = []
+    num_bytes = 0
     for name, size in sizes.items():
         if size > max_bytes:
             shards.append([name])
@@ -178,7 +180,7 @@ def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
 
 
 def name_shards(shards: list[list[str]]) -> dict[str, list[str]]:
-    """The files of shards, and the tensors of each.
+    """The file names of shards, with the tensors of each.
 
     >>> name_shards([["a"], ["b", "c"]])["model-00002-of-00002.safetensors"]
     ['b', 'c']
@@ -196,7 +198,7 @@ def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
     """The object in a JSON file of a folder.
 
     Raises:
-      UserError: there is no such file, or it is not JSON, no object, or has a key
+      UserError: there is no such file, or it is not JSON, not an object, or has a key
         twice.
     """
     path = Path(folder) / name
@@ -218,7 +220,7 @@ def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
 def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -> None:
     """Writes an object into a JSON file of a folder, as transformers does.
 
-    The file is replaced whole or not at all; the folder is made if it is missing.
+    The file is replaced atomically; the folder is created if it is missing.
 
     Raises:
       UserError: the file cannot be written.
@@ -227,7 +229,7 @@ def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -
 
 
 def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
-    """Writes any other file of a folder, in the same way.
+    """Writes any other file of a folder, like `write_json`.
 
     Raises:
       UserError: the file cannot be written.
@@ -249,7 +251,7 @@ def _list(names) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """What the system says; safetensors tells its errors by number, in its text."""
+    """The system's message for an error; safetensors has only its number, in a text."""
     found = _SYSTEM_ERROR.search(str(error))
     if found:
         return os.strerror(int(found[1]))
@@ -271,7 +273,7 @@ def _explain_missing(folder: Path, names: list[str]) -> UserError:
 def _open(path: Path):
     """A safetensors file, its header checked against its size.
 
-    It is read, not mapped: of a map, what is cut off later would kill the process.
+    It is read, not mapped: if a mapped file is truncated later, the process is killed.
     """
     try:
         with open(path, "rb") as file:
@@ -287,14 +289,14 @@ def _open(path: Path):
 
 
 def _open_shards(folder: Path) -> dict[str, tuple[Path, Any]]:
-    """Each tensor's shard, as the index and the shards themselves have it."""
+    """Each tensor's shard, checked in the index and in the shards themselves."""
     index = folder / INDEX
     places = read_json(folder, INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise _fault(index, "must have weight_map, an object from tensors to files")
     for name, shard in places.items():
         _check_shard(folder, name, shard)
-    files = {}
+    files: dict[str, tuple[Path, Any]] = {}
     for shard in sorted(set(places.values())):
         path = folder / shard
         file = _open(path)
@@ -312,13 +314,13 @@ def _open_shards(folder: Path) -> dict[str, tuple[Path, Any]]:
 
 
 def _check_shard(folder: Path, name: str, shard) -> None:
-    """Refuses a shard of an index that is not a file of the folder itself.
+    """Checks that a shard of an index is a file of the folder itself.
 
     Raises:
-      UserError: that, or it is missing.
+      UserError: it is not, or it is missing.
     """
     index = folder / INDEX
-    # By Windows' rules both slashes and drives count: the folder may go there.
+    # By Windows' rules, which know both slashes and drives: it is then safe anywhere.
     is_plain = isinstance(shard, str) and PureWindowsPath(shard).name == shard
     if not is_plain or not shard.endswith(".safetensors"):
         raise _fault(
@@ -338,7 +340,7 @@ def _check_shard(folder: Path, name: str, shard) -> None:
 
 
 def _as_array(name: str, tensor: np.ndarray) -> np.ndarray:
-    # In C order: safetensors writes memory as it lies, whatever the strides.
+    # In C order, as safetensors writes memory without regard to strides.
     array = np.asarray(tensor, order="C")
     if array.dtype not in DTYPES.values():
         known = _list(str(dtype) for dtype in DTYPES.values())
@@ -348,10 +350,10 @@ def _as_array(name: str, tensor: np.ndarray) -> np.ndarray:
 
 def _save(path: Path, tensors: dict[str, np.ndarray]) -> None:
     """Writes one safetensors file and flushes it."""
-    # transformers refuses files that do not say so, as what format they were saved.
+    # transformers refuses files whose metadata do not name the format.
     save_file(tensors, path, metadata={"format": "pt"})
-    # The library makes files that only their owner may read; others follow the umask,
-    # which only a new file tells.
+    # The library makes files that only their owner may read; the mode of the new folder
+    # shows the umask.
     os.chmod(path, path.parent.stat().st_mode & 0o666)
     flush(path)
 
@@ -374,11 +376,11 @@ def _make_index(
 
 
 def _publish(partial: Path, folder: Path, files: list[str]) -> None:
-    """Moves finished files to where they are read, the one that names others last."""
+    """Moves finished files to their final names, the index last."""
     if files == [MODEL]:
         (folder / INDEX).unlink(missing_ok=True)
     else:
-        # Without either the folder holds no checkpoint while its shards change.
+        # Without these two the folder holds no checkpoint while its shards change.
         for name in (MODEL, INDEX):
             (folder / name).unlink(missing_ok=True)
     for name in [*files, INDEX] if len(files) > 1 else files:

@@ -1,8 +1,9 @@
-"""A folder of transformers as the start of a run."""
+"""Imports a folder of transformers as a run that can be trained further."""
 
 import dataclasses
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import flax.traverse_util
 import jax
@@ -13,9 +14,9 @@ import numpy as np
 from jaxpt import sums
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.folder import hold, is_new, write_json
+from jaxpt.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.asked import Asked
-from jaxpt.hub.choice import SETTINGS, choose_objective
+from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
@@ -23,6 +24,7 @@ from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec
+from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.initial_state import check_start
@@ -44,21 +46,21 @@ def import_run(
 ) -> list[str]:
     """Makes a run whose step 0 holds the parameters of a checkpoint of transformers.
 
-    What the folder is overrules the config, but for what `flags` name: that is heeded,
-    or refused where it contradicts the folder.
+    The folder overrides the config, except the settings in `flags`: those are applied,
+    or refused if they contradict the folder.
 
     Args:
-      folder: with config.json, model.safetensors and tokenizer files; of ELECTRA with
-        folders `generator` and `discriminator` that have those; of an export also what
-        `jaxpt.hub.origin` keeps.
+      folder: has config.json, model.safetensors and tokenizer files; for ELECTRA, the
+        folders `generator` and `discriminator` have those; an export also has the files
+        of `jaxpt.hub.origin`.
       config: all settings; objective, model and tokenizer are set here.
-      flags: full names of the settings that the user insists on.
+      flags: full names of the settings that flags have set.
 
     Returns:
-      Lines to say.
+      Lines to print.
 
     Raises:
-      UserError: something is not supported, lacking or contradictory, or the workdir is
+      UserError: something is unsupported, missing or contradictory, or the workdir is
         not empty; nothing has been written then.
     """
     with hold(workdir):
@@ -81,8 +83,6 @@ def _import(
     family.check_pad(spec, tokenizer.vocab.pad)
     objective = _find_objective(asked, parts, origin, tokenizer.vocab)
     asked.settle_objective(objective, origin)
-    for name, value in SETTINGS.get(objective, {}).items():
-        asked.fill_in(name, value)
     asked.settle_model(spec)
     asked.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
@@ -93,7 +93,7 @@ def _import(
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
     program = _make_program(config, vocab, parts, asked)
     task = program.task
-    params = task.module.join_networks(_read_networks(program, parts, asked))
+    params = task.model.join_parts(_read_networks(program, parts, asked))
     params, drawn = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
@@ -101,9 +101,9 @@ def _import(
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
     write_json(workdir / NAME, framing.to_json())
-    # No path: wherever a run lies, its tokenizer is the file beside its config.
+    # No path: a run's tokenizer is the file beside its config, even if it is moved.
     section = task.plan.config["tokenizer"] | {"path": ""}
-    write_json(workdir / "config.json", task.plan.config | {"tokenizer": section})
+    write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
         *asked.list_replaced(),
@@ -115,7 +115,7 @@ def _import(
 def _find_objective(
     asked: Asked, parts: dict, origin: Origin | None, vocab: Vocab
 ) -> str:
-    """The one that a flag names; else the export's; else `choose_objective`'s."""
+    """The objective of a flag, else of the export, else of `choose_objective`."""
     if "objective" not in asked:
         if origin:
             return origin.objective
@@ -128,7 +128,7 @@ def _find_objective(
 
 def _misfit(asked: Asked, parts: dict) -> UserError:
     """That a flag names an objective whose networks are not the folder's."""
-    fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= set(m.HEADS)]
+    fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= m.Spec.heads()]
     held = " and a ".join(parts)
     allowed = f"must be one of {', '.join(fitting)}, whose runs have a {held} model,"
     return asked.refusal("objective", allowed)
@@ -137,7 +137,7 @@ def _misfit(asked: Asked, parts: dict) -> UserError:
 def _settle_generator(
     asked: Asked, generator: ModelSpec, spec: ModelSpec, origin: Origin | None
 ) -> None:
-    """Sets what jaxpt needs of the generator's width: its share of the other's."""
+    """Sets the generator's width as a fraction of the discriminator's."""
     name = "electra.generator_size"
     is_told = name in asked or origin is not None
     if not is_told or round(spec.d_model * asked.get(name)) != generator.d_model:
@@ -145,24 +145,25 @@ def _settle_generator(
 
 
 def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Program:
-    """The program of the settled config, whose networks are those of the folder.
+    """The program of the final config, whose networks are those of the folder.
 
     Raises:
-      UserError: they are others, or the config does not serve the objective.
+      UserError: its networks differ from the folder's, or the config does not fit the
+        objective.
     """
     objective = config["objective"]
     is_asked = "objective" in asked
     try:
-        task = make_task(make_plan(config), vocab)
+        task = make_task(make_plan(config, asked.fixed), vocab)
         program = Program(task, is_training=False)
         heads = _list_networks(program).keys()
     except UserError:
-        if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+        if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
             raise _misfit(asked, parts) from None
         raise
     if heads == parts.keys():
         return program
-    if is_asked and not parts.keys() <= set(OBJECTIVES[objective].HEADS):
+    if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
         raise _misfit(asked, parts)
     raise UserError(
         f"--from={asked.folder}: holds a {' and a '.join(parts)} model: must be "
@@ -171,13 +172,13 @@ def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Prog
 
 
 def _list_networks(program: Program) -> dict[str, tuple[ModelSpec, object]]:
-    """What the networks of a task are for -> their specs and shapes."""
+    """The networks of a task by purpose: their specs and shapes."""
     task, shapes = program.task, program.abstract_state().params
-    return task.module.networks(shapes, task.model_spec, task.spec)
+    return task.model.export_parts(shapes)
 
 
 def _read_networks(program: Program, parts: dict, asked: Asked) -> dict:
-    """What each network of a folder is for -> its parameters."""
+    """The parameters of each network of a folder, by purpose."""
     like, found = _list_networks(program), {}
     for head, (kind, read, tensors) in parts.items():
         mine, shapes = like[head]
@@ -190,25 +191,26 @@ def _read_networks(program: Program, parts: dict, asked: Asked) -> dict:
 def _complete(
     program: Program, params, origin: Origin | None, tokenizer
 ) -> tuple[dict, list[str]]:
-    """A run's parameters from those of its networks, and which had to be drawn.
+    """A run's parameters from those of its networks, and which are newly initialised.
 
-    What is in no network comes from the export, a teacher from its run, as it is now.
+    Parameters that are in no network come from the export, a teacher's from its run as
+    it is now.
 
     Raises:
-      UserError: the export's do not fit, or there is no such teacher.
+      UserError: the export's parameters do not fit, or there is no such teacher.
     """
     task, wanted = program.task, flatten(program.abstract_state().params)
     flat = flatten(params)
     missing = {path: leaf for path, leaf in wanted.items() if path not in flat}
-    if origin and origin.objective == task.plan.objective:
+    if origin and origin.objective == task.plan.objective_name:
         for path, value in origin.rest.items():
             if path not in missing or value.shape != missing[path].shape:
                 raise UserError(
                     f"{origin.path.parent}: {path} {list(value.shape)}: must be a "
-                    f"parameter of {task.plan.objective} with these settings"
+                    f"parameter of {task.plan.objective_name} with these settings"
                 )
             flat[path] = value
-    if hasattr(task.module, "TEACHER"):
+    if task.spec.TEACHER:
         check_start(task, tokenizer)
         flat = flatten(_add_teacher(task, _nest(missing | flat)))
     drawn = sorted(missing.keys() - flat.keys())
@@ -219,19 +221,18 @@ def _complete(
 
 
 def _add_teacher(task: Task, params):
-    """The student with its teacher, whose layers it does not take."""
+    """The student with its teacher, without copying any of the teacher's layers."""
     program, _, taught, _ = load_run(Path(task.spec.teacher))
     theirs = program.task
-    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
-    spec = dataclasses.replace(task.spec, student_layers=())
-    return task.module.begin(params, parts[task.module.TEACHER][1], spec)
+    parts = theirs.model.export_parts(taught)
+    return begin(params, parts[task.spec.TEACHER][1], student_layers=())
 
 
 def _nest(flat: dict[str, object]) -> dict:
     return flax.traverse_util.unflatten_dict(flat, sep="/")
 
 
-def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, object]]:
+def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
     """The networks of a folder: what for -> (family, spec, tensors)."""
     heads = ("generator", "discriminator")
     inner = {head: folder / head for head in heads if (folder / head).is_dir()}
@@ -267,21 +268,21 @@ def _find_head(family: Family, config: dict) -> str:
 
 
 def _read_framing(folder: Path, parts, family: Family, spec: ModelSpec, tokenizer):
-    """What stands around the texts of the model, by the folder of its tokenizer."""
+    """The framing of the model's texts, from the folder of its tokenizer."""
     place = folder if "discriminator" not in parts else folder / "discriminator"
     config = read_json(place, "config.json")
     return read_framing(place, family.name, config, tokenizer, spec.vocab_size)
 
 
 def _find_tokenizer(folder: Path, parts: dict) -> Path:
-    """Where the tokenizer of a folder lies."""
+    """The folder that holds a model's tokenizer."""
     place = folder if "discriminator" not in parts else folder / "discriminator"
     own = place / "jaxpt_tokenizer.json"
     return own if own.exists() else place
 
 
 def _check_shared(found: dict) -> None:
-    """Refuses networks that are trained on one table of embeddings and have two."""
+    """Raises UserError if networks that share embeddings have different ones."""
     tables = [flatten(params["embed"]) for params in found.values()]
     for path, value in tables[0].items():
         if any(not np.array_equal(value, other[path]) for other in tables[1:]):
@@ -294,10 +295,10 @@ def _check_shared(found: dict) -> None:
 def _check_same(
     mine: ModelSpec, read: ModelSpec, head: str, asked: Collection[str]
 ) -> None:
-    """Refuses a generator that is not the discriminator made narrower.
+    """Raises UserError if a generator is not a narrower copy of the discriminator.
 
     Args:
-      asked: fields that flags have set, and that were looked at.
+      asked: fields that flags have set, which are checked elsewhere.
     """
     free = ("vocab_size", "embedding_size", *COMPUTING, *asked)
     read = read.direct(mine.is_bidirectional)  # no config of transformers says it

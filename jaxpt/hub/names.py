@@ -1,6 +1,6 @@
-"""Where each tensor of a family of transformers lies in our parameters: one table each.
+"""For each family, a table from tensors of transformers to jaxpt's parameters.
 
-The same table serves both directions (`hub.convert`).
+The same table is used in both directions (`hub.convert`).
 """
 
 from collections.abc import Callable, Iterator
@@ -11,12 +11,12 @@ from jaxpt.nn.model_spec import ModelSpec
 
 @dataclass(frozen=True)
 class Entry:
-    """One tensor of theirs.
+    """One tensor of transformers.
 
     Attributes:
-      ours: paths in our parameters; several are joined along the last axis.
-      is_transposed: theirs is [out, in], as PyTorch's Linear has it.
-      is_row: theirs is [1, n], ours [n].
+      ours: paths in jaxpt's parameters; several are concatenated along the last axis.
+      is_transposed: whether the tensor is [out, in], as in PyTorch's Linear.
+      is_row: whether the tensor is [1, n] and the parameter [n].
     """
 
     theirs: str
@@ -31,7 +31,7 @@ Table = Iterator[Entry]
 def _linear(
     spec: ModelSpec, theirs: str, *ours: str, bias: bool | None = None
 ) -> Table:
-    """A Linear of theirs; its output is ours, side by side."""
+    """The entries of a Linear, whose output is that of one or more parameters."""
     kernels = tuple(f"{path}/kernel" for path in ours)
     yield Entry(f"{theirs}.weight", kernels, is_transposed=True)
     if spec.use_bias if bias is None else bias:
@@ -62,7 +62,7 @@ def _gpt2(spec: ModelSpec, head: str) -> Table:
             ("mlp.c_fc", [f"{us}/mlp/up"]),
             ("mlp.c_proj", [f"{us}/mlp/down"]),
         ):
-            # OpenAI's one-wide convolution: [in, out], as ours.
+            # A convolution of width 1, whose kernel is [in, out], as in jaxpt.
             for part, field in (("weight", "kernel"), ("bias", "bias")):
                 paths = tuple(f"{path}/{field}" for path in ours)
                 yield Entry(f"{them}.{name}.{part}", paths)
@@ -72,7 +72,7 @@ def _gpt2(spec: ModelSpec, head: str) -> Table:
 
 
 def _bert_body(spec: ModelSpec, prefix: str) -> Table:
-    """BERT's embeddings and layers, RoBERTa's and ELECTRA's too."""
+    """The entries of embeddings and layers of BERT, RoBERTa and ELECTRA."""
     them = f"{prefix}.embeddings"
     yield Entry(f"{them}.word_embeddings.weight", ("embed/tokens",))
     yield Entry(f"{them}.position_embeddings.weight", ("embed/positions/table",))
@@ -256,7 +256,7 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "modernbert": _modernbert,
 }
 
-# What may lie in a checkpoint beside the table: copies of a tensor of the table ...
+# Tensors that a checkpoint may hold beside the table's: copies of the table's tensors,
 COPIES = {
     "gpt2": {"lm_head.weight": "transformer.wte.weight"},
     "bert": {
@@ -286,8 +286,8 @@ COPIES = {
     "llama": {"lm_head.weight": "model.embed_tokens.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
-# ... and what no language model reads: masks and counters kept as buffers, and heads
-# of other tasks.
+# and tensors that no language model uses: masks and counters in buffers, and heads of
+# other tasks.
 UNREAD = {
     "gpt2": r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",
     "bert": r"bert\.(embeddings\.position_ids|pooler\..*)|cls\.seq_relationship\..*",
@@ -296,5 +296,5 @@ UNREAD = {
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
-# Before the names of a model that was saved without its head.
+# Prefixes that are missing from the names of a model saved without its head.
 PREFIXES = {"gpt2": "transformer."}

@@ -1,11 +1,11 @@
-"""What an export keeps of its run beside the networks, so that it can come back.
+"""The files of an export beside its networks, with which it can be imported again.
 
     <folder>/jaxpt/run.json            the objective, and its section of the settings
                    model.safetensors   parameters that are in no network: heads that
-                                       nothing but pretraining reads
+                                       only pretraining uses
 
-transformers looks into no folder of a folder. A teacher's parameters are not kept: they
-are another run's, which `teacher` names.
+transformers ignores subfolders. A teacher's parameters are not included: they are those
+of another run, which the setting `teacher` names.
 """
 
 import dataclasses
@@ -30,10 +30,10 @@ class Origin:
     """The run that a folder was exported from.
 
     Attributes:
-      path: of the file that says so.
-      objective: its name.
-      settings: its section, as JSON has it.
-      rest: by path, parameters that are in none of the folder's networks.
+      path: the file that this was read from.
+      objective: the objective's name.
+      settings: its section of the settings, as in JSON.
+      rest: by path, the parameters that are in none of the folder's networks.
     """
 
     path: Path
@@ -43,35 +43,39 @@ class Origin:
 
 
 def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
-    """Writes what `read_origin` reads.
+    """Writes the files of `read_origin`.
 
     Args:
-      params: of the run.
+      params: the run's parameters.
       parts: its `networks`.
 
     Raises:
       UserError: a file cannot be written.
     """
-    section = task.plan.config[task.plan.objective]
+    section = task.plan.config[task.plan.objective_name]
     settings = {name: value for name, value in section.items() if name not in WRITTEN}
-    about = {"format": FORMAT, "objective": task.plan.objective, "settings": settings}
+    about = {
+        "format": FORMAT,
+        "objective": task.plan.objective_name,
+        "settings": settings,
+    }
     write_json(folder / FOLDER, RUN, about)
-    # `networks` gives out the arrays themselves, under other paths.
+    # `networks` returns the same arrays under other paths.
     given = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if id(leaf) not in given and not is_under(path, task.frozen)
+        if id(leaf) not in given and not is_under(path, task.model.frozen)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)
 
 
 def read_origin(folder: Path) -> Origin | None:
-    """The run that a folder was exported from; None of a folder of others.
+    """The run that a folder was exported from; None if jaxpt did not export it.
 
     Raises:
-      UserError: what is said of it cannot be read or is not of this format.
+      UserError: the files cannot be read or have another format.
     """
     path = folder / FOLDER / RUN
     if not path.exists():

@@ -1,10 +1,10 @@
-"""What a checkpoint of transformers says of its special ids.
+"""Reads the framing of a checkpoint of transformers: its special ids around texts.
 
-Around a text stands what `AutoTokenizer` puts there: what tokenizer.json's template
-says, else what the class of its family always puts, else, of a vocabulary in other
-files, what tokenizer_config.json asks for (`add_bos_token`). The ids that begin and end
-what is written are those of generation_config.json, else of config.json, else of the
-family's config class.
+The ids around a text are those of `AutoTokenizer`: those of tokenizer.json's template,
+else of the tokenizer class of the family, else, for a vocabulary in other files, those
+that tokenizer_config.json asks for (`add_bos_token`). The ids that begin and end text
+are those of generation_config.json, else of config.json, else of the family's config
+class.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-# Of a config that leaves them out: transformers' classes, by model_type.
+# Defaults of transformers' config classes, by model_type.
 DEFAULTS = {
     "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
@@ -28,7 +28,7 @@ DEFAULTS = {
         "forced_eos_token_id": 2,
     },
 }
-# What the tokenizer classes of a family put before and after a text, as roles.
+# The roles of the ids that a family's tokenizer class puts before and after a text.
 CLASSES = {
     "bert": ("cls", "sep"),
     "electra": ("cls", "sep"),
@@ -37,23 +37,23 @@ CLASSES = {
     "bart": ("cls", "sep"),
     "t5": (None, "eos"),
 }
-# Classes that have nothing of their own, less "Fast".
+# Tokenizer classes that add no ids, without the suffix "Fast".
 PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 
 
 def read_framing(
     place: Path, kind: str, config: dict, tokenizer: Tokenizer, num_ids: int
 ) -> Framing:
-    """What stands around the texts of a model, and how those that it writes begin, end.
+    """The framing of a model's texts: ids around them and at their generated ends.
 
     Args:
       place: a folder with the tokenizer's files, and generation_config.json if any.
       kind: `model_type`.
-      config: its config.json.
-      num_ids: of the model.
+      config: the content of config.json.
+      num_ids: the number of ids of the model.
 
     Raises:
-      UserError: an id is none, or is not one of the model's where it must be.
+      UserError: a value is not an id, or not an id of the model.
     """
     if (place / NAME).exists():
         return from_json(read_json(place, NAME))
@@ -81,7 +81,7 @@ def read_framing(
             )
         return ids[0] if ids else None
 
-    # An end that the model does not have never comes: small models keep GPT-2's 50256.
+    # An end beyond the model's ids never occurs: small models keep GPT-2's 50256.
     ends = tuple(id_ for id_ in dict.fromkeys(read("eos")) if id_ < num_ids)
     bos = [id_ for id_ in read("bos") if id_ < num_ids]
     if any(id_ >= num_ids for id_ in before + after):
@@ -103,7 +103,7 @@ def read_framing(
 def _read_around(
     place: Path, kind: str, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids before and after a text, as `AutoTokenizer` has them."""
+    """The ids that `AutoTokenizer` puts before and after a text."""
     if not isinstance(tokenizer, SubwordTokenizer):
         return (), ()
     settings, vocab = _read_if_there(place, "tokenizer_config.json"), tokenizer.vocab
@@ -121,12 +121,12 @@ def _read_around(
             return read_template(template)
         except UserError as error:
             raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
-    roles = CLASSES.get(kind, (None, None))
+    roles: tuple[str | None, ...] = CLASSES.get(kind, (None, None))
     if settings.get("tokenizer_class", "").removesuffix("Fast") in PLAIN:
         roles = None, None
     if roles == (None, None) and not (place / "tokenizer.json").exists():
         asked = {role: settings.get(f"add_{role}_token") for role in ("bos", "eos")}
-        roles = [role if asked[role] else None for role in asked]
+        roles = tuple(role if asked[role] else None for role in asked)
     return find(roles[0]), find(roles[1])
 
 

@@ -1,13 +1,14 @@
-"""Parameters that stay as they are: by the path of the subtree that holds them.
+"""Frozen parameters, named by the paths of the subtrees that hold them.
 
-No gradient, no moments, no weight decay, no mean of theirs that rounding would move.
+They have no gradient, moments or weight decay. Their EMA is not updated either, as
+rounding would change it.
 """
 
 import jax
 
 
 def is_frozen(path, frozen: tuple[str, ...]) -> bool:
-    """Whether a path of `jax.tree_util` is one of these, or lies below one.
+    """Whether a path of `jax.tree_util` is one of the frozen paths or below one.
 
     >>> key = jax.tree_util.DictKey
     >>> [is_frozen([key("a"), key(b)], ("a/b",)) for b in ("b", "bc")]

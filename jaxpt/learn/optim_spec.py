@@ -1,4 +1,4 @@
-"""OptimSpec: the optimizer, its schedule, and who reads which setting."""
+"""OptimSpec: the settings of the optimizer and its schedule, and which each uses."""
 
 import dataclasses
 
@@ -8,9 +8,9 @@ SCHEDULES = ("cosine", "linear", "inverse_sqrt", "constant", "wsd")
 WARMUP_SHAPES = ("linear", "flat")
 DECAY_SHAPES = ("sqrt", "linear", "exponential")
 
-# What stands for -1 in a setting that an optimizer reads; what it lacks it does not
-# read. Sources: optax's AdamW and Lion (Chen et al. 2023); T5X's Adafactor; LAMB of You
-# et al. 2020; Keller Jordan's Muon, of whose AdamW these are.
+# Each optimizer's own values of the settings whose default is -1; it does not use those
+# that are missing here. Sources: optax's AdamW and Lion (Chen et al. 2023); T5X's
+# Adafactor; LAMB of You et al. 2020; the AdamW inside Keller Jordan's Muon.
 OWN = {
     "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
     "adafactor": {"beta1": 0.0, "epsilon": 1e-30},
@@ -18,7 +18,7 @@ OWN = {
     "lion": {"beta1": 0.9, "beta2": 0.99},
     "muon": {"beta1": 0.9, "beta2": 0.95, "epsilon": 1e-10},
 }
-# Settings that only some optimizers read, and only some schedules.
+# Settings that only some optimizers or only some schedules use.
 OPTIMIZERS_READING = {
     "bias_correction": ("adamw", "lamb"),
     "parameter_scale": ("adafactor",),
@@ -34,41 +34,41 @@ SCHEDULES_READING = {
 
 @dataclasses.dataclass(frozen=True)
 class OptimSpec:
-    """An optimizer, clipping, a schedule, and a mean of the parameters.
+    """An optimizer, gradient clipping, a schedule, and an EMA of the parameters.
 
-    A setting that the optimizer or the schedule does not read must be left as it is.
+    A setting that the optimizer or the schedule does not use must keep its default.
 
     Attributes:
-      name: "adamw"; "adafactor" (T5's: second moments of matrices from 128 x 128 on as
-        rows and columns, updates clipped to an RMS of 1); "lamb" (Adam times each
-        tensor's norm over its update's); "lion"; or "muon" (for the matrices of the
-        layers; embeddings, heads, norms and biases have AdamW).
-      lr: the highest learning rate.
-      schedule: after the warm-up, "cosine" and "linear" fall to the end of the run,
-        "inverse_sqrt" as 1 / sqrt(step), "wsd" stays and falls at the end.
+      name: "adamw"; "adafactor" (T5's: factored second moments of matrices from
+        128 x 128 on, updates clipped to an RMS of 1); "lamb" (Adam's update times the
+        ratio of each tensor's norm to the update's norm); "lion"; or "muon" (for the
+        layers' matrices; embeddings, heads, norms and biases use AdamW).
+      lr: the peak learning rate.
+      schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
+        "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
       warmup_steps: steps before the schedule starts; 0 for none.
       warmup_type: "linear" from 0 to `lr`, or "flat" at `lr` (T5).
-      min_lr_ratio: where cosine, linear and wsd end, as a share of `lr`.
-      decay_fraction: the share of all steps in which wsd falls.
-      decay_shape: its fall by the share x of those steps: "sqrt" is 1 - sqrt(x)
+      min_lr_ratio: the final value of cosine, linear and wsd, as a fraction of `lr`.
+      decay_fraction: the fraction of all steps in which wsd decays.
+      decay_shape: wsd's decay at the fraction x of those steps: "sqrt" is 1 - sqrt(x)
         (Haegele et al. 2024) and "linear" 1 - x, both down to `min_lr_ratio`;
         "exponential" is min_lr_ratio^x (MiniCPM).
-      beta1: of the first moment, Lion's sign, Adafactor's momentum (0: none); -1 is the
-        optimizer's own (`OWN`), so with the next two. Of muon they are its AdamW's.
-      beta2: of the second moment; of Lion's momentum.
-      epsilon: added to the root of Adam's second moment, to Adafactor's squared
+      beta1: the decay rate of the first moment, of Lion's interpolation before the
+        sign, or of Adafactor's momentum (0: none). -1 is the optimizer's own (`OWN`),
+        also for beta2 and epsilon. With muon all three are those of its AdamW.
+      beta2: the decay rate of the second moment, or of Lion's momentum.
+      epsilon: added to the root of Adam's second moment, or to Adafactor's squared
         gradient.
-      bias_correction: of Adam's moments (BERT, ELECTRA: False).
-      parameter_scale: Adafactor's steps are times the RMS of each tensor, so that `lr`
-        is relative.
-      muon_lr: the highest learning rate of the matrices, as a spectral norm; `lr` is
-        the others'.
-      momentum: Muon's.
-      weight_decay: decoupled, times the learning rate. Biases, norms and T5's relative
-        bias are not decayed (nor have they LAMB's ratio).
-      clip_norm: the gradient's greatest global norm; 0 does not clip (T5).
-      ema_decay: above 0, what is evaluated, exported and generated from is the mean of
-        the parameters, each step back counting so much less; 0 is off.
+      bias_correction: whether Adam's moments are corrected (BERT, ELECTRA: False).
+      parameter_scale: whether Adafactor multiplies its steps by the RMS of each tensor,
+        so that `lr` is relative to it.
+      muon_lr: Muon's peak learning rate, as a spectral norm; `lr` is that of its AdamW.
+      momentum: Muon's momentum.
+      weight_decay: decoupled, multiplied by the learning rate. Biases, norms and T5's
+        relative bias are not decayed (nor do they have LAMB's ratio).
+      clip_norm: the largest global norm of the gradient; 0 does not clip (T5).
+      ema_decay: above 0, the decay rate of an exponential moving average of the
+        parameters, with which a run evaluates, exports and generates; 0 is off.
     """
 
     name: str = "adamw"
@@ -98,8 +98,8 @@ class OptimSpec:
             default = type(self).__dataclass_fields__[name].default
             if getattr(self, name) != default:
                 raise UserError(
-                    f"optim.{name}={getattr(self, name)}: {who} does not read it; must "
-                    f"be left at {default}"
+                    f"optim.{name}={getattr(self, name)}: must be {default}, as {who} "
+                    f"does not use it"
                 )
         for name, value in OWN[self.name].items():
             if getattr(self, name) == -1:
@@ -107,13 +107,13 @@ class OptimSpec:
         _check_values(self)
 
     def settings(self) -> dict:
-        """What this optimizer and this schedule read, by name."""
+        """The settings that this optimizer and this schedule use, by name."""
         unread = _list_unread(self)
         return {k: v for k, v in dataclasses.asdict(self).items() if k not in unread}
 
 
 def _list_unread(spec: OptimSpec) -> dict[str, str]:
-    """Settings that are not read, each with who does not."""
+    """The settings that are not used, each with the optimizer or schedule."""
     readers = {
         name: [optimizer for optimizer, own in OWN.items() if name in own]
         for name in ("beta1", "beta2", "epsilon")
@@ -145,7 +145,7 @@ def _check_values(spec: OptimSpec) -> None:
         (
             "min_lr_ratio",
             0 <= spec.min_lr_ratio <= 1,
-            "a share of optim.lr, from 0 to 1",
+            "a fraction of optim.lr, from 0 to 1",
         ),
         (
             "min_lr_ratio",

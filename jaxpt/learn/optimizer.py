@@ -1,11 +1,12 @@
-"""Optimizers: optax's, each told which parameters it is to treat how.
+"""Optimizers: optax's, with rules for which parameters get which treatment.
 
-By name: a stack's layers are `layer_0`, `layer_1`, ... or, where they are scanned,
-`layers`, whose arrays have a leading axis of layers. Every rule below holds for a
-layer, be it stacked or not.
+The rules go by names: a stack's layers are `layer_0`, `layer_1`, ... or, where they are
+scanned, `layers`, whose arrays have a leading axis of layers. Every rule below applies
+to single layers, stacked or not.
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +17,8 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.nn.scan import is_stacked
 
-# T5X's: the least sides of a matrix whose second moment is factored, the exponent of
-# that moment's decay, and the greatest RMS of an update.
+# T5X's: the smallest side of a matrix whose second moment is factored, the exponent of
+# that moment's decay, and the largest RMS of an update.
 FACTOR_FROM = 128
 ADAFACTOR_DECAY = 0.8
 ADAFACTOR_CLIP = 1.0
@@ -30,12 +31,12 @@ def _names(path) -> list[str]:
 
 
 def is_decayed(path, leaf) -> bool:
-    """Kernels and tables; not biases, norms and T5's relative bias."""
+    """Whether a leaf is a kernel or table, not a bias, norm or T5's relative bias."""
     return leaf.ndim - is_stacked(path) >= 2 and "relative" not in _names(path)
 
 
 def is_layer_matrix(path, leaf) -> bool:
-    """Kernels of the layers: neither embeddings and their projection nor heads."""
+    """Whether a leaf is a kernel of a layer, not of an embedding or a head."""
     names = _names(path)
     is_inside = any(n == "layers" or n.startswith("layer_") for n in names)
     return is_inside and names[-1] == "kernel" and is_decayed(path, leaf)
@@ -47,9 +48,9 @@ def decay_mask(params):
 
 
 def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """`inner` on each tensor by itself, and on each layer of a stacked one.
+    """Applies `inner` to each tensor separately, and to each layer of stacked ones.
 
-    So whatever it takes of a tensor, norm, RMS or factors, is of one layer's.
+    Norms, RMS and factored moments are thus those of single layers' tensors.
     """
 
     def lift(function, path):
@@ -61,6 +62,7 @@ def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformatio
         )
 
     def update(grads, state, params=None):
+        tree: Any
         leaves, tree = jax.tree_util.tree_flatten_with_path(grads)
         parts = zip(leaves, *map(tree.flatten_up_to, (state, params)), strict=True)
         done = [
@@ -74,7 +76,7 @@ def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformatio
 
 
 def scale_by_adam(spec: OptimSpec) -> optax.GradientTransformation:
-    """Adam's moments; without bias correction as google-research/bert has them."""
+    """Adam's update; without bias correction it is that of google-research/bert."""
     b1, b2, epsilon = spec.beta1, spec.beta2, spec.epsilon
     corrected = optax.scale_by_adam(b1, b2, epsilon)
     if spec.bias_correction:
@@ -91,7 +93,10 @@ def scale_by_adam(spec: OptimSpec) -> optax.GradientTransformation:
 
 
 def make_adamw(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
-    """Moments, decay, learning rate, as Loshchilov & Hutter order them."""
+    """Adam's update, weight decay and learning rate, in that order (AdamW).
+
+    Loshchilov & Hutter 2019.
+    """
     return optax.chain(
         scale_by_adam(spec),
         optax.add_decayed_weights(spec.weight_decay, decay_mask),
@@ -100,9 +105,10 @@ def make_adamw(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation
 
 
 def make_lamb(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
-    """AdamW's update times norm(parameters) / norm(update), of each tensor.
+    """AdamW's update times norm(parameters) / norm(update), by tensor.
 
-    You et al. 2020; what is not decayed has no ratio, as in tensorflow/addons.
+    You et al. 2020; tensors without weight decay have no ratio, as in
+    tensorflow/addons.
     """
     ratio = by_layer(optax.scale_by_trust_ratio())
     return optax.chain(
@@ -127,7 +133,8 @@ def make_lion(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
 def make_adafactor(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     """Shazeer & Stern 2018, in T5X's order.
 
-    Departure: the decay is times the learning rate, as all decay is here (T5 has none).
+    Departure: weight decay is multiplied by the learning rate, as everywhere here (T5
+    has none).
     """
     parts = [
         optax.scale_by_factored_rms(
@@ -151,12 +158,12 @@ def make_adafactor(spec: OptimSpec, schedules: dict) -> optax.GradientTransforma
 
 
 def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
-    """Orthogonalised momentum for the matrices of the layers, AdamW for the rest.
+    """Orthogonalised momentum for the layers' matrices, AdamW for the rest.
 
-    Keller Jordan's: 5 Newton-Schulz iterations, Nesterov momentum, steps times
+    Keller Jordan's: 5 Newton-Schulz iterations, Nesterov momentum, steps multiplied by
     sqrt(max(1, out / in)). Departure: optax corrects the momentum's bias.
     """
-    # Axes before the last two are of layers, and independent.
+    # Axes before the last two are layers, which are independent.
     last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
 
     def shape(update, _):
@@ -195,13 +202,13 @@ MAKERS = {
 def make_optimizer(
     spec: OptimSpec, num_steps: int, frozen: tuple[str, ...] = ()
 ) -> optax.GradientTransformation:
-    """The gradient's clipping, then the optimizer.
+    """Gradient clipping followed by the optimizer.
 
     Args:
-      frozen: paths of parameters that have neither update nor moments.
+      frozen: paths of parameters that have neither updates nor moments.
 
     Raises:
-      UserError: the schedule does not fit that many steps.
+      UserError: the schedule does not fit `num_steps`.
     """
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     maker = MAKERS[spec.name]

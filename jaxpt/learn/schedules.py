@@ -1,4 +1,4 @@
-"""Learning rates by step: a warm-up, then what the schedule makes of the rest."""
+"""Learning rate schedules: a warm-up, followed by a decay."""
 
 import jax.numpy as jnp
 import optax
@@ -8,10 +8,10 @@ from jaxpt.learn.optim_spec import OptimSpec
 
 
 def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]:
-    """Every learning rate there is, by its setting: all rise and fall together.
+    """The schedule of each learning rate by its setting; all have the same shape.
 
     Raises:
-      UserError: the warm-up, or wsd's fall, does not fit the run.
+      UserError: the warm-up, or wsd's decay, does not fit the run.
     """
     schedules = {"lr": make_schedule(spec, num_steps)}
     if spec.name == "muon":
@@ -22,7 +22,7 @@ def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]
 def make_schedule(
     spec: OptimSpec, num_steps: int, peak: float | None = None
 ) -> optax.Schedule:
-    """Learning rate by step, at most `peak` (`spec.lr` if None).
+    """The learning rate by step, at most `peak` (`spec.lr` if None).
 
     >>> spec = OptimSpec(lr=2.0, schedule="wsd", warmup_steps=4, decay_fraction=0.4)
     >>> schedule = make_schedule(spec, 10)
@@ -30,7 +30,7 @@ def make_schedule(
     [0.0, 1.0, 2.0, 2.0, 1.0, 0.59, 0.27, 0.0]
 
     Raises:
-      UserError: the warm-up, or wsd's fall, does not fit the run.
+      UserError: the warm-up, or wsd's decay, does not fit the run.
     """
     peak = spec.lr if peak is None else peak
     warmup = spec.warmup_steps
@@ -57,31 +57,32 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
     if spec.schedule == "constant":
         return optax.constant_schedule(peak)
     if spec.schedule == "wsd":
-        # As epfml/schedules-and-scaling counts: a share of all steps.
-        fall = int(spec.decay_fraction * num_steps)
-        if not 1 <= fall <= rest:
+        # As in epfml/schedules-and-scaling: a fraction of all steps.
+        num_decay = int(spec.decay_fraction * num_steps)
+        if not 1 <= num_decay <= rest:
             raise UserError(
-                f"optim.decay_fraction={spec.decay_fraction}: gives {fall} of the "
+                f"optim.decay_fraction={spec.decay_fraction}: gives {num_decay} of the "
                 f"run's {num_steps} steps; must give at least 1, and leave the "
                 f"warm-up's {warmup}"
             )
-        hold = optax.constant_schedule(peak)
-        return optax.join_schedules([hold, _make_fall(spec, peak, fall)], [rest - fall])
+        stable = optax.constant_schedule(peak)
+        decay = _make_decay(spec, peak, num_decay)
+        return optax.join_schedules([stable, decay], [rest - num_decay])
     # T5's 1/sqrt(max(step, warm-up)), scaled to start from `peak` (after 1 step if
     # there is no warm-up).
     start = max(warmup, 1)
     return lambda step: peak * (start / (start + step)) ** 0.5
 
 
-def _make_fall(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
-    """How wsd ends, from `peak` to its share `min_lr_ratio`."""
+def _make_decay(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
+    """The decay of wsd, from `peak` to `peak * min_lr_ratio`."""
     final = spec.min_lr_ratio
 
-    def fall(step):
+    def decay(step):
         x = jnp.clip(step / num_steps, 0.0, 1.0)
         if spec.decay_shape == "exponential":
             return peak * final**x
         down = jnp.sqrt(x) if spec.decay_shape == "sqrt" else x
         return peak * (final + (1 - final) * (1 - down))
 
-    return fall
+    return decay

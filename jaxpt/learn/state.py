@@ -1,4 +1,4 @@
-"""What a run is, between two steps."""
+"""The state of a run between two steps."""
 
 import dataclasses
 from typing import Any
@@ -12,9 +12,9 @@ from jaxtyping import Array, Int
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class TrainState:
-    """Parameters, optimizer state and the steps taken; keys are never stored.
+    """Parameters, optimizer state and number of steps; random keys are not stored.
 
-    `ema` is the float32 mean of the parameters, None where none is kept.
+    `ema` is the float32 exponential moving average of the parameters, or None.
     """
 
     params: Any
@@ -24,9 +24,10 @@ class TrainState:
 
     @property
     def eval_params(self):
-        """What is evaluated, exported and generated from: the mean where there is one.
+        """The parameters that a run evaluates, exports and generates with.
 
-        A checkpoint has it under `eval_name`.
+        They are the EMA if there is one.
+        A checkpoint holds them under the name `eval_name`.
         """
         return getattr(self, self.eval_name)
 
@@ -39,7 +40,7 @@ class TrainState:
 def make_state(
     params, optimizer: optax.GradientTransformation, has_ema: bool = False
 ) -> TrainState:
-    """The state before the first step; a mean starts as the parameters."""
-    # A copy: the two are donated apart.
+    """The state before the first step; the EMA starts as the parameters."""
+    # A copy, as parameters and EMA are donated separately.
     ema = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params) if has_ema else None
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), ema)

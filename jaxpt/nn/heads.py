@@ -107,7 +107,8 @@ class VocabHead(nn.Module):
         self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"]
     ) -> Float[Array, "*B V"]:
         """The logits."""
-        return kernels.dense(*self.read(x, tokens), jnp.float32)
+        x, kernel, bias = self.read(x, tokens)
+        return kernels.dense(x, kernel, bias, jnp.float32)
 
     def score(
         self,
@@ -115,11 +116,12 @@ class VocabHead(nn.Module):
         tokens: Float[Array, "V E"],
         targets: Int[Array, "B *T"],
         weights: Float[Array, "B *T"],
-        draw: losses.Draw | None = None,
+        draw: losses.Sampling | None = None,
     ) -> losses.Scores:
         """`losses.score` of the logits, in chunks of at most `loss_chunk` rows."""
-        made, chunk = self.read(x, tokens), self.spec.loss_chunk
-        return chunked_loss.score(*made, targets, weights, chunk, draw)
+        x, kernel, bias = self.read(x, tokens)
+        chunk = self.spec.loss_chunk
+        return chunked_loss.score(x, kernel, bias, targets, weights, chunk, draw)
 
     def nll(
         self,
@@ -128,8 +130,8 @@ class VocabHead(nn.Module):
         targets: Int[Array, "B *T"],
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in such chunks; no gradient passes."""
-        made = self.read(x, tokens)
-        return chunked_loss.nll(*made, targets, self.spec.loss_chunk)
+        x, kernel, bias = self.read(x, tokens)
+        return chunked_loss.nll(x, kernel, bias, targets, self.spec.loss_chunk)
 
     def token_scores(
         self,
@@ -138,8 +140,9 @@ class VocabHead(nn.Module):
         targets: Int[Array, "B *T"],
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in such chunks; gradients pass."""
-        made = self.read(x, tokens)
-        return chunked_loss.token_scores(*made, targets, self.spec.loss_chunk)
+        x, kernel, bias = self.read(x, tokens)
+        chunk = self.spec.loss_chunk
+        return chunked_loss.token_scores(x, kernel, bias, targets, chunk)
 
 
 class TokenScore(nn.Module):

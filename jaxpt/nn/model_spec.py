@@ -182,9 +182,9 @@ class ModelSpec:
             for name in names:
                 value = getattr(self, name)
                 _check(is_good(value), name, value, allowed)
-        for name, allowed in CHOICES.items():
+        for name, choices in CHOICES.items():
             value = getattr(self, name)
-            _check(value in allowed, name, value, f"one of {', '.join(allowed)}")
+            _check(value in choices, name, value, f"one of {', '.join(choices)}")
         self._check_together()
 
     def _check_together(self):

@@ -33,7 +33,8 @@ def stack_layers(params):
     """
     if not isinstance(params, dict):
         return params
-    out, layers = dict(params), []
+    out = dict(params)
+    layers: list[dict] = []
     while f"layer_{len(layers)}" in out:
         layers.append(out.pop(f"layer_{len(layers)}"))
     out = {name: stack_layers(part) for name, part in out.items()}

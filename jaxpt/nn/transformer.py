@@ -11,8 +11,8 @@ from jaxpt.nn.heads import Embedder, VocabHead
 from jaxpt.nn.layers import Dense
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.stacks import LayerCache, Stack
-from jaxpt.ops.chunked_loss import Parts
-from jaxpt.ops.losses import Draw, Scores
+from jaxpt.ops.chunked_loss import HeadInputs
+from jaxpt.ops.losses import Sampling, Scores
 from jaxpt.ops.masks import Mask
 from jaxpt.ops.segments import segment_positions
 
@@ -122,7 +122,7 @@ class Transformer(nn.Module):
         """float32 scores of every token of the vocabulary."""
         return self.head(self._scale(hidden), self.embed.tokens)
 
-    def read(self, hidden: Float[Array, "B *T D"]) -> Parts:
+    def read(self, hidden: Float[Array, "B *T D"]) -> HeadInputs:
         """What the logits of hidden states are made of."""
         return self.head.read(self._scale(hidden), self.embed.tokens)
 
@@ -131,7 +131,7 @@ class Transformer(nn.Module):
         hidden: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
         weights: Float[Array, "B *T"],
-        draw: Draw | None = None,
+        draw: Sampling | None = None,
     ) -> Scores:
         """Loss and ranks of targets, and samples; without all logits if they are many.
 

@@ -171,16 +171,16 @@ def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec)
         tokens = jnp.where(first, vocab.mask, tokens)
         clean, keep = clean & ~noise_mask, ~noise_mask | first
     if spec.mask_rate:
-        noise_mask = bart_noise.choose_tokens(
+        noise_mask = bart_noise.sample_tokens(
             rng_mask, texts, clean, budget(spec.mask_rate)
         )
         tokens, clean = jnp.where(noise_mask, vocab.mask, tokens), clean & ~noise_mask
     if spec.delete_rate:
         budgets = budget(spec.delete_rate)
-        keep &= ~bart_noise.choose_tokens(rng_delete, texts, clean, budgets)
+        keep &= ~bart_noise.sample_tokens(rng_delete, texts, clean, budgets)
     if spec.insert_rate:
-        inserts += bart_noise.count_once(texts, budget(spec.insert_rate))
-    return bart_noise.write_out(
+        inserts += bart_noise.budgets_at_starts(texts, budget(spec.insert_rate))
+    return bart_noise.insert_and_rotate(
         rng_write,
         tokens,
         keep,

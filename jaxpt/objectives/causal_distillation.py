@@ -15,7 +15,6 @@ import jax.numpy as jnp
 from jaxpt.nn.networks.student_teacher import CausalStudent
 from jaxpt.objectives import clm
 from jaxpt.objectives.distillation import Teaching
-from jaxpt.objectives.objective import Needs
 from jaxpt.ops import losses
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -30,6 +29,8 @@ class Spec(Teaching, clm.Spec):
 
     SECTION: ClassVar[str] = "causal_distillation"
     NETWORKS: ClassVar = (CausalStudent,)
+    TEACHER: ClassVar[str] = "causal"
+    TEACHER_OBJECTIVE: ClassVar[str] = "clm"
 
     _: dataclasses.KW_ONLY
     kl_weight: float = 0.5
@@ -42,10 +43,6 @@ class Spec(Teaching, clm.Spec):
     @property
     def coefficients(self):
         return {"kl_loss": self.kl_weight, "clm_loss": self.clm_weight}
-
-    @property
-    def needs(self):
-        return Needs(teacher="causal", teacher_objective="clm")
 
 
 def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:

@@ -122,7 +122,7 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         is_masked = jax.random.uniform(rng_kind) < spec.mlm_share
         is_masked &= progress >= spec.clm_first
         # Masked tokens are predicted one position before their own.
-        positions, weights = noise.choose_positions(
+        positions, weights = noise.sample_positions(
             rng_choose,
             is_next & ~is_special[targets],
             table[is_next.sum()],

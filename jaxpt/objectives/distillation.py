@@ -22,7 +22,7 @@ from jaxpt.errors import UserError
 from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
 from jaxpt.nn.networks.student_teacher import MaskedStudent
 from jaxpt.objectives import mlm
-from jaxpt.objectives.objective import Needs, get_segments
+from jaxpt.objectives.objective import get_segments
 from jaxpt.ops import edits, losses
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -99,6 +99,8 @@ class Spec(Teaching, mlm.Spec):
 
     SECTION: ClassVar[str] = "distillation"
     NETWORKS: ClassVar = (MaskedStudent,)
+    TEACHER: ClassVar[str] = "masked"
+    TEACHER_OBJECTIVE: ClassVar[str] = "mlm"
 
     _: dataclasses.KW_ONLY
     mlm_weight: float = 2.0
@@ -119,10 +121,6 @@ class Spec(Teaching, mlm.Spec):
     def coefficients(self):
         cosine = {"cosine_loss": self.cosine_weight} if self.cosine_weight else {}
         return {"kl_loss": self.kl_weight, "mlm_loss": self.mlm_weight} | cosine
-
-    @property
-    def needs(self):
-        return Needs(specials=("mask",), teacher="masked", teacher_objective="mlm")
 
     def network_fields(self, vocab):
         return {

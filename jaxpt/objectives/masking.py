@@ -171,24 +171,24 @@ def _count(counted, spec: Masking, progress):
 
 
 def _choose_tokens(rng, tokens, segments, eligible, count, vocab, spec):
-    return noise.choose_positions(rng, eligible, count, spec.num_masked)
+    return noise.sample_positions(rng, eligible, count, spec.num_masked)
 
 
 def _choose_words(rng, tokens, segments, eligible, count, vocab, spec):
     starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
     words, _ = word_masking.find_words(starts, eligible, segments)
-    hidden = word_masking.choose_words(rng, eligible, words, count, spec.num_masked)
-    return word_masking.to_slots(hidden, spec.num_masked)
+    hidden = word_masking.sample_words(rng, eligible, words, count, spec.num_masked)
+    return word_masking.find_masked_positions(hidden, spec.num_masked)
 
 
 def _choose_spans(rng, tokens, segments, eligible, count, vocab, spec):
     starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
     found = word_masking.find_words(starts, eligible, segments)
-    lengths = word_masking.span_lengths(spec.span_p, spec.max_span_length)
-    hidden = word_masking.choose_spans(
+    lengths = word_masking.span_length_probabilities(spec.span_p, spec.max_span_length)
+    hidden = word_masking.sample_spans(
         rng, eligible, *found, count, spec.num_masked, lengths
     )
-    return word_masking.to_slots(hidden, spec.num_masked)
+    return word_masking.find_masked_positions(hidden, spec.num_masked)
 
 
 # The strategies: (rng, tokens, segments, eligible, count, vocab, spec) -> what `choose`

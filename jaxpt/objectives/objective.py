@@ -43,10 +43,6 @@ class Needs:
       sentence_ids: rows say which sentence each token is in.
       asked_by: the setting that asks for such rows, as errors name it.
       num_types: the fewest segment types of the model.
-      decoder: of an objective that trains one stack or two, which it is by default.
-      teacher: a head (as `jaxpt.hub.families` names it) of another run, which the
-        network learns from; "" without one.
-      teacher_objective: what trains a teacher where the user names none.
       counts: how often each token stands in the text to train on.
     """
 
@@ -56,9 +52,6 @@ class Needs:
     sentence_ids: bool = False
     asked_by: str = ""
     num_types: int = 0
-    decoder: bool = False
-    teacher: str = ""
-    teacher_objective: str = ""
     counts: bool = False
 
 
@@ -75,6 +68,11 @@ class ObjectiveSpec:
     READS: ClassVar[frozenset[str]] = frozenset({"tokens", "index", "segment_ids"})
     # The networks it can train: with one stack, or with an encoder and a decoder.
     NETWORKS: ClassVar[tuple[type[Network], ...]]
+    PREFERS_DECODER: ClassVar[bool] = False  # of those, where a config says neither
+    # The head (as `jaxpt.hub.families` names it) of another run that the network learns
+    # from, and the objective that trains a teacher where the user names none.
+    TEACHER: ClassVar[str] = ""
+    TEACHER_OBJECTIVE: ClassVar[str] = ""
     # The fewest tokens of a row, and how many more than the model reads it has.
     MIN_LENGTH: ClassVar[int] = 1
     EXTRA_LENGTH: ClassVar[int] = 0
@@ -99,6 +97,11 @@ class ObjectiveSpec:
         has_decoder = num_decoder_layers > 0
         kinds = [kind for kind in cls.NETWORKS if kind.HAS_DECODER == has_decoder]
         return kinds[0] if kinds else None
+
+    @classmethod
+    def heads(cls) -> set[str]:
+        """What its networks can be for, as `jaxpt.hub.families` names it."""
+        return {head for kind in cls.NETWORKS for head in kind.HEADS}
 
     @property
     def lengths(self) -> dict[str, int]:

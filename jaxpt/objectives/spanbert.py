@@ -79,13 +79,13 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         targets = tokens[positions]
         nowhere = jnp.zeros_like(tokens)
         noise_mask = edits.put(nowhere, positions, jnp.ones_like(targets), weights) > 0
-        firsts, lasts = word_masking.find_runs(noise_mask, segments)
+        firsts, lasts = word_masking.find_spans(noise_mask, segments)
         starts, ends = firsts[positions], lasts[positions]
 
         # "Sample random token according to input distribution."
         text = (segments > 0) & ~is_special[tokens]
         visible = text & ~noise_mask
-        words = word_masking.draw_visible(
+        words = word_masking.sample_visible(
             rng_word, tokens, visible, segments, positions, vocab.mask
         )
         kind = jax.random.uniform(rng_kind, tokens.shape)[starts]

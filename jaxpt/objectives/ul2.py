@@ -32,7 +32,7 @@ from jaxpt.objectives.objective import Needs, get_segments, target_loss
 from jaxpt.objectives.span_corruption import check_documents
 from jaxpt.ops import edits, noise
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
-from jaxpt.ops.segments import first_places, segment_lengths, segment_positions
+from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -76,6 +76,7 @@ class Spec(prefix_lm.PrefixSpec):
     """
 
     SECTION: ClassVar[str] = "ul2"
+    PREFERS_DECODER: ClassVar[bool] = True
 
     rates: tuple[float, float, float] = (2.0, 1.0, 4.0)
     r_densities: tuple[float, ...] = (0.15, 0.15)
@@ -158,7 +159,6 @@ class Spec(prefix_lm.PrefixSpec):
         return Needs(
             specials=("pad", "eos", *modes),
             num_sentinels=self.max_spans,
-            decoder=True,
         )
 
     def describe_mask(self):
@@ -196,7 +196,7 @@ def most_places(spec: Spec) -> dict[str, np.ndarray]:
         found = {"decoder": (np.max([both for _, both in inputs], 0) + 2) * is_text}
     rising = {name: np.maximum.accumulate(most) for name, most in found.items()}
     num = max(spec.max_documents, 1)
-    return {name: noise.most_of(most, num) for name, most in rising.items()}
+    return {name: noise.max_total(most, num) for name, most in rising.items()}
 
 
 def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
@@ -255,7 +255,7 @@ def sample_kinds(rng, texts, spec: Spec):
     rates = np.array([each.rate for each in spec.denoisers])
     edges = jnp.asarray(np.cumsum(rates / rates.sum())[:-1], jnp.float32)
     drawn = jax.random.uniform(rng, texts.shape)
-    return jnp.searchsorted(edges, drawn[first_places(texts)], side="right")
+    return jnp.searchsorted(edges, drawn[segment_starts(texts)], side="right")
 
 
 def noise_documents(rng, texts, kind, spec: Spec):

@@ -1,8 +1,9 @@
-"""softmax(q k / sqrt(H) + bias) v over what may be seen, by the fastest right kernel.
+"""softmax(q k / sqrt(H) + bias) v over the visible keys, by the fastest able kernel.
 
-The choice looks at the platform, at sizes and at the mask's structure, never at values:
+The choice depends on the platform, on sizes and on the mask's structure, never on
+values:
 
-| asked for                    | NVIDIA GPU       | TPU              | elsewhere |
+| mask, bias                   | NVIDIA GPU       | TPU              | elsewhere |
 |------------------------------|------------------|------------------|-----------|
 | all keys, or causal          | cuDNN            | splash           | XLA       |
 | key lengths, or causal + them| cuDNN, lengths   | splash, segments | XLA       |
@@ -12,25 +13,27 @@ The choice looks at the platform, at sizes and at the mask's structure, never at
 | T5's bias, with the others   | XLA              | XLA              | XLA       |
 | dropout of weights, training | XLA              | XLA              | XLA       |
 
-On CPU in float32 and without such dropout, "XLA" is the hand-written form of
-`ops/cpu.py`. The fused kernels have conditions, and where one is not met XLA is taken:
-cuDNN wants bfloat16, compute capability 8.0, heads of at most 128 in steps of 8, and
-even lengths where there is a bias or an array; splash wants lengths that are multiples
-of 128, heads that are multiples of 64, and devices that share rows and heads evenly: it
-cannot be cut up by `jit`, and is told by the mesh in context who has which.
+On CPU in float32 and without dropout of weights, "XLA" is the hand-written form of
+`ops/cpu.py`. The fused kernels have conditions, and where one is not met XLA is used:
+cuDNN needs bfloat16, compute capability 8.0, a head width of at most 128 in steps of 8,
+and even lengths where there is a bias or an array; splash needs lengths that are
+multiples of 128, a head width that is a multiple of 64, and rows and heads that divide
+evenly among the devices: `jit` cannot partition it, so the mesh in context says which
+device has which.
 
-"cuDNN, array" means that the structure is written out as a bool array [B, 1, T, S],
-which cuDNN adds to the logits; what is causal stays so by flag, which skips half of the
-work. cuDNN takes T5's bias in bfloat16 (float32 gives NaN, jax#32242), and as
-[1, N, T, S], of which its gradient is known to be right (jax#30593); with an array it
-would be [B, N, T, S], as large as the logits that are to be avoided, hence XLA.
+"cuDNN, array" means that the mask is materialised as a bool array [B, 1, T, S], which
+cuDNN adds to the logits; causality remains a flag, which skips half of the work. cuDNN
+takes T5's bias in bfloat16 (float32 gives NaN, jax#32242), and as [1, N, T, S], whose
+gradient is known to be right (jax#30593); with an array it would be [B, N, T, S], as
+large as the logits that a fused kernel is to avoid, hence XLA.
 
-A query that may see nothing gets the mean of v from XLA and something finite from the
-others; it must carry no loss.
+For a query without visible keys XLA gives the mean of v, and the others something
+finite; such a query must have no loss.
 """
 
 import dataclasses
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -43,19 +46,19 @@ from jaxpt.ops.masks import AttnMask, Mask, materialise
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 
-# Large and finite: a row that may see nothing gets even weights, and no NaN.
-HIDDEN = -1e30
+# Large and finite: a query without visible keys gets equal weights, not NaN.
+MASK_VALUE = -1e30
 
 
 @dataclasses.dataclass(frozen=True)
 class AttentionRequest:
-    """What is asked of a kernel, as far as any choice depends on it.
+    """The properties of a call to attention that the choice of a kernel depends on.
 
     Attributes:
       platform: "cpu", "nvidia" (with bfloat16), "tpu" or "other".
-      is_shared: devices have rows and heads of their own (`share_out`).
-      has_segments, is_array: what the mask asks for that no flag or length says; an
-        array is also what a prefix needs, and a bias other than [1, N, T, S].
+      is_shared: whether rows and heads divide evenly among devices (`partition_specs`).
+      has_segments, is_array: what the mask needs beyond a causal flag and lengths; a
+        prefix needs an array too, as does a bias that is not [1, N, T, S].
     """
 
     platform: str
@@ -71,14 +74,15 @@ class AttentionRequest:
 
 
 def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> str:
-    """The kernel to take: "cpu", "xla", "cudnn" or "splash".
+    """The kernel to use: "cpu", "xla", "cudnn" or "splash".
 
     Args:
       kernel: a setting, one of `KERNELS`.
-      strict: a fused kernel that was named must be able; else XLA stands in for it.
+      strict: whether a fused kernel that is named but not able is an error; if not, XLA
+        replaces it.
 
     Raises:
-      UserError: it is binding and not able.
+      UserError: `strict`, and the named kernel is not able.
 
     >>> select_kernel("auto", AttentionRequest("nvidia", "bfloat16", 512, 512, 64))
     'cudnn'
@@ -98,7 +102,7 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
 
 
 def _lacks(kernel: str, need: AttentionRequest) -> str:
-    """Why a kernel cannot do it; "" if it can."""
+    """Why a kernel cannot serve this request; "" if it can."""
     lengths = need.num_queries, need.num_keys
     conditions = {
         "xla": (),
@@ -123,7 +127,7 @@ def _lacks(kernel: str, need: AttentionRequest) -> str:
         ),
         "splash": (
             (need.platform == "tpu", "needs a TPU"),
-            (need.is_shared, "needs rows and heads that devices can share out"),
+            (need.is_shared, "needs rows and heads that divide evenly among devices"),
             (not need.has_dropout, "has no model.attention_dropout"),
             (not need.has_bias, "has no relative positions"),
             (not need.is_array, "has no prefix and no mask as an array"),
@@ -142,7 +146,7 @@ def _lacks(kernel: str, need: AttentionRequest) -> str:
 
 
 def find_platform() -> str:
-    """The platform as `Need` names it."""
+    """The platform, as `AttentionRequest` names it."""
     device = jax.local_devices()[0]
     if device.platform in ("cpu", "tpu"):
         return device.platform
@@ -151,12 +155,12 @@ def find_platform() -> str:
     return "nvidia" if is_number and float(capability) >= 8 else "other"
 
 
-def share_out(batch: int, num_heads: int) -> tuple[PartitionSpec, ...] | None:
-    """How rows [B, N, ...] and what has no heads [B, ...] lie on the mesh in context.
+def partition_specs(batch: int, num_heads: int) -> tuple[PartitionSpec, ...] | None:
+    """The shardings of arrays [B, N, ...] and [B, ...] on the mesh in context.
 
     Returns:
-      () where what is traced is one device's own; None where nobody knows, or where the
-      devices would not have equally many.
+      () where the traced program is one device's own; None where the mesh is unknown or
+      rows or heads do not divide evenly among the devices.
     """
     if kernels.count_devices() == 1:
         return ()
@@ -184,15 +188,15 @@ def attend(
     """softmax(q k / sqrt(H) + bias) v over the visible keys (Vaswani et al. 2017).
 
     Args:
-      k, v: of K heads, each for N / K heads of queries in turn.
-      mask: who may see whom; a query that may see nothing must carry no loss.
+      k, v: of K heads, each for N / K consecutive heads of queries.
+      mask: which keys are visible; a query without visible keys must have no loss.
       dropout_rate: on the attention weights, with the key `rng`.
       kernel, strict: as in `select_kernel`.
 
     Raises:
-      UserError: a kernel was named that cannot do this.
+      UserError: a kernel was named that cannot serve this request.
     """
-    is_structure = isinstance(mask, AttnMask)
+    structure = mask if isinstance(mask, AttnMask) else None
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])
     need = AttentionRequest(
         platform=find_platform(),
@@ -200,9 +204,9 @@ def attend(
         num_queries=q.shape[1],
         num_keys=k.shape[1],
         head_width=q.shape[3],
-        is_shared=share_out(len(q), k.shape[2]) is not None,
-        has_segments=is_structure and mask.query_segments is not None,
-        is_array=not is_structure or mask.has_prefix or is_wide,
+        is_shared=partition_specs(len(q), k.shape[2]) is not None,
+        has_segments=structure is not None and structure.query_segments is not None,
+        is_array=structure is None or structure.has_prefix or is_wide,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
     )
@@ -210,13 +214,13 @@ def attend(
     if chosen == "cudnn":
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
-        return attend_splash(q, k, v, mask)
-    is_full = is_structure and mask.is_full()
+        return attend_splash(q, k, v, structure)
+    is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
     if chosen == "cpu":
         times = q.shape[2] // k.shape[2]
         k, v = (jnp.repeat(x, times, 2) if times > 1 else x for x in (k, v))
-        return cpu.attend(q, k, v, visible, bias, HIDDEN)
+        return cpu.attend(q, k, v, visible, bias, MASK_VALUE)
     return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
 
 
@@ -237,7 +241,7 @@ def attend_plain(
     if bias is not None:
         logits += bias
     if visible is not None:
-        logits = jnp.where(visible, logits, HIDDEN)
+        logits = jnp.where(visible, logits, MASK_VALUE)
     weights = jax.nn.softmax(logits, axis=-1).astype(v.dtype)
     if dropout_rate:
         weights = kernels.dropout(rng, weights, dropout_rate)
@@ -245,7 +249,7 @@ def attend_plain(
 
 
 def _attend_grouped(q, k, v, visible, bias, dropout_rate, rng):
-    """`attend_plain` for each of the groups' members in turn, without copies of k."""
+    """`attend_plain` of grouped queries, without copies of k and v for each query."""
     groups = q.shape[2] // k.shape[2]
     q = q.reshape(*q.shape[:2], -1, groups, q.shape[3])
     is_by_head = bias is not None and bias.shape[1] > 1
@@ -270,11 +274,12 @@ def attend_cudnn(
     implementation: str = "cudnn",
 ) -> Float[Array, "B T N H"]:
     """`attend` by cuDNN's flash attention, which knows causality and lengths itself."""
-    is_causal, lengths, visible = False, None, mask
+    is_causal, lengths = False, None
+    visible: Any = mask
     if isinstance(mask, AttnMask):
         is_causal = mask.causal and not mask.has_prefix
         if mask.key_lengths is not None:
-            # Of no keys at all a softmax is undefined; nobody reads such a row.
+            # A softmax over no keys is undefined; such a row's output is never used.
             lengths = jnp.maximum(mask.key_lengths, 1).astype(jnp.int32)
         rest = dataclasses.replace(
             mask, causal=mask.causal and not is_causal, key_lengths=None
@@ -292,7 +297,7 @@ def attend_cudnn(
         mask=visible,
         is_causal=is_causal,
         key_value_seq_lengths=lengths,
-        implementation=implementation,
+        implementation=implementation,  # type: ignore[call-overload]
     )
 
 
@@ -303,19 +308,20 @@ def attend_splash(
     mask: AttnMask,
     interpret: bool = False,
 ) -> Float[Array, "B T N H"]:
-    """`attend` by the TPU's splash attention, each device its own; lengths as segments.
+    """`attend` by the TPU's splash attention, per device; lengths become segments.
 
     Args:
       interpret: run it without a TPU, slowly.
     """
-    # Here, for whoever has no TPU need not load it.
+    # Imported here, as only a TPU needs it.
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
     shape = q.shape[1], k.shape[1]
     one = splash.CausalMask(shape) if mask.causal else splash.FullMask(shape)
     blocks = [next(size for size in (512, 256, 128) if n % size == 0) for n in shape]
     names = "block_q block_kv block_q_dkv block_kv_dkv block_q_dq block_kv_dq"
-    sizes = splash.BlockSizes(**dict(zip(names.split(), 3 * blocks, strict=True)))
+    given: dict[str, Any] = dict(zip(names.split(), 3 * blocks, strict=True))
+    sizes = splash.BlockSizes(**given)
 
     def run(q, k, v, *segments):
         kernel = splash.make_splash_mha(
@@ -328,18 +334,18 @@ def attend_splash(
         segments = (splash.SegmentIds(*segments),) if segments else ()
         return jax.vmap(kernel)(q, k, v, *segments)
 
-    # [B, heads, length, H], and its logits are not scaled by the kernel.
+    # The kernel takes [B, heads, length, H] and does not scale the logits.
     heads_first = [x.swapaxes(1, 2) for x in (q * q.shape[3] ** -0.5, k, v)]
     segments = _segments(mask, len(q), *shape)
-    shares = share_out(len(q), k.shape[2])
-    if shares:
-        specs = 3 * shares[:1] + len(segments) * shares[1:]
-        run = jax.shard_map(run, in_specs=specs, out_specs=shares[0], check_vma=False)
+    specs = partition_specs(len(q), k.shape[2])
+    if specs:
+        in_specs = 3 * specs[:1] + len(segments) * specs[1:]
+        run = jax.shard_map(run, in_specs=in_specs, out_specs=specs[0], check_vma=False)
     return run(*heads_first, *segments).swapaxes(1, 2)
 
 
 def _segments(mask: AttnMask, batch: int, num_queries: int, num_keys: int):
-    """Ids of queries and keys that say what lengths and segments say; () if nothing."""
+    """Segment ids of queries and keys that express lengths and segments; () if none."""
     if mask.key_lengths is None and mask.query_segments is None:
         return ()
     queries, keys = mask.query_segments, mask.key_segments
@@ -359,10 +365,10 @@ def attend_cached(
     mask: Mask,
     bias: Float[Array, "#B N T S"] | None = None,
 ) -> Float[Array, "B T N H"]:
-    """`attend` on keys and values as a cache holds them, without a gradient of its own.
+    """`attend` on keys and values as a cache holds them, heads first; for decoding.
 
-    Heads come first, so that a step reads each head's keys in one run of memory, and
-    each of the K heads serves N / K heads of queries without being copied for them.
+    With heads first, a step reads each head's keys contiguously. Each of the K heads
+    serves N / K heads of queries without being copied.
     """
     batch, length, num_heads, width = q.shape
     num_keys, groups = k.shape[2], (k.shape[1], num_heads // k.shape[1])
@@ -371,7 +377,7 @@ def attend_cached(
     if bias is not None:
         logits += bias.reshape(bias.shape[0], *groups, *bias.shape[2:])
     visible = materialise(mask, length, num_keys)
-    logits = jnp.where(visible[:, :, None], logits, HIDDEN)
+    logits = jnp.where(visible[:, :, None], logits, MASK_VALUE)
     weights = jax.nn.softmax(logits, axis=-1).astype(v.dtype)
     out = jnp.einsum("BKGTS,BKSH->BKGTH", weights, v)
     return out.transpose(0, 3, 1, 2, 4).reshape(batch, length, num_heads, width)

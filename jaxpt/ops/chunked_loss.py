@@ -1,16 +1,16 @@
-"""Cross-entropy over a vocabulary; of a large one, the logits exist a chunk at a time.
+"""Cross-entropy over a large vocabulary, with the logits computed in chunks of rows.
 
 The logits of M rows are M x V float32 numbers, for 8k rows and 128k tokens 4 GiB, and
-autodiff keeps several such arrays. Here a loop takes some rows, and while their logits
-are there takes their losses and, in training, their gradients too (Liger's fused linear
-cross-entropy, Hsu et al. 2024): nothing is computed twice, and what is kept is as large
-as hidden states and weights are. Factors of products are in the dtype of the hidden
-states; they sum in float32, and everything else is float32.
+autodiff keeps several such arrays. Here a loop computes the logits of some rows, their
+losses and, in training, their gradients at once (Liger's fused linear cross-entropy,
+Hsu et al. 2024): nothing is computed twice, and the arrays that are kept are as large
+as the hidden states and the weights. Products have factors in the dtype of the hidden
+states and sum in float32; everything else is float32.
 """
 
 import functools
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,11 @@ from jaxtyping import Array, Float, Int
 
 from jaxpt.ops import kernels, losses
 from jaxpt.ops.edits import sample_gumbel
-from jaxpt.ops.losses import Draw, Scores
+from jaxpt.ops.losses import Sampling, Scores
 
-# The most logits at once where the setting leaves it open: on CPU 16 MiB of them, which
-# stay near the caches; elsewhere 1 GiB, for few and large products. But at least those
-# of so many rows, for a chunk reads and writes all of the weights' gradient.
+# The default for the most logits in memory at once: 16 MiB on CPU, to stay in caches;
+# elsewhere 1 GiB, for few and large products. A chunk has at least MIN_ROWS rows, as
+# each chunk reads and writes the whole gradient of the weights.
 CPU_LIMIT, LIMIT = 2**22, 2**28
 MIN_ROWS = 256
 
@@ -34,22 +34,23 @@ def score(
     targets: Int[Array, "B *T"],
     weights: Float[Array, "B *T"],
     chunk_rows: int = 0,
-    draw: Draw | None = None,
+    sampling: Sampling | None = None,
 ) -> Scores:
     """`losses.score` of the logits x W + b.
 
     Args:
-      chunk_rows: the most of the B * T rows whose logits exist at once; 0 leaves it to
-        the device.
-      draw: with it, a chunk is of whole b's and at least of one, for a b's places share
-        a key; the samples are those of all logits at once.
+      chunk_rows: how many of the B * T rows may have logits in memory at once; 0 lets
+        the device decide.
+      sampling: with it, a chunk consists of whole rows b of the batch, as all positions
+        of one share a key; the samples equal those without chunks.
     """
-    num_chunks = _count_chunks(targets, kernel, chunk_rows, by_key=draw is not None)
+    by_key = sampling is not None
+    num_chunks = _count_chunks(targets, kernel, chunk_rows, by_key)
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
-        return losses.score(logits, targets, weights, draw)
-    rows = (x, targets, weights) if draw else _flatten(x, targets, weights)
-    found = _score(kernel, bias, *rows, draw, num_chunks)
+        return losses.score(logits, targets, weights, sampling)
+    rows = (x, targets, weights) if sampling else _flatten(x, targets, weights)
+    found = _score(kernel, bias, *rows, sampling, num_chunks)
     return found._replace(ranks=found.ranks.reshape(targets.shape))
 
 
@@ -65,9 +66,10 @@ def nll(
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
-        return losses.token_losses(logits, targets)
+        return losses.token_nll(logits, targets)
     rows = _flatten(x, targets, jnp.zeros(targets.shape))
-    found, _ = _scan(kernel, bias, *rows, None, num_chunks, with_gradients=False)
+    args: list[Any] = [kernel, bias, *rows, None, num_chunks, False]
+    found, _ = _scan(*args)
     return found[0].reshape(targets.shape)
 
 
@@ -80,15 +82,15 @@ def token_scores(
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
     """-log p of each target under the logits x W + b, and `losses.target_ranks`.
 
-    For losses that are no sum of these: gradients pass, for which the logits of each
-    chunk, where there are several, are taken once more.
+    For losses that are not a weighted sum of these. Gradients pass; for them the logits
+    of each chunk, if there are several, are computed again.
     """
 
     def read(piece):
         x, targets = piece
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         ranks = losses.target_ranks(logits, targets)
-        return losses.token_losses(logits, targets), ranks
+        return losses.token_nll(logits, targets), ranks
 
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     if num_chunks == 1:
@@ -96,15 +98,18 @@ def token_scores(
     flat = x.reshape(-1, x.shape[-1]), targets.ravel()
     pieces = jax.tree.map(lambda a: _cut(a, num_chunks), flat)
     found = jax.lax.map(jax.checkpoint(read), pieces)
-    return tuple(_join(a, targets.size).reshape(targets.shape) for a in found)
+    nll, ranks = (_join(a, targets.size).reshape(targets.shape) for a in found)
+    return nll, ranks
 
 
-# What logits x W + b are made of.
-Parts = tuple[Float[Array, "B *T E"], Float[Array, "E V"], Float[Array, "V"] | None]
+# The x, W and b of logits x W + b.
+HeadInputs = tuple[
+    Float[Array, "B *T E"], Float[Array, "E V"], Float[Array, "V"] | None
+]
 
 
-class Taught(NamedTuple):
-    """What a student's scores of a vocabulary are to targets, and to a teacher's.
+class DistillationScores(NamedTuple):
+    """A student's logits compared with targets and with a teacher's logits.
 
     Attributes:
       nll: -log p of each target.
@@ -117,51 +122,53 @@ class Taught(NamedTuple):
     ranks: Int[Array, "B *T"]
 
 
-def teach(
-    student: Parts,
-    teacher: Parts,
+def distillation_loss(
+    student: HeadInputs,
+    teacher: HeadInputs,
     targets: Int[Array, "B *T"],
     temperature: float,
     chunk_rows: int = 0,
-) -> Taught:
-    """Both networks' logits, met at the same places; no gradient passes to the teacher.
+) -> DistillationScores:
+    """Compares both networks' logits by position; no gradient passes to the teacher.
 
-    In chunks, those of a chunk are computed again for its gradient: what the two losses
-    count for, which it needs, is known only then.
+    With several chunks, the logits of each are computed again for its gradient, which
+    depends on the weights of the two losses, known only then.
 
     Args:
-      student, teacher: x, W and b of each, with x of the same places.
-      chunk_rows: as of `score`.
+      student, teacher: x, W and b of each, with x of the same positions.
+      chunk_rows: as in `score`.
     """
     teacher = jax.lax.stop_gradient(teacher)
-    (x, *head), (taught, *teaching) = student, teacher
+    (x, *head), (teacher_x, *teacher_head) = student, teacher
 
-    def meet(x, taught, targets):
+    def compare(x, teacher_x, targets):
         logits = kernels.dense(x, *head, jnp.float32)
-        wanted = kernels.dense(taught, *teaching, jnp.float32)
-        nll = losses.token_losses(logits, targets)
-        apart = losses.divergences(logits, wanted, temperature)
-        return Taught(nll, apart, losses.target_ranks(logits, targets))
+        teacher_logits = kernels.dense(teacher_x, *teacher_head, jnp.float32)
+        nll = losses.token_nll(logits, targets)
+        divergences = losses.divergences(logits, teacher_logits, temperature)
+        return DistillationScores(
+            nll, divergences, losses.target_ranks(logits, targets)
+        )
 
     num_chunks = _count_chunks(targets, head[0], chunk_rows)
     if num_chunks == 1:
-        return meet(x, taught, targets)
-    rows = [a.reshape(-1, *a.shape[targets.ndim :]) for a in (x, taught, targets)]
+        return compare(x, teacher_x, targets)
+    rows = [a.reshape(-1, *a.shape[targets.ndim :]) for a in (x, teacher_x, targets)]
     pieces = [_cut(a, num_chunks) for a in rows]
-    found = jax.lax.map(jax.checkpoint(lambda piece: meet(*piece)), pieces)
+    found = jax.lax.map(jax.checkpoint(lambda piece: compare(*piece)), pieces)
     return jax.tree.map(lambda a: _join(a, targets.size).reshape(targets.shape), found)
 
 
 def count_chunks(
     num_rows: int, row_logits: int, limit: int, num_devices: int = 1
 ) -> int:
-    """In how many chunks rows of `row_logits` logits each are taken; 1 is all at once.
+    """The number of chunks for rows of `row_logits` logits each; 1 is all at once.
 
-    Up to twice as many as needed, if the rows then fill all chunks alike, and each
-    chunk's rows may be shared out evenly among the devices.
+    It is up to twice as large as needed, if that makes all chunks equally long and
+    divides the rows of each evenly among the devices.
 
     Args:
-      limit: the most logits at once, unless a single row has more.
+      limit: the most logits of a chunk, unless a single row has more.
 
     >>> count_chunks(1000, row_logits=50_000, limit=300 * 50_000)
     4
@@ -187,13 +194,13 @@ def _flatten(x, targets, weights):
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
-def _score(kernel, bias, x, targets, weights, draw, num_chunks):
-    args = kernel, bias, x, targets, weights, draw, num_chunks
+def _score(kernel, bias, x, targets, weights, sampling, num_chunks):
+    args = kernel, bias, x, targets, weights, sampling, num_chunks
     return _sum_up(_scan(*args, with_gradients=False)[0], weights)
 
 
-def _score_forward(kernel, bias, x, targets, weights, draw, num_chunks):
-    args = kernel, bias, x, targets, weights, draw, num_chunks
+def _score_forward(kernel, bias, x, targets, weights, sampling, num_chunks):
+    args = kernel, bias, x, targets, weights, sampling, num_chunks
     found, grads = _scan(*args, with_gradients=True)
     return _sum_up(found, weights), (grads, found[0])
 
@@ -213,14 +220,14 @@ def _sum_up(found, weights) -> Scores:
     return Scores((jnp.sum(nll * weights), jnp.sum(weights)), ranks, samples)
 
 
-def _scan(kernel, bias, x, targets, weights, draw, num_chunks, with_gradients):
+def _scan(kernel, bias, x, targets, weights, sampling, num_chunks, with_gradients):
     """(nll, ranks, samples) of all rows [M, ...], and the gradients of their loss.
 
-    These are of the weighted sum of nll, for kernel, bias and x; or None.
+    The gradients are those of the weighted sum of nll by kernel, bias and x, or None.
     """
     low = kernel.astype(x.dtype)  # once, not in every chunk
-    keys, temperature = draw or (None, None)
-    # Rows that only fill up the chunks count for nothing.
+    keys, temperature = sampling or (None, None)
+    # Rows that only fill up the last chunk have weight 0.
     counted = _fill_up(weights, num_chunks).at[len(weights) :].set(0)
 
     def step(sums, piece):
@@ -232,7 +239,7 @@ def _scan(kernel, bias, x, targets, weights, draw, num_chunks, with_gradients):
         samples = keys
         if keys is not None:
             samples = jax.vmap(sample_gumbel, (0, 0, None))(keys, logits, temperature)
-        nll = losses.token_losses(logits, targets)
+        nll = losses.token_nll(logits, targets)
         found = nll, losses.target_ranks(logits, targets), samples
         if not with_gradients:
             return sums, (found, None)
@@ -259,7 +266,7 @@ def _product(equation: str, a: Array, b: Array) -> Array:
 
 
 def _fill_up(a: Array, num_chunks: int) -> Array:
-    """The rows, and the first of them again where chunks would not be equally long."""
+    """The rows, followed by copies of the first ones to make chunks equally long."""
     extra = -len(a) % num_chunks
     return jnp.concatenate([a, a[:extra]]) if extra else a
 
@@ -267,12 +274,12 @@ def _fill_up(a: Array, num_chunks: int) -> Array:
 def _cut(a: Array, num_chunks: int) -> Array:
     """[M, ...] -> [chunks, rows, ...].
 
-    A chunk has every n-th row, so that rows sharded over devices stay where they are.
+    A chunk has every n-th row, so that rows sharded over devices need not move.
     """
     a = _fill_up(a, num_chunks)
     return a.reshape(-1, num_chunks, *a.shape[1:]).swapaxes(0, 1)
 
 
 def _join(a: Array, num_rows: int) -> Array:
-    """What `_cut` took apart, without the rows that filled it up."""
+    """The inverse of `_cut`, without the rows that filled it up."""
     return a.swapaxes(0, 1).reshape(-1, *a.shape[2:])[:num_rows]

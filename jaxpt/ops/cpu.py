@@ -1,9 +1,9 @@
-"""Hand-written forms for XLA's CPU back end (float32): the same numbers, sooner.
+"""Hand-written operations for XLA's CPU back end (float32): the same numbers, faster.
 
-What bites there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7
+What is slow there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7
 times slower than its transpose; batched products whose left operand does not contract
 its last axis take a slow path; softmax, norms and random bits are recomputed inside
-every fusion that reads them unless a barrier (or, for bits, a loop) stands between.
+every fusion that reads them, unless a barrier (or, for bits, a loop) prevents it.
 """
 
 import functools
@@ -11,13 +11,13 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.lax import optimization_barrier as hold
+from jax.lax import optimization_barrier as barrier
 from jaxtyping import Array, Bool, Float, UInt
 
 
 @jax.custom_vjp
 def matmul(x: Float[Array, "M I"], kernel: Float[Array, "I O"]) -> Float[Array, "M O"]:
-    """x W, whose weight gradient is computed the fast way round."""
+    """x W, with the weight gradient computed transposed where that is faster."""
     return x @ kernel
 
 
@@ -28,7 +28,7 @@ def _matmul_forward(x, kernel):
 def _matmul_backward(saved, grad):
     x, kernel = saved
     if kernel.shape[0] > kernel.shape[1]:
-        grad_kernel = hold(grad.T @ x).T  # unheld, XLA folds the transposes back
+        grad_kernel = barrier(grad.T @ x).T  # without it XLA undoes the transposes
     else:
         grad_kernel = x.T @ grad
     return grad @ kernel.T, grad_kernel
@@ -44,15 +44,15 @@ def layer_norm(x, scale, bias, epsilon):
 
 
 def _norm_forward(x, scale, bias, epsilon):
-    centred = hold(x - hold(x.mean(-1, keepdims=True)))
-    rate = hold(jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + epsilon))
+    centred = barrier(x - barrier(x.mean(-1, keepdims=True)))
+    rate = barrier(jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + epsilon))
     return centred * rate * scale + bias, (centred, rate, scale)
 
 
 def _norm_backward(epsilon, saved, grad):
     centred, rate, scale = saved
     normed, scaled = centred * rate, grad * scale
-    mean, slope = hold(
+    mean, slope = barrier(
         (
             scaled.mean(-1, keepdims=True),
             (scaled * normed).mean(-1, keepdims=True) * rate,
@@ -77,42 +77,42 @@ def attend(
     v: Float[Array, "B S N H"],
     visible: Bool[Array, "#B 1 T S"] | None,
     bias: Float[Array, "#B #N T S"] | None,
-    hidden: float,
+    mask_value: float,
 ) -> Float[Array, "B T N H"]:
-    """`kernels.attend_plain` without dropout; keeps the weights for the gradient."""
-    return _attend_forward(q, k, v, visible, bias, hidden)[0]
+    """`attention.attend_plain` without dropout; keeps the weights for the gradient."""
+    return _attend_forward(q, k, v, visible, bias, mask_value)[0]
 
 
-def _attend_forward(q, k, v, visible, bias, hidden):
+def _attend_forward(q, k, v, visible, bias, mask_value):
     scale = q.shape[-1] ** -0.5
-    q, k, v = hold((_heads_first(q) * scale, _heads_first(k), _heads_first(v)))
+    q, k, v = barrier((_heads_first(q) * scale, _heads_first(k), _heads_first(v)))
     logits = jnp.einsum("BNTH,BNSH->BNTS", q, k)
     if bias is not None:
         logits = logits + bias
     if visible is not None:
-        logits = jnp.where(visible, logits, hidden)
-    weights = hold(jax.nn.softmax(logits, axis=-1))
-    out = hold(_heads_first(hold(jnp.einsum("BNTS,BNSH->BNTH", weights, v))))
+        logits = jnp.where(visible, logits, mask_value)
+    weights = barrier(jax.nn.softmax(logits, axis=-1))
+    out = barrier(_heads_first(barrier(jnp.einsum("BNTS,BNSH->BNTH", weights, v))))
     return out, (q, k, v, weights, out, visible, bias)
 
 
-def _attend_backward(hidden, saved, grad):
+def _attend_backward(mask_value, saved, grad):
     q, k, v, weights, out, visible, bias = saved  # q is scaled
     scale = q.shape[-1] ** -0.5
     # sum over keys of weights * grad_weights, taken over H instead of S.
-    drift = hold((grad * out).sum(-1)).transpose(0, 2, 1)[..., None]
-    grad_BNTH, grad_BNHT, q_BNHT = hold(
+    drift = barrier((grad * out).sum(-1)).transpose(0, 2, 1)[..., None]
+    grad_BNTH, grad_BNHT, q_BNHT = barrier(
         (_heads_first(grad), grad.transpose(0, 2, 3, 1), q.swapaxes(-1, -2))
     )
     grad_weights = jnp.einsum("BNTH,BNSH->BNTS", grad_BNTH, v)
     grad_logits = weights * (grad_weights - drift)
     if visible is not None:
         grad_logits = jnp.where(visible, grad_logits, 0)
-    grad_logits = hold(grad_logits)
+    grad_logits = barrier(grad_logits)
     # Transposed, so that the left operand contracts its last axis.
-    grad_v = hold(jnp.einsum("BNHT,BNTS->BNHS", grad_BNHT, weights))
-    grad_k = hold(jnp.einsum("BNHT,BNTS->BNHS", q_BNHT, grad_logits))
-    grad_q = hold(jnp.einsum("BNTS,BNSH->BNTH", grad_logits, k)) * scale
+    grad_v = barrier(jnp.einsum("BNHT,BNTS->BNHS", grad_BNHT, weights))
+    grad_k = barrier(jnp.einsum("BNHT,BNTS->BNHS", q_BNHT, grad_logits))
+    grad_q = barrier(jnp.einsum("BNTS,BNSH->BNTH", grad_logits, k)) * scale
     grad_bias = None
     if bias is not None:
         shared = tuple(i for i, n in enumerate(bias.shape) if n == 1)
@@ -130,30 +130,31 @@ attend.defvjp(_attend_forward, _attend_backward)
 
 
 def random_bits(key: Array, shape: tuple[int, ...]) -> UInt[Array, "..."]:
-    """The uint32 bits of `jax.random.bits(key, shape)`, sooner for a threefry key.
+    """The uint32 bits of `jax.random.bits(key, shape)`, faster for a threefry key.
 
     JAX lowers threefry to a loop of passes through memory; here its 20 rounds (Salmon
-    et al. 2011) are one fused kernel. They stand in a loop of one trip that XLA cannot
-    see through, or they would be computed again inside every kernel that reads the
-    bits. Other keys, and more than 2**32 bits' worth, go to JAX.
+    et al. 2011) are one fused kernel. It is the body of a loop of one iteration, which
+    XLA cannot inline; else it would be computed again in every kernel that reads the
+    bits. Other kinds of keys and sizes from 2**32 on are left to JAX.
     """
     is_threefry = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and (
         jax.random.key_impl(key)
         == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
     )
     size = int(np.prod(shape))
-    if not is_threefry or size >= 2**32 or not jax.config.jax_threefry_partitionable:
+    is_parted = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    if not is_threefry or size >= 2**32 or not is_parted:
         return jax.random.bits(key, shape)
     high, low = jax.random.key_data(key)
 
-    def draw(_, unused):
+    def generate(_, unused):
         counter = jax.lax.iota(jnp.uint32, size)
         left, right = _threefry(high, low, jnp.zeros_like(counter), counter)
         return (left ^ right).reshape(shape)
 
-    # Made from the key, so that it is as varying over devices as the key is.
+    # Derived from the key, so that under shard_map it varies over devices as the key.
     start = jnp.broadcast_to(high, shape)
-    return jax.lax.fori_loop(0, hold(jnp.int32(1)), draw, start)
+    return jax.lax.fori_loop(0, barrier(jnp.int32(1)), generate, start)
 
 
 def _threefry(key_0, key_1, x_0, x_1):

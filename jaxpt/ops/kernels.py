@@ -1,11 +1,10 @@
-"""The arithmetic a training step spends its time in, on any device.
+"""The operations that a training step spends its time in, on any device.
 
-On CPU in float32 the forms of `ops/cpu.py` take over: the same numbers, with gradients
-written by hand, because XLA's CPU back end is slow at what autodiff gives it.
+On CPU in float32 those of `ops/cpu.py` are used: the same numbers, with gradients
+written by hand, because XLA's CPU back end is slow at those of autodiff.
 
-In bfloat16 the factors of products are bfloat16, and everything that sums is float32:
-products themselves, norms, and the gradients of parameters, which come out as float32
-without ever having been rounded to less.
+In bfloat16 the factors of products are bfloat16, and all sums are float32: products,
+norms, and the gradients of parameters, which are never rounded to bfloat16.
 """
 
 import functools
@@ -18,15 +17,15 @@ from jaxpt.ops import cpu
 
 
 def is_cpu(x: Array) -> bool:
-    """Whether the forms of `ops/cpu.py` are for this array."""
+    """Whether the operations of `ops/cpu.py` apply to this array."""
     return x.dtype == jnp.float32 and jax.default_backend() == "cpu"
 
 
 def count_devices() -> int:
-    """How many devices share the arrays that are traced now.
+    """How many devices the arrays of the program being traced are divided among.
 
-    One, where each device has a program of its own (pmap, shard_map); under jit it may
-    be all of them.
+    It is 1 where each device runs a program of its own (pmap, shard_map); under jit it
+    may be all of them.
     """
     mesh = jax.sharding.get_abstract_mesh()
     is_manual = set(mesh.axis_names) == set(mesh.manual_axes) != set()
@@ -36,12 +35,12 @@ def count_devices() -> int:
 def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:
     """einsum of two arrays: factors in the dtype of `a`, sums in float32.
 
-    So are its gradients, each in the dtype of what it is of: b may be a float32
-    parameter. Autodiff alone would multiply the float32 gradient of a float32 result,
-    which on GPU and TPU takes many times as long.
+    So are its gradients, in the dtypes of a and b: b may be a float32 parameter.
+    Autodiff alone would multiply the float32 gradient of a float32 result, which on GPU
+    and TPU takes many times as long.
 
     Args:
-      equation: as einsum's; each letter stands in two of its three terms.
+      equation: as in einsum; each letter must be in exactly two of its three terms.
     """
     if a.dtype == jnp.float32:
         return jnp.einsum(equation, a, b)
@@ -55,7 +54,7 @@ def _low_product(equation, a, b, out_dtype):
 
 
 def _low_forward(equation, a, b, out_dtype):
-    # b itself is kept, for a parameter need not be kept twice.
+    # Saves b, not its bfloat16 copy, as a parameter is in memory anyway.
     return _low_product(equation, a, b, out_dtype), (a, b)
 
 
@@ -97,7 +96,7 @@ def dense(
 
     Args:
       kernel, bias: parameters; they are cast to the dtype of x.
-      out_dtype: of the result; None is that of x.
+      out_dtype: the dtype of the result; None means that of x.
     """
     flat = x.reshape(-1, x.shape[-1])
     if is_cpu(x):
@@ -122,7 +121,7 @@ def layer_norm(
 
 
 def layer_norm_plain(x, scale, bias, epsilon):
-    """`layer_norm` with the gradient that autodiff gives."""
+    """`layer_norm` with the gradient of autodiff."""
     wide = x.astype(jnp.float32)
     centred = wide - wide.mean(-1, keepdims=True)
     variance = jnp.square(centred).mean(-1, keepdims=True)
@@ -140,7 +139,7 @@ def rms_norm(
 
 
 def dropout(rng: Array, x: Array, rate: float) -> Array:
-    """Zeroes a share `rate` of x, in (0, 1), and scales the rest by 1 / (1 - rate)."""
-    draw = cpu.random_bits if is_cpu(x) else jax.random.bits
-    keep = draw(rng, x.shape) >= jnp.uint32(round(rate * 2**32))
+    """Zeroes x with probability `rate` in (0, 1), scales the rest by 1 / (1 - rate)."""
+    random_bits = cpu.random_bits if is_cpu(x) else jax.random.bits
+    keep = random_bits(rng, x.shape) >= jnp.uint32(round(rate * 2**32))
     return jnp.where(keep, x * (1 / (1 - rate)), 0).astype(x.dtype)

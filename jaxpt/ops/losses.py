@@ -1,6 +1,6 @@
-"""Losses and hits as (sum, weight): dividing happens once, last, over the whole batch.
+"""Losses and accuracies as (sum, weight), to be divided once over the whole batch.
 
-All in float32, whatever the logits are.
+All are computed in float32, whatever the dtype of the logits is.
 """
 
 from typing import NamedTuple
@@ -12,17 +12,17 @@ from jaxtyping import Array, Bool, Float, Int, Key
 from jaxpt.ops.edits import sample_gumbel
 
 SumWeight = tuple[Float[Array, ""], Float[Array, ""]]
-# A key for each row, and the temperature.
-Draw = tuple[Key[Array, "B"], Float[Array, ""] | float]
+# How to sample from logits: a key for each row, and the temperature.
+Sampling = tuple[Key[Array, "B"], Float[Array, ""] | float]
 
 
 class Scores(NamedTuple):
-    """What the scores of a vocabulary say of their targets.
+    """What logits over a vocabulary say of their targets.
 
     Attributes:
       loss: `cross_entropy`.
       ranks: `target_ranks`.
-      samples: a draw of each place's distribution, where one was asked for.
+      samples: a sample of each position's distribution, or None without `sampling`.
     """
 
     loss: SumWeight
@@ -34,18 +34,19 @@ def score(
     logits: Float[Array, "B *T V"],
     targets: Int[Array, "B *T"],
     weights: Float[Array, "B *T"],
-    draw: Draw | None = None,
+    sampling: Sampling | None = None,
 ) -> Scores:
-    """Loss, ranks and, with a `draw`, samples, through which no gradient passes."""
+    """Loss, ranks and, with `sampling`, samples, through which no gradient passes."""
     samples = None
-    if draw is not None:
+    if sampling is not None:
+        keys, temperature = sampling
         sample = jax.vmap(sample_gumbel, (0, 0, None))
-        samples = sample(draw[0], jax.lax.stop_gradient(logits), draw[1])
+        samples = sample(keys, jax.lax.stop_gradient(logits), temperature)
     loss = cross_entropy(logits, targets, weights)
     return Scores(loss, target_ranks(logits, targets), samples)
 
 
-def token_losses(
+def token_nll(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> Float[Array, "*B"]:
     """-log p(target) in nats, one for each position."""
@@ -63,7 +64,7 @@ def cross_entropy(
     >>> round(float(total / weight), 4)  # ln 4
     1.3863
     """
-    losses = token_losses(logits, targets)
+    losses = token_nll(logits, targets)
     return jnp.sum(losses * weights), jnp.sum(weights)
 
 
@@ -86,13 +87,14 @@ def copy_losses(
     copy_logits: Float[Array, "*B"],
     is_input: Bool[Array, "*B"],
 ) -> Float[Array, "*B"]:
-    """-log p(target) where p is D on the input token and 1 - D times a softmax.
+    """-log p(target) of a mixture: copy the input token, or sample a softmax.
 
-    ELECTRA's all-tokens MLM (Clark et al. 2020, section 3.4), D = sigmoid(copy_logits).
+    ELECTRA's all-tokens MLM (Clark et al. 2020, section 3.4): p is 1 - D times the
+    softmax, plus D where the target is the input token; D = sigmoid(copy_logits).
 
     Args:
       nll: -log of the softmax at the target.
-      is_input: where the target is the input token.
+      is_input: whether the target is the input token.
 
     >>> nll, is_input = jnp.log(jnp.array([4.0, 4.0])), jnp.array([True, False])
     >>> found = copy_losses(nll, jnp.zeros(2), is_input)
@@ -105,28 +107,30 @@ def copy_losses(
 
 
 def divergences(
-    logits: Float[Array, "*B V"], taught: Float[Array, "*B V"], temperature: float = 1.0
+    logits: Float[Array, "*B V"],
+    teacher_logits: Float[Array, "*B V"],
+    temperature: float = 1.0,
 ) -> Float[Array, "*B"]:
-    """T^2 KL(softmax(taught / T) || softmax(logits / T)) in nats, for each position.
+    """T^2 KL(softmax(teacher_logits / T) || softmax(logits / T)) in nats, by position.
 
-    Hinton et al. 2015: its gradient falls as 1 / T^2, which the factor undoes. None
-    passes to what is taught.
+    Hinton et al. 2015: the factor T^2 makes up for a gradient that scales as 1 / T^2.
+    No gradient passes to the teacher.
 
     >>> divergences(jnp.zeros((1, 2)), jnp.log(jnp.array([[3.0, 1.0]]))).round(4)
     Array([0.1308], dtype=float32)
     """
     wide = logits.astype(jnp.float32) / temperature
-    taught = jax.lax.stop_gradient(taught).astype(jnp.float32) / temperature
-    log_p, log_q = jax.nn.log_softmax(taught), jax.nn.log_softmax(wide)
+    teacher = jax.lax.stop_gradient(teacher_logits).astype(jnp.float32) / temperature
+    log_p, log_q = jax.nn.log_softmax(teacher), jax.nn.log_softmax(wide)
     return temperature**2 * jnp.sum(jnp.exp(log_p) * (log_p - log_q), axis=-1)
 
 
 def cosine_distance(
     x: Float[Array, "*B D"], y: Float[Array, "*B D"], weights: Float[Array, "*B"]
 ) -> SumWeight:
-    """Weighted sum of 1 - cos(x, y), and the sum of weights; lengths do not matter.
+    """Weighted sum of 1 - cos(x, y), and the sum of weights.
 
-    With 1e-12 on both squared lengths, as PyTorch's `CosineEmbeddingLoss`.
+    1e-12 is added to both squared norms, as in PyTorch's `CosineEmbeddingLoss`.
 
     >>> x = jnp.array([[3.0, 4.0], [0.0, 2.0]])
     >>> total, _ = cosine_distance(x, jnp.array([[6.0, 8.0], [0.0, -1.0]]), jnp.ones(2))
@@ -142,9 +146,9 @@ def cosine_distance(
 def target_ranks(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> Int[Array, "*B"]:
-    """How many tokens score at least as high as the target, which is one of them.
+    """How many tokens score at least as high as the target, itself included.
 
-    A NaN is above nothing, not even itself: its rank is 0.
+    The rank of a target whose logit is NaN is 0, as a NaN compares with nothing.
 
     >>> target_ranks(jnp.array([[0.0, 2.0, 1.0, 1.0]] * 2), jnp.array([1, 2])).tolist()
     [1, 3]
@@ -158,7 +162,7 @@ def rank_hits(
 ) -> SumWeight:
     """How often the target is among the k highest scores; a tie counts as a miss.
 
-    Counting ties as misses keeps constant logits from scoring (BLiMP's known flaw).
+    With ties as misses, constant logits are never right (BLiMP's known flaw).
 
     >>> [float(rank_hits(jnp.array([2]), jnp.ones(1), k)[0]) for k in (1, 2)]
     [0.0, 1.0]

@@ -1,8 +1,8 @@
-"""Who may see whom: attention masks stated by structure, or as a plain bool array.
+"""Attention masks, described by their structure or as a plain bool array.
 
-True means "may attend". A structured mask says the same as its materialised array, and
-lets attention pick a kernel that never builds the array. A query that may see nothing
-attends evenly to everything (its output is the mean value) and must carry no loss.
+True means "may attend". A structured mask is equivalent to its materialised array, and
+lets attention select a kernel that never builds the array. A query without visible keys
+attends equally to all of them (its output is the mean value) and must have no loss.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from jaxtyping import Array, Bool, Int
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class AttnMask:
-    """A mask by structure; all the conditions that are set must hold at once.
+    """A mask by structure: a key is visible if all conditions that are set allow it.
 
     Attributes:
       causal: key s is visible to query t when s <= t (aligned at 0; needs T == S).
       prefix_lengths: int32 [B]; under `causal`, keys before it are visible to all.
-      prefix_keys: bool [B, S]; under `causal`, these keys are visible to all, wherever
-        they are: of packed documents, each has a prefix of its own.
+      prefix_keys: bool [B, S]; under `causal`, these keys are visible to all, at any
+        position: each of several packed documents has a prefix of its own.
       key_lengths: int32 [B]; keys at or after it are padding.
-      query_segments, key_segments: int32 [B, T] and [B, S]; only equal, nonzero ids see
-        each other (0 is padding).
+      query_segments, key_segments: int32 [B, T] and [B, S]; a key is visible to queries
+        of its own, nonzero id only (0 is padding).
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -36,11 +36,11 @@ class AttnMask:
 
     @property
     def has_prefix(self) -> bool:
-        """Whether some keys are visible to all that `causal` alone would hide."""
+        """Whether some keys are visible to all queries in spite of `causal`."""
         return self.prefix_lengths is not None or self.prefix_keys is not None
 
     def is_full(self) -> bool:
-        """Whether nothing is hidden (known without looking at any array)."""
+        """Whether all keys are visible, as known without looking at any array."""
         leaves = jax.tree_util.tree_leaves(self)
         return not self.causal and not leaves
 
@@ -54,7 +54,7 @@ def full() -> AttnMask:
 
 
 def causal(segment_ids: Int[Array, "B T"] | None = None) -> AttnMask:
-    """Each position sees itself and what came before, within its own segment.
+    """Each position sees itself and those before it, within its own segment.
 
     >>> materialise(causal(), 3, 3)[0, 0].astype(int).tolist()
     [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
@@ -65,18 +65,18 @@ def causal(segment_ids: Int[Array, "B T"] | None = None) -> AttnMask:
 def anticausal(
     length: int, segment_ids: Int[Array, "B T"] | None = None
 ) -> Bool[Array, "#B 1 T T"]:
-    """Each position sees itself and what follows, within its own segment.
+    """Each position sees itself and those after it, within its own segment.
 
     >>> anticausal(3)[0, 0].astype(int).tolist()
     [[1, 1, 1], [0, 1, 1], [0, 0, 1]]
     """
-    places = jnp.arange(length)
-    visible = (places >= places[:, None])[None, None]
+    positions = jnp.arange(length)
+    visible = (positions >= positions[:, None])[None, None]
     return visible & materialise(segments(segment_ids), length, length)
 
 
 def sees_beside(mask: Mask, shape: tuple[int, int], offset: int) -> Bool[Array, "B T"]:
-    """Whether each position sees the one beside it, which the first or last lacks.
+    """Whether each position sees its neighbour; False where it has none.
 
     Args:
       shape: [B, T].
@@ -95,7 +95,7 @@ def sees_beside(mask: Mask, shape: tuple[int, int], offset: int) -> Bool[Array, 
 def segments(
     query: Int[Array, "B T"] | None, key: Int[Array, "B S"] | None = None
 ) -> AttnMask:
-    """Packed documents see themselves only; with None, everything sees everything.
+    """Positions see their own segment only; with None, every position sees all.
 
     >>> ids = jnp.array([[1, 1, 2, 0]])
     >>> materialise(segments(ids), 4, 4)[0, 0].astype(int).tolist()
@@ -131,30 +131,32 @@ def prefix_keys(
 
 
 def key_padding(lengths: Int[Array, "B"]) -> AttnMask:
-    """Keys at or after each row's length are hidden."""
+    """Keys at or after each row's length are masked."""
     return AttnMask(key_lengths=lengths)
 
 
 def cached(
     prompt_start: Int[Array, "B"],
-    slot: Int[Array, ""] | int,
+    cache_index: Int[Array, ""] | int,
     num_queries: int,
     num_keys: int,
 ) -> Bool[Array, "B 1 T S"]:
-    """Queries at slots `slot`, slot + 1, ... see a row's keys from its first to theirs.
+    """Causal, for queries at `cache_index` and after, on a cache of `num_keys` keys.
+
+    Query t sees the keys from the row's `prompt_start` to `cache_index` + t.
 
     >>> cached(jnp.array([0, 2]), 2, 1, 4)[:, 0, 0].astype(int).tolist()
     [[1, 1, 1, 0], [0, 0, 1, 0]]
     """
     key = jnp.arange(num_keys)
-    is_past = key <= slot + jnp.arange(num_queries)[:, None]
+    is_past = key <= cache_index + jnp.arange(num_queries)[:, None]
     return (is_past & (key >= prompt_start[:, None, None]))[:, None]
 
 
 def cached_prompt(
     prompt_start: Int[Array, "B"], num_queries: int, num_keys: int
 ) -> Bool[Array, "B 1 T S"]:
-    """`cached` of a prompt in the first slots, all of which sees itself (prefix LM).
+    """`cached` at index 0, but every query sees the whole prompt (prefix LM).
 
     >>> cached_prompt(jnp.array([0, 1]), 2, 4)[:, 0].astype(int).tolist()
     [[[1, 1, 0, 0], [1, 1, 0, 0]], [[0, 1, 0, 0], [0, 1, 0, 0]]]

@@ -1,10 +1,10 @@
-"""From (sum, weight) pairs to the numbers that are reported."""
+"""Adds (sum, weight) pairs and turns them into the metrics that are reported."""
 
 import math
 
 
 def add(left: dict, right: dict) -> dict:
-    """Two dicts of (sum, weight) added up, name by name."""
+    """The sums of two dicts of (sum, weight), by name."""
     return {
         name: (left[name][0] + right[name][0], left[name][1] + right[name][1])
         for name in left
@@ -12,12 +12,12 @@ def add(left: dict, right: dict) -> dict:
 
 
 def counted(found: dict) -> dict:
-    """Those of which anything was counted: a batch may lack a kind of row."""
+    """Only the pairs whose weight is not 0: a batch may lack a kind of row."""
     return {name: pair for name, pair in found.items() if float(pair[1])}
 
 
 def divide(sums: dict) -> dict[str, float]:
-    """Means, as floats; NaN where nothing was counted.
+    """The means as floats; NaN where the weight is 0.
 
     >>> divide({"loss": (6.0, 4.0)})
     {'loss': 1.5}
@@ -28,13 +28,13 @@ def divide(sums: dict) -> dict[str, float]:
     }
 
 
-def perplexity(nats_per_token: float) -> float:
-    """exp of the mean loss; infinite where that overflows."""
-    return math.exp(nats_per_token) if nats_per_token < 700 else math.inf
+def perplexity(nll: float) -> float:
+    """exp of the mean negative log-likelihood per token; infinite if that overflows."""
+    return math.exp(nll) if nll < 700 else math.inf
 
 
 def bits_per_byte(nll: float, num_bytes: float) -> float:
-    """A summed negative log-likelihood in nats over the bytes of text it covers.
+    """A summed negative log-likelihood in nats as bits per byte of its text.
 
     >>> round(bits_per_byte(math.log(256) * 10, 10), 6)
     8.0

@@ -1,7 +1,7 @@
-"""Which tokens to hide: exact-count random subsets, and T5's random spans.
+"""Which tokens to mask: exact-count random subsets, and T5's random spans.
 
-Every function works on one row and a static length; objectives `vmap` them over rows
-with a key each.
+Every function works on one row of static length; objectives `vmap` them over rows, each
+row with a key of its own. A noise mask is True at the tokens to mask.
 """
 
 import functools
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
-from jaxpt.ops.segments import first_places, segment_lengths, segment_positions
+from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 
 
 def count_table(length: int, rate: float) -> np.ndarray:
@@ -30,19 +30,19 @@ def count_table(length: int, rate: float) -> np.ndarray:
 
 
 def ceil_table(length: int, rate: float) -> np.ndarray:
-    """How many of n tokens to hide, for n = 0..length: n * rate, rounded up.
+    """How many of n tokens to mask, for n = 0..length: n * rate, rounded up.
 
-    Exact, of the rate as it is written (SpanBERT's and BART's budgets): in float32, as
-    in fairseq, 100 * 0.3 is a little more than 30 and makes 31.
+    Computed exactly, from the rate in decimal (SpanBERT's and BART's budgets): in
+    float32, as in fairseq, 100 * 0.3 is slightly above 30 and rounds up to 31.
 
     >>> ceil_table(100, 0.3)[[0, 1, 10, 11, 100]].tolist()
     [0, 1, 3, 4, 30]
     """
-    share = Fraction(str(float(rate)))
-    return np.array([math.ceil(n * share) for n in range(length + 1)], np.int32)
+    exact = Fraction(str(float(rate)))
+    return np.array([math.ceil(n * exact) for n in range(length + 1)], np.int32)
 
 
-def choose_positions(
+def sample_positions(
     rng: Array,
     eligible: Bool[Array, "R"],
     count: Int[Array, ""],
@@ -51,22 +51,22 @@ def choose_positions(
     """A uniformly random subset of the eligible positions, without replacement.
 
     Args:
-      eligible: which positions may be drawn.
-      count: how many to draw; at most as many as are eligible will be.
-      num_slots: P, the static number of slots.
+      eligible: which positions may be sampled.
+      count: how many to sample; if fewer are eligible, all of those are.
+      num_slots: P, the static length of the result.
 
     Returns:
-      positions [P], all distinct, and weights [P]: 1 for a drawn position, 0 for a slot
-      that is left over.
+      positions [P], all distinct, and weights [P]: 1 for a sampled position, 0 for an
+      unused slot.
     """
     scores = jax.random.uniform(rng, eligible.shape)
     _, positions = jax.lax.top_k(jnp.where(eligible, scores, -1.0), num_slots)
-    drawn = jnp.minimum(jnp.minimum(count, eligible.sum()), num_slots)
-    return positions, (jnp.arange(num_slots) < drawn).astype(jnp.float32)
+    num = jnp.minimum(jnp.minimum(count, eligible.sum()), num_slots)
+    return positions, (jnp.arange(num_slots) < num).astype(jnp.float32)
 
 
 def count_spans(length: int, density: float, mean_span: float) -> tuple[int, int]:
-    """T5's number of noise tokens and of noise spans in `length` tokens.
+    """T5's numbers of noise tokens and noise spans in a text of `length` tokens.
 
     >>> count_spans(568, 0.15, 3.0)
     (85, 28)
@@ -76,7 +76,7 @@ def count_spans(length: int, density: float, mean_span: float) -> tuple[int, int
 
 
 def corrupted_lengths(length: int, density: float, mean_span: float) -> tuple[int, int]:
-    """Lengths of the input and the target that `length` raw tokens give, EOS included.
+    """Lengths of input and target made from `length` raw tokens, [EOS] included.
 
     >>> corrupted_lengths(568, 0.15, 3.0)
     (512, 114)
@@ -86,10 +86,10 @@ def corrupted_lengths(length: int, density: float, mean_span: float) -> tuple[in
 
 
 def raw_length(inputs_length: int, density: float, mean_span: float) -> int:
-    """The most raw tokens whose corrupted input still fits `inputs_length`.
+    """The largest number of raw tokens whose corrupted input fits `inputs_length`.
 
-    T5's `random_spans_helper` (t5/data/preprocessors.py), which at density 0.5 takes
-    one token less when the target would be the longer of the two.
+    T5's `random_spans_helper` (t5/data/preprocessors.py), which at density 0.5 uses one
+    token less if the target would otherwise be longer than the input.
 
     >>> raw_length(512, 0.15, 3.0), raw_length(64, 0.20, 2.0)
     (568, 70)
@@ -106,9 +106,9 @@ def span_tables(
 ) -> tuple[np.ndarray, np.ndarray]:
     """`count_spans` of texts of 0..length tokens: noise tokens and noise spans, int32.
 
-    Departures from T5, for short texts: in one token nothing is hidden (T5 makes a
-    target of one sentinel that no input shows), and there are never more spans than
-    noise or clean tokens to fill them (T5's arithmetic has no answer there).
+    Departures from T5, for short texts: a text of one token is not corrupted (T5 makes
+    a target of one sentinel that is not in the input), and there are never more spans
+    than noise tokens or clean tokens (T5's computation fails there).
 
     >>> [table.tolist() for table in span_tables(8, 0.5, 1.5)]
     [[0, 0, 1, 2, 2, 2, 3, 4, 4], [0, 0, 1, 1, 1, 1, 2, 3, 3]]
@@ -124,10 +124,10 @@ def span_tables(
 def packed_lengths(
     length: int, density: float, mean_span: float, max_documents: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The most input and target tokens that documents of r tokens in all can give.
+    """The largest input and target lengths of documents of r tokens in total.
 
-    For r = 0..length and at most `max_documents` documents, each corrupted by itself
-    and closed by [EOS], whether or not its raw tokens end in one. Exact maxima.
+    For r = 0..length and at most `max_documents` documents, each corrupted separately
+    and ended by [EOS], whether or not its raw tokens end in one. The maxima are exact.
 
     >>> [most.tolist() for most in packed_lengths(6, 0.15, 3.0, 2)]
     [[0, 2, 4, 5, 6, 7, 8], [0, 0, 3, 3, 6, 6, 6]]
@@ -138,22 +138,22 @@ def packed_lengths(
     size = np.arange(length + 1)
     inputs = (size - num_noise + num_spans + 1) * (size > 0)
     targets = (num_noise + num_spans + 1) * (size > 1)
-    # An [EOS] that is already there makes the text shorter, which never gives more.
-    return most_of(inputs, max_documents), most_of(targets, max_documents)
+    # A raw [EOS] shortens the text to corrupt, which never makes the result longer.
+    return max_total(inputs, max_documents), max_total(targets, max_documents)
 
 
-def most_of(of_one: np.ndarray, num_parts: int) -> np.ndarray:
-    """The most that at most `num_parts` parts give in all, by the sum of their lengths.
+def max_total(of_one: np.ndarray, num_parts: int) -> np.ndarray:
+    """The largest sum over at most `num_parts` parts, by the parts' total length.
 
     Args:
-      of_one: what one part of length r gives; 0 at r = 0, and never falling.
+      of_one: the value of one part of length r; 0 at r = 0, and never decreasing.
     """
 
     def join(a, b):
         return np.array([(a[: r + 1] + b[r::-1]).max() for r in range(len(a))])
 
     most, power = np.zeros_like(of_one), of_one
-    while num_parts:  # as powers are raised: by squaring
+    while num_parts:  # exponentiation by squaring
         if num_parts % 2:
             most = join(most, power)
         num_parts //= 2
@@ -165,7 +165,7 @@ def most_of(of_one: np.ndarray, num_parts: int) -> np.ndarray:
 def random_segmentation(
     rng: Array, num_items: int, num_segments: int
 ) -> Int[Array, "K"]:
-    """`num_items` cut into `num_segments` nonempty lengths, all cuts equally likely."""
+    """Lengths of `num_segments` nonempty segments of `num_items`, uniformly random."""
     is_cut = jnp.arange(num_items - 1) < num_segments - 1
     is_cut = jax.random.permutation(rng, is_cut)
     segment = jnp.concatenate([jnp.zeros(1, int), jnp.cumsum(is_cut)])
@@ -175,10 +175,10 @@ def random_segmentation(
 def random_spans(
     rng: Array, length: int, density: float, mean_span: float
 ) -> Bool[Array, "R"]:
-    """T5's `random_spans_noise_mask`: clean and noise spans in turn, a clean one first.
+    """T5's `random_spans_noise_mask`: alternating clean and noise spans, clean first.
 
-    The count of noise tokens and of spans is exact, so token 0 is never noise and the
-    last always is.
+    The numbers of noise tokens and of spans are exact. Token 0 is never noise and the
+    last token always is.
 
     >>> mask = random_spans(jax.random.key(0), 32, 0.25, 2.0)
     >>> int(mask.sum()), bool(mask[0]), bool(mask[-1])
@@ -196,10 +196,10 @@ def random_spans(
 def random_spans_packed(
     rng: Array, segment_ids: Int[Array, "R"], density: float, mean_span: float
 ) -> Bool[Array, "R"]:
-    """`random_spans` of each document of a packed row by itself.
+    """`random_spans` of each document of a packed row.
 
-    Counts are those of `span_tables` at the document's length; what has segment id 0 is
-    never noise. Two documents of 4 tokens, one of noise each:
+    Counts are those of `span_tables` at the document's length; tokens of segment id 0
+    are never noise. Two documents of 4 tokens, each with one noise token:
 
     >>> ids = jnp.array([1, 1, 1, 1, 2, 2, 2, 2, 0])
     >>> random_spans_packed(jax.random.key(0), ids, 0.3, 2.0).astype(int).tolist()
@@ -207,8 +207,9 @@ def random_spans_packed(
     """
     tables = span_tables(len(segment_ids), density, mean_span)
     size = segment_lengths(segment_ids)
-    counts = (jnp.asarray(table)[size] for table in tables)
-    return spans_by_counts(rng, segment_ids, *counts, int(tables[1].max()))
+    num_noise, num_spans = (jnp.asarray(table)[size] for table in tables)
+    most = int(tables[1].max())
+    return spans_by_counts(rng, segment_ids, num_noise, num_spans, most)
 
 
 def spans_by_counts(
@@ -218,38 +219,38 @@ def spans_by_counts(
     num_spans: Int[Array, "R"],
     max_spans: int,
 ) -> Bool[Array, "R"]:
-    """`random_spans` of each document, with counts that may differ from one to another.
+    """`random_spans` of each document, with counts that may differ among documents.
 
     Args:
-      num_noise, num_spans: at each token, those of its document.
-      max_spans: the most spans of any.
+      num_noise, num_spans: at each token, the counts of its document.
+      max_spans: the largest number of spans of any document.
     """
-    # Lay each document out as a lot of noise and a lot of clean tokens ...
-    place = segment_positions(segment_ids)
-    is_noise = place < num_noise
-    rank = jnp.where(is_noise, place, place - num_noise)
+    # Arrange each document as a block of noise tokens and a block of clean tokens ...
+    position = segment_positions(segment_ids)
+    is_noise = position < num_noise
+    rank = jnp.where(is_noise, position, position - num_noise)
     is_first = rank == 0
-    # ... cut each lot into spans, by shuffling its cuts behind its first token ...
+    # ... cut each block into spans: shuffle its cuts, none before its first token ...
     is_cut = (rank > 0) & (rank < num_spans)
-    draw = jnp.where(is_first, 0, jax.random.bits(rng, is_cut.shape))
-    lot = jnp.cumsum(is_first)
-    _, _, is_cut = jax.lax.sort((lot, draw, is_cut), num_keys=2)
+    order = jnp.where(is_first, 0, jax.random.bits(rng, is_cut.shape))
+    block = jnp.cumsum(is_first)
+    _, _, is_cut = jax.lax.sort((block, order, is_cut), num_keys=2)
     cuts = jnp.cumsum(is_cut)
     span = cuts - jax.lax.cummax(jnp.where(is_first, cuts, 0))
-    # ... and take the spans in turn, a clean one before each of noise.
-    document = jnp.cumsum(place == 0)
+    # ... and interleave the spans, a clean one before each noise span.
+    document = jnp.cumsum(position == 0)
     order = 2 * (document * (max_spans + 1) + span) + is_noise
     return jnp.sort(order) % 2 == 1
 
 
 def roll_documents(
-    rng: Array, hidden: Bool[Array, "R"], segment_ids: Int[Array, "R"]
+    rng: Array, noise_mask: Bool[Array, "R"], segment_ids: Int[Array, "R"]
 ) -> Bool[Array, "R"]:
-    """Each document's mask moved on by a random number of places, round its end.
+    """Each document's noise mask, rotated by a random number of positions.
 
-    T5's `random_roll`: any token may be hidden. A span may be cut in two.
+    T5's `random_roll`: every token may be noise. A span may wrap around the end.
     """
-    size, first = segment_lengths(segment_ids), first_places(segment_ids)
+    size, first = segment_lengths(segment_ids), segment_starts(segment_ids)
     size = jnp.maximum(size, 1)
-    by = jax.random.randint(rng, size.shape, 0, size)[first]
-    return hidden[first + (segment_positions(segment_ids) - by) % size]
+    shift = jax.random.randint(rng, size.shape, 0, size)[first]
+    return noise_mask[first + (segment_positions(segment_ids) - shift) % size]

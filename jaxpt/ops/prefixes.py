@@ -1,30 +1,30 @@
-"""Where a document is cut in two: what is read freely, and what is written after it."""
+"""Prefix language modelling: where documents split into prefix and continuation."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from jaxpt.ops.segments import first_places
+from jaxpt.ops.segments import segment_starts
 
 
 def prefix_lengths(
     rng: Array, segment_ids: Int[Array, "R"], sizes: Int[Array, "R"]
 ) -> Int[Array, "R"]:
-    """How long the prefix of each token's own document is: uniform in [1, size - 1].
+    """The prefix length of each token's own document: uniform in [1, size - 1].
 
     T5's `random_prefix_noise_mask` (t5/data/preprocessors.py), for each document of a
-    row. Departure: a document of one token is all prefix; T5 has it all follow.
+    row. Departure: a document of one token is all prefix; in T5 it is all continuation.
 
     Args:
-      sizes: `segments.segment_lengths` of the ids.
+      sizes: the `segments.segment_lengths` of the ids.
 
     >>> ids, sizes = jnp.array([1, 1, 2, 0]), jnp.array([2, 2, 1, 0])
     >>> prefix_lengths(jax.random.key(0), ids, sizes).tolist()
     [1, 1, 1, 0]
     """
-    # A draw at every token, of which each document takes that of its first.
-    drawn = jax.random.randint(rng, sizes.shape, 1, jnp.maximum(sizes, 2))
-    return jnp.where(segment_ids > 0, drawn[first_places(segment_ids)], 0)
+    # One sample per token, of which each document uses that of its first token.
+    sampled = jax.random.randint(rng, sizes.shape, 1, jnp.maximum(sizes, 2))
+    return jnp.where(segment_ids > 0, sampled[segment_starts(segment_ids)], 0)
 
 
 def join_halves(
@@ -34,10 +34,10 @@ def join_halves(
     """Rows in which each document's second half follows its first.
 
     Args:
-      first, second: rows and their segment ids, of one length that holds both.
+      first, second: rows and their segment ids, all of a length that fits both halves.
 
     Returns:
-      rows, segment ids, and True in second halves.
+      rows, segment ids, and whether each token belongs to a second half.
 
     >>> first = jnp.array([[5, 6, 8, 0]]), jnp.array([[1, 1, 2, 0]])
     >>> second = jnp.array([[7, 0, 0, 0]]), jnp.array([[1, 0, 0, 0]])
@@ -47,7 +47,7 @@ def join_halves(
     length = first[0].shape[1]
     rows, ids = (jnp.concatenate(pair, 1) for pair in zip(first, second, strict=True))
     is_second = jnp.arange(2 * length) >= length
-    # By document, its first half before; padding last. Equal keys keep their order.
+    # Sort by document, first halves first, padding last; equal keys keep their order.
     key = jnp.where(ids > 0, 2 * ids + is_second, 2 * length + 2)
     order = jnp.argsort(key, axis=1, stable=True)[:, :length]
     rows, ids = (jnp.take_along_axis(x, order, axis=1) for x in (rows, ids))

@@ -1,4 +1,4 @@
-"""Documents packed into a row: where each begins, how long it is, where it ends.
+"""Documents packed into a row: their starts, lengths and ends, by token.
 
 `segment_ids` are 1, 2, ... along a row, one run of equal ids for each document, and 0
 where there is padding.
@@ -17,7 +17,7 @@ def _starts(segment_ids: Array) -> Bool[Array, "*B T"]:
 def segment_positions(
     segment_ids: Int[Array, "*B T"] | None,
 ) -> Int[Array, "*B T"] | None:
-    """Each token's place in its own document, from 0; None where rows are one text.
+    """Each token's position in its own document, from 0; None if there are no ids.
 
     >>> segment_positions(jnp.array([1, 1, 1, 2, 2, 0])).tolist()
     [0, 1, 2, 0, 1, 0]
@@ -25,13 +25,13 @@ def segment_positions(
     if segment_ids is None:
         return None
     axis = segment_ids.ndim - 1
-    places = jnp.arange(segment_ids.shape[axis])
-    starts = jnp.where(_starts(segment_ids), places, 0)
-    return (places - jax.lax.cummax(starts, axis)).astype(jnp.int32)
+    positions = jnp.arange(segment_ids.shape[axis])
+    starts = jnp.where(_starts(segment_ids), positions, 0)
+    return (positions - jax.lax.cummax(starts, axis)).astype(jnp.int32)
 
 
 def segment_lengths(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
-    """How many tokens each token's own document has; 0 at padding.
+    """The length of each token's own document; 0 at padding.
 
     >>> segment_lengths(jnp.array([1, 1, 1, 2, 2, 0])).tolist()
     [3, 3, 3, 2, 2, 0]
@@ -41,17 +41,17 @@ def segment_lengths(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
     return jnp.where(segment_ids > 0, lengths, 0)
 
 
-def first_places(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
-    """Where each token's own document begins.
+def segment_starts(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
+    """The position in the row at which each token's own document begins.
 
-    >>> first_places(jnp.array([1, 1, 1, 2, 2])).tolist()
+    >>> segment_starts(jnp.array([1, 1, 1, 2, 2])).tolist()
     [0, 0, 0, 3, 3]
     """
     return jnp.arange(segment_ids.shape[-1]) - segment_positions(segment_ids)
 
 
 def is_last(segment_ids: Int[Array, "*B T"]) -> Bool[Array, "*B T"]:
-    """True at the last token of each document.
+    """Whether each token is the last one of its document.
 
     >>> is_last(jnp.array([1, 1, 1, 2, 2, 0])).astype(int).tolist()
     [0, 0, 1, 0, 1, 0]

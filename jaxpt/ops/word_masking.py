@@ -1,8 +1,8 @@
-"""Which words and spans of words to hide, in one row of static length.
+"""Which words and spans of words to mask, in one row of static length.
 
-Objectives `vmap` these over rows with a key each. Words and spans are drawn one after
-the other, as their sources draw them: a loop of as many turns as a row has slots, each
-of which looks at the whole row at once.
+Objectives `vmap` these over rows, each row with a key of its own. Words and spans are
+sampled one after the other, as in the sources: in a loop of at most as many iterations
+as tokens can be masked, each of which is vectorised over the row.
 """
 
 import jax
@@ -18,11 +18,12 @@ def find_words(
 ) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
     """The number of each token's word, and of the stretch of words that it is in.
 
-    A stretch is as long as a span may be: it ends where a document does and at every
-    token that may not be hidden, and so does a word, whatever its next piece says.
+    A stretch is a run of words that a span may cover: both stretches and words end with
+    their document and at every token that is not eligible, even within a word.
 
     Args:
-      starts: which tokens begin a word by what they are.
+      starts: which tokens begin a word, by their ids.
+      eligible: which tokens may be masked.
 
     >>> starts, ids = jnp.array([1, 0, 1, 0, 0]) > 0, jnp.array([1, 1, 1, 1, 2])
     >>> [x.tolist() for x in find_words(starts, jnp.ones(5, bool), ids)]
@@ -33,28 +34,28 @@ def find_words(
     return jnp.cumsum(starts | is_border), jnp.cumsum(is_border)
 
 
-def choose_words(
+def sample_words(
     rng: Array,
     eligible: Bool[Array, "R"],
     words: Int[Array, "R"],
     count: Int[Array, ""],
     num_slots: int,
 ) -> Bool[Array, "R"]:
-    """Whole words in random order, each taken that still fits into the count.
+    """The noise mask of whole words, taken in random order while they fit the count.
 
-    BERT's `create_masked_lm_predictions`: a word that is too long is passed over, so
-    fewer tokens than the count may be taken, and never more. What did not fit once
-    never will, so each turn takes the first that fits.
+    BERT's `create_masked_lm_predictions`: a word that is longer than what is left of
+    the count is skipped, so fewer tokens than the count may be masked, never more. A
+    skipped word cannot fit later, so each iteration takes the first word that fits.
 
     Args:
-      words: `find_words`' numbers.
+      words: the word numbers of `find_words`.
       count: of tokens; at most `num_slots`, a static number.
     """
     length = len(eligible)
     sizes = jnp.zeros(length + 1, jnp.int32).at[words].add(eligible)
     order = jax.random.uniform(rng, sizes.shape)
 
-    def turn(_, carry):
+    def take_word(_, carry):
         taken, left = carry
         fits = ~taken & (sizes > 0) & (sizes <= left)
         first = jnp.argmax(jnp.where(fits, order, -1.0))
@@ -62,97 +63,99 @@ def choose_words(
         return taken | new, left - jnp.sum(new * sizes)
 
     carry = jnp.zeros(length + 1, bool), count.astype(jnp.int32)
-    taken, _ = jax.lax.fori_loop(0, num_slots, turn, carry)
+    taken, _ = jax.lax.fori_loop(0, num_slots, take_word, carry)
     return taken[words] & eligible
 
 
-def span_lengths(p: float, longest: int) -> np.ndarray:
-    """P(1), ..., P(longest) of SpanBERT's spans: geometric, cut off and renormalised.
+def span_length_probabilities(p: float, longest: int) -> np.ndarray:
+    """P(1), ..., P(longest) of SpanBERT's span lengths: geometric, truncated.
 
-    Not clipped, which would give the longest all that lies beyond it (Megatron's do).
+    The law is renormalised, not clipped: clipping would give the longest length the
+    probability of all longer ones (as in Megatron).
 
-    >>> lengths = span_lengths(0.2, 10)
-    >>> [round(float(x), 4) for x in (lengths[0], lengths[-1])]
+    >>> probabilities = span_length_probabilities(0.2, 10)
+    >>> [round(float(p), 4) for p in (probabilities[0], probabilities[-1])]
     [0.2241, 0.0301]
     """
-    lengths = p * (1 - p) ** np.arange(longest)
-    return lengths / lengths.sum()
+    probabilities = p * (1 - p) ** np.arange(longest)
+    return probabilities / probabilities.sum()
 
 
-def choose_spans(
+def sample_spans(
     rng: Array,
     eligible: Bool[Array, "R"],
     words: Int[Array, "R"],
     stretches: Int[Array, "R"],
     count: Int[Array, ""],
     num_slots: int,
-    lengths: Float[np.ndarray, "K"],
+    probabilities: Float[np.ndarray, "K"],
 ) -> Bool[Array, "R"]:
-    """Spans of whole words until exactly `count` tokens are hidden.
+    """The noise mask of spans of whole words, of exactly `count` tokens.
 
     SpanBERT, `PairWithSpanMaskingScheme`: a span begins with the word of a random token
-    that is not hidden yet, and takes as many words as are drawn, hidden ones too, up to
-    the end of its stretch; the last span is cut where the count is reached, within a
-    word if need be. Spans that touch are one, for nothing is left to tell them apart.
+    that is not masked yet. Its length in words is sampled, and masked words count too;
+    it ends with its stretch at the latest. The last span is cut where the count is
+    reached, even within a word. Adjacent spans merge into one.
 
     Args:
-      words, stretches: of `find_words`.
-      lengths: `span_lengths`, in words.
+      words, stretches: the numbers of `find_words`.
+      probabilities: `span_length_probabilities`, of lengths in words.
     """
     rng_order, rng_lengths = jax.random.split(rng)
-    # To draw again whenever a token is hidden already is to take them in random order.
+    # Sampling anew while a token is masked already means taking them in random order.
     order = jax.random.uniform(rng_order, eligible.shape)
-    draws = jax.random.uniform(rng_lengths, (num_slots,))
-    bounds = jnp.asarray(np.cumsum(lengths)[:-1], jnp.float32)
-    num_words = 1 + jnp.sum(draws[:, None] >= bounds, axis=1)
+    uniform = jax.random.uniform(rng_lengths, (num_slots,))
+    bounds = jnp.asarray(np.cumsum(probabilities)[:-1], jnp.float32)
+    num_words = 1 + jnp.sum(uniform[:, None] >= bounds, axis=1)
 
-    def turn(i, carry):
-        hidden, left = carry
-        is_open = eligible & ~hidden
+    def add_span(i, carry):
+        noise_mask, left = carry
+        is_open = eligible & ~noise_mask
         anchor = jnp.argmax(jnp.where(is_open, order, -1.0))
-        behind = words - words[anchor]
+        offset = words - words[anchor]
         is_in = is_open & (stretches == stretches[anchor])
-        is_in &= (behind >= 0) & (behind < num_words[i])
+        is_in &= (offset >= 0) & (offset < num_words[i])
         is_in &= jnp.cumsum(is_in) <= left
-        return hidden | is_in, left - jnp.sum(is_in)
+        return noise_mask | is_in, left - jnp.sum(is_in)
 
     carry = jnp.zeros_like(eligible), count.astype(jnp.int32)
-    return jax.lax.fori_loop(0, num_slots, turn, carry)[0]
+    return jax.lax.fori_loop(0, num_slots, add_span, carry)[0]
 
 
-def to_slots(
-    hidden: Bool[Array, "R"], num_slots: int
+def find_masked_positions(
+    noise_mask: Bool[Array, "R"], num_slots: int
 ) -> tuple[Int[Array, "P"], Float[Array, "P"]]:
-    """The hidden positions in order, and weights [P]: 0 for slots that are left over.
+    """The masked positions in order, and weights [P]: 0 for unused slots.
 
-    >>> [x.tolist() for x in to_slots(jnp.array([False, True, False, True]), 3)]
+    >>> noise_mask = jnp.array([False, True, False, True])
+    >>> [x.tolist() for x in find_masked_positions(noise_mask, 3)]
     [[1, 3, 0], [1.0, 1.0, 0.0]]
     """
-    _, positions = jax.lax.top_k(hidden.astype(jnp.float32), num_slots)
-    return positions, (jnp.arange(num_slots) < hidden.sum()).astype(jnp.float32)
+    _, positions = jax.lax.top_k(noise_mask.astype(jnp.float32), num_slots)
+    return positions, (jnp.arange(num_slots) < noise_mask.sum()).astype(jnp.float32)
 
 
-def find_runs(
-    hidden: Bool[Array, "R"], segment_ids: Int[Array, "R"]
+def find_spans(
+    noise_mask: Bool[Array, "R"], segment_ids: Int[Array, "R"]
 ) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
-    """The first and the last place of the run of hidden tokens that each is in.
+    """The first and the last position of the masked span that each token is in.
 
-    Runs end with their document. What is not hidden stands by itself.
+    Spans end with their document. A token that is not masked is a span of its own.
 
-    >>> hidden, ids = jnp.array([0, 1, 1, 1, 0]) > 0, jnp.array([1, 1, 1, 2, 2])
-    >>> [x.tolist() for x in find_runs(hidden, ids)]
+    >>> noise_mask, ids = jnp.array([0, 1, 1, 1, 0]) > 0, jnp.array([1, 1, 1, 2, 2])
+    >>> [x.tolist() for x in find_spans(noise_mask, ids)]
     [[0, 1, 1, 3, 4], [0, 2, 2, 3, 4]]
     """
-    places = jnp.arange(len(hidden))
-    follows = jnp.concatenate([jnp.zeros(1, bool), hidden[:-1]])
-    goes_on = hidden & follows & (segment_positions(segment_ids) > 0)
-    firsts = jax.lax.cummax(jnp.where(goes_on, 0, places))
-    is_last = ~jnp.concatenate([goes_on[1:], jnp.zeros(1, bool)])
-    lasts = jnp.where(is_last, places, len(hidden))
+    positions = jnp.arange(len(noise_mask))
+    follows = jnp.concatenate([jnp.zeros(1, bool), noise_mask[:-1]])
+    continues = noise_mask & follows & (segment_positions(segment_ids) > 0)
+    firsts = jax.lax.cummax(jnp.where(continues, 0, positions))
+    is_last = ~jnp.concatenate([continues[1:], jnp.zeros(1, bool)])
+    lasts = jnp.where(is_last, positions, len(noise_mask))
     return firsts, jax.lax.cummin(lasts, reverse=True)
 
 
-def draw_visible(
+def sample_visible(
     rng: Array,
     tokens: Int[Array, "R"],
     visible: Bool[Array, "R"],
@@ -160,14 +163,14 @@ def draw_visible(
     positions: Int[Array, "P"],
     fallback: int,
 ) -> Int[Array, "P"]:
-    """For each position, a random one of the visible tokens of its own document.
+    """For each position, a random visible token of the same document.
 
-    So random words are as frequent as they are in text. `fallback` where a document
-    has none.
+    Random tokens are thus as frequent as they are in the text. It is `fallback` where a
+    document has no visible token.
 
     >>> ids, visible = jnp.array([1, 1, 1, 2]), jnp.array([True, False, False, False])
-    >>> places = jnp.array([1, 2, 3])
-    >>> draw_visible(jax.random.key(0), jnp.arange(5, 9), visible, ids, places, 0)
+    >>> positions = jnp.array([1, 2, 3])
+    >>> sample_visible(jax.random.key(0), jnp.arange(5, 9), visible, ids, positions, 0)
     Array([5, 5, 0], dtype=int32)
     """
     counts = jnp.cumsum(visible)
@@ -175,8 +178,8 @@ def draw_visible(
     ends = begins + segment_lengths(segment_ids)[positions] - 1
     low = (counts - visible)[begins]
     num = jnp.where(ends < begins, 0, counts[ends] - low)
-    draw = jax.random.uniform(rng, positions.shape)
-    rank = jnp.minimum((draw * num).astype(jnp.int32), num - 1)
+    uniform = jax.random.uniform(rng, positions.shape)
+    rank = jnp.minimum((uniform * num).astype(jnp.int32), num - 1)
     order = jnp.argsort(~visible, stable=True)
     words = tokens[order[low + jnp.maximum(rank, 0)]]
     return jnp.where(num > 0, words, fallback).astype(tokens.dtype)
@@ -185,7 +188,7 @@ def draw_visible(
 def hash_tokens(
     tokens: Int[Array, "R"], real: Bool[Array, "R"]
 ) -> tuple[UInt[Array, ""], UInt[Array, ""]]:
-    """Two 32-bit numbers that tell what a row's real tokens are, and where.
+    """Two 32-bit hashes of a row's real tokens and their positions.
 
     >>> row, other = jnp.array([7, 8, 0]), jnp.array([7, 8, 5])
     >>> real = jnp.array([True, True, False])

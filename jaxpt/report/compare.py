@@ -1,29 +1,38 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
-import dataclasses
 import datetime
 import math
 import time
+from collections.abc import Collection
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import jax
 
 import jaxpt
 from jaxpt import processes
-from jaxpt.config.plan import Plan, make_compare_spec, plan_as
+from jaxpt.config.plan import Plan, make_compare_spec, make_plans
 from jaxpt.config.sections import CompareSpec
-from jaxpt.config.settings import override, to_dict
+from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
-from jaxpt.folder import hold, load_json, load_measured, write_json
+from jaxpt.folder import (
+    hold,
+    load_config,
+    load_measured,
+    write_config,
+    write_json,
+)
 from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import summarise
 from jaxpt.run.check import check_run
 from jaxpt.run.data import make_feed, with_token_counts
-from jaxpt.run.loop import count_costs, train
+from jaxpt.run.loop import train
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task, make_task
+from jaxpt.run.teacher import lacks_teacher, with_teacher
 from jaxpt.run.workdir import flatten, with_defaults
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
@@ -50,10 +59,13 @@ NOTES = {
 }
 
 
-def compare(config, workdir: Path) -> dict:
+def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
     """Trains every objective with every seed and writes report.json, report.html, PNGs.
 
-    Runs that are finished are not repeated, so it goes on where it was stopped.
+    Runs that are finished are not repeated, so it resumes where it was stopped.
+
+    Args:
+      given: full names of the settings that the user has set (`config.plan.make_plan`).
 
     Raises:
       UserError: the config is wrong, `workdir` holds another comparison, or another
@@ -61,18 +73,29 @@ def compare(config, workdir: Path) -> dict:
     """
     with contextlib.ExitStack() as held:
         held.enter_context(hold(workdir))
-        return _compare(to_dict(config), workdir, held)
+        return _compare(to_dict(config), workdir, held, given)
 
 
-def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
-    spec, plans, text = processes.run_on_all(lambda: _make_plans(config))
+def _compare(
+    config: dict, workdir: Path, held: contextlib.ExitStack, given: Collection[str]
+) -> dict:
+    spec, plans, text = processes.run_on_all(lambda: _make_plans(config, given))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
         name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
         for name, plan in plans.items()
     }
     processes.on_first(lambda: _check_folder(workdir, config))
-    processes.run_on_all(lambda: _check_runs(plans, vocabs, tokenizer, corpora))
+    taught = {name: plan for name, plan in plans.items() if lacks_teacher(plan)}
+    others = {name: plan for name, plan in plans.items() if name not in taught}
+    processes.run_on_all(lambda: _check_runs(others, vocabs, tokenizer, corpora))
+    if taught:
+        processes.on_first(lambda: write_config(workdir / "compare.json", config))
+    for name, plan in taught.items():
+        folder = workdir / "teachers" / plan.spec.TEACHER_OBJECTIVE
+        plans[name] = with_teacher(plan, tokenizer, corpora, folder, given)
+        taught[name] = plans[name]
+    processes.run_on_all(lambda: _check_runs(taught, vocabs, tokenizer, corpora))
     plans = {
         name: _steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
         for name, plan in plans.items()
@@ -84,15 +107,15 @@ def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
             held.enter_context(hold(_run_path(workdir, name, seed)))
     # What is wrong has been found by now; only then is anything written.
     if processes.is_first():
-        write_json(workdir / "compare.json", config)
+        write_config(workdir / "compare.json", config)
         for name, plan in plans.items():
             write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
     runs = []
     for name, plan in plans.items():
         program = None
         for seed in spec.seeds:
-            task = make_task(_reseed(plan, seed), vocabs[name])
-            program = program or processes.run_on_all(lambda: Program(task))
+            task = make_task(plan.change({"train": {"seed": seed}}), vocabs[name])
+            program = program or processes.run_on_all(partial(Program, task))
             folder = _run_path(workdir, name, seed)
             label = f"{name} seed {seed}"
             run = train(task, tokenizer, corpora, folder, program, label)
@@ -104,7 +127,9 @@ def _compare(config: dict, workdir: Path, held: contextlib.ExitStack) -> dict:
     return report
 
 
-def _make_plans(config: dict) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
+def _make_plans(
+    config: dict, given: Collection[str]
+) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
     """The comparison, each objective's plan, and the text that all read.
 
     Raises:
@@ -117,10 +142,7 @@ def _make_plans(config: dict) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
                 f"compare.overrides.{name}: must be one of compare.objectives="
                 f"{', '.join(spec.objectives)}"
             )
-    plans = {}
-    for name in spec.objectives:
-        with _naming(name):
-            plans[name] = plan_as(config, name)
+    plans = make_plans(config, spec.objectives, given)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
         if plan.text != text:
@@ -154,8 +176,7 @@ def _check_runs(
 
 def _unschedule(plan: Plan) -> Plan:
     """The plan with a learning rate that fits any number of steps."""
-    optim = dataclasses.replace(plan.optim, schedule="constant", warmup_steps=0)
-    return dataclasses.replace(plan, optim=optim)
+    return plan.change({"optim": {"schedule": "constant", "warmup_steps": 0}})
 
 
 def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
@@ -165,12 +186,6 @@ def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
             make_task(plan, vocabs[name])
 
 
-def _reseed(plan: Plan, seed: int) -> Plan:
-    config = override(plan.config, {"train": {"seed": seed}})
-    train_spec = dataclasses.replace(plan.train, seed=seed)
-    return dataclasses.replace(plan, train=train_spec, config=config)
-
-
 def _check_folder(workdir: Path, config: dict) -> None:
     """Raises UserError where the folder holds something else than this comparison."""
     path = workdir / "compare.json"
@@ -178,7 +193,7 @@ def _check_folder(workdir: Path, config: dict) -> None:
         raise UserError(f"--workdir={workdir}: holds a training run; use another")
     if not path.exists():
         return
-    stored = flatten(with_defaults(load_json(path, "use another --workdir")))
+    stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
     for name in sorted(stored.keys() | wanted.keys()):
         if stored.get(name) != wanted.get(name):
@@ -220,7 +235,7 @@ def _steps_for_budget(
         if spec.budget == "seconds":
             price = _seconds_per_step(make_task(_unschedule(plan), vocab), corpora)
         else:
-            price = count_costs(plan, vocab, 1)[spec.budget]
+            price = make_task(_unschedule(plan), vocab).count_costs(1)[spec.budget]
         steps = int(spec.amount / price) // per_call * per_call
         steps = processes.on_first(lambda: steps)
     if steps < 1:
@@ -232,12 +247,11 @@ def _steps_for_budget(
 
 
 def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
-    changes, per_call = {"steps": steps}, plan.train.steps_per_call
+    changes: dict[str, Any] = {"steps": steps}
+    per_call = plan.train.steps_per_call
     if num_evals:
         changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
-    config = override(plan.config, {"train": changes})
-    train_spec = dataclasses.replace(plan.train, **changes)
-    return dataclasses.replace(plan, train=train_spec, config=config)
+    return plan.change({"train": changes})
 
 
 def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
@@ -257,7 +271,7 @@ def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
 
 
 def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dict:
-    lengths = {plan.objective_spec.row_length for plan in plans.values()}
+    lengths = {plan.spec.row_length for plan in plans.values()}
     forms = sorted({plan.rows.rows for plan in plans.values()})
     if len(lengths) > 1:
         rows = "each objective reads rows of its own length"

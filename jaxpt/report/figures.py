@@ -1,4 +1,4 @@
-"""What the report's pictures show, computed from the runs of a comparison."""
+"""Computes the data of the report's plots from the runs of a comparison."""
 
 from pathlib import Path
 
@@ -20,14 +20,14 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 TEMPERATURES = (0.5, 1.0, 1.5)
 NUM_EXAMPLES = 4
 CONTEXT = 40  # tokens of a prompt
-# Of rows whose masks are shown, before the run's own length.
+# The row lengths to try for a plot of attention masks, before the run's own length.
 MASK_LENGTHS = (12, 24, 48)
 
 
 def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, str]:
-    """Writes the PNGs that the runs allow; returns {name: file name}.
+    """Writes the plots that apply to these runs as PNGs; returns {name: file name}.
 
-    Everything that needs a model uses the first run of its name.
+    A plot that needs a model uses the first run of each name.
     """
     drawn = {}
 
@@ -68,66 +68,70 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
 
 
 def _first_runs(report: dict) -> list[dict]:
-    first = {}
+    first: dict[str, dict] = {}
     for entry in report["runs"]:
         first.setdefault(entry["name"], entry)
     return list(first.values())
 
 
 def show_mask(program: Program, train: Split) -> dict:
-    """Who may see whom in a row, the shortest of `MASK_LENGTHS` that will do."""
+    """A row's attention mask, at the first of `MASK_LENGTHS` the objective allows."""
     task = program.task
     for length in MASK_LENGTHS:
         try:
             task = passage.shorten(program.task.plan, program.task.vocab, length)
-        except UserError:  # too short for the objective
+        except UserError:  # rows too short for the objective
             continue
         break
-    _, batch = passage.draw_row(task, train, step=0)
+    _, batch = passage.corrupt_row(task, train, step=0)
     return passage.compose_mask(task, batch)
 
 
 def _fit(task: Task, corpus: Corpus) -> int:
-    """Tokens of an example: as many as the model reads and the text has."""
+    """An example's length in tokens: what the model can read and the text has."""
     return min(CONTEXT, task.read_length, corpus.num_tokens)
 
 
 def temperature_effect(
     program: Program, tokenizer: Tokenizer, params, corpus: Corpus, num_tokens: int = 12
 ):
-    """tokens, {temperature: probabilities}, prompt: what may follow held-out text."""
+    """The likeliest next tokens after a prompt from the text.
+
+    Returns:
+      tokens, {temperature: their probabilities}, prompt.
+    """
     task = program.task
     ids = windows(corpus, _fit(task, corpus), 1)
     logits = program.next_logits(params, ids)[0, -1, : task.vocab.size]
     best = np.argsort(-np.asarray(logits), kind="stable")[:num_tokens]
-    chances = {
+    probabilities = {
         t: np.asarray(next_distribution(logits, SampleSpec(temperature=t)))[best]
         for t in TEMPERATURES
     }
     names = [tokenizer.token_name(int(i)) for i in best]
-    return names, chances, tokenizer.decode(ids[0])
+    return names, probabilities, tokenizer.decode(ids[0])
 
 
 def mask_examples(
     program: Program, tokenizer: Tokenizer, params, corpus: Corpus, k: int = 5
 ) -> list[dict]:
-    """Held-out rows with their middle token hidden, and the k likeliest fills."""
+    """Rows of the text with the middle token masked, and the k likeliest tokens."""
     vocab, examples = tokenizer.vocab, []
     length = _fit(program.task, corpus)
     for ids in windows(corpus, length, NUM_EXAMPLES):
-        place = length // 2
-        hidden = ids.copy()
-        hidden[place] = vocab.mask
+        position = length // 2
+        masked = ids.copy()
+        masked[position] = vocab.mask
         (best,) = fill_masks(
-            program.fill_logits, params, hidden, vocab.mask, program.task.nonwords, k
+            program.fill_logits, params, masked, vocab.mask, program.task.nonwords, k
         )
         examples.append(
             {
-                "text": tokenizer.decode(ids[:place])
+                "text": tokenizer.decode(ids[:position])
                 + "_"
-                + tokenizer.decode(ids[place + 1 :]),
+                + tokenizer.decode(ids[position + 1 :]),
                 "candidates": [(tokenizer.token_name(i), p) for i, p in best],
-                "truth": tokenizer.token_name(int(ids[place])),
+                "truth": tokenizer.token_name(int(ids[position])),
             }
         )
     return examples

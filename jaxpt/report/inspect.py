@@ -1,14 +1,17 @@
-"""Rows as text: what is read at a step, what the objective makes of it, who sees whom.
+"""Shows a step's rows as text: before and after corruption, with attention masks.
 
-What is shown is what training reads: the same rows and the same draws as at that step.
+They are exactly what training reads: the same rows, corrupted with the same random key
+as at that step.
 """
 
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
+import jax
 import numpy as np
 
-from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.plan import make_compare_spec, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
@@ -22,18 +25,26 @@ from jaxpt.run.text_progress import make_reporter
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-TOKEN_KEYS = ("tokens", "inputs", "original", "dec_inputs", "targets")
-TOKEN_KEYS += ("back_targets", "negatives")
+TOKEN_KEYS = (
+    *("tokens", "inputs", "original", "dec_inputs", "targets"),
+    *("back_targets", "negatives"),
+)
 MASK_COLUMNS = 40
 
 
 def inspect_passage(
-    config, names: list[str], folder: Path, length: int, step: int = 0
+    config,
+    names: list[str],
+    folder: Path,
+    length: int,
+    step: int = 0,
+    given: Collection[str] = (),
 ) -> list[str]:
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
       names: objectives or names of a comparison; none are the comparison's all.
+      given: full names of the settings that the user has set.
 
     Raises:
       UserError: an objective cannot read such a passage, or nothing can be written.
@@ -41,7 +52,8 @@ def inspect_passage(
     config = to_dict(config)
     _check_step(step)
     names = names or list(make_compare_spec(config).objectives)
-    plans = passage.make_plans(config, names)
+    passage.check_names(config, names)
+    plans = make_plans(config, names, given)
     text = next(iter(plans.values())).text
     tokenizer, corpora = load_text(text, reporter=make_reporter())
     views = [
@@ -69,7 +81,7 @@ def inspect_rows(
     """The lines that show the first rows of a step.
 
     Args:
-      width: of the page in characters; 0 is the terminal's.
+      width: of a line in characters; 0 is the terminal's width.
 
     Raises:
       UserError: a number is out of range, or the objective cannot read such rows.
@@ -84,22 +96,23 @@ def inspect_rows(
     feed = make_feed(task, corpora["train"])
     rows = feed[step]
     batch = passage.draw_batch(task, rows, step)
-    batch = {key: np.asarray(value) for key, value in batch.items()}
+    batch = jax.tree.map(np.asarray, batch)
     lines = [
-        f"{task.plan.objective}, step {step}: {batch_size} rows of "
+        f"{task.plan.objective_name}, step {step}: {batch_size} rows of "
         f"{task.spec.row_length} tokens ({task.plan.rows.rows})",
         *describe_rows(task, feed),
     ]
     for i in range(num_rows):
-        row = {key: value[i] for key, value in rows.items()}
-        made = {key: value[i] for key, value in batch.items()}
-        lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
-        lines += [f"{task.plan.objective} makes of it", *_show(made, tokenizer, width)]
-        masks = task.module.masks(
-            {key: value[i : i + 1] for key, value in batch.items()}
+        row, corrupted = (
+            jax.tree.map(lambda x, i=i: x[i], each) for each in (rows, batch)
         )
+        lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
+        lines += [f"after {task.plan.objective_name}'s corruption"]
+        lines += _show_corrupted(corrupted, tokenizer, width)
+        one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
+        masks = task.objective.masks(one)
         for name, mask in masks.items():
-            num_queries, num_keys = _mask_shape(name, made)
+            num_queries, num_keys = _mask_shape(name, corrupted)
             seen = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
@@ -118,19 +131,20 @@ def _mask_shape(name: str, row: dict) -> tuple[int, int]:
 
 
 def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
-    """A row before corruption: its text, one paragraph a document."""
+    """A row before corruption: its text, one paragraph per document."""
     tokens = row["tokens"]
     segments = row.get("segment_ids", np.ones_like(tokens))
     lines = []
     for segment in [s for s in np.unique(segments) if s > 0]:
-        places = np.flatnonzero(segments == segment)
+        positions = np.flatnonzero(segments == segment)
         lines += _wrap(
             f"document {segment}" if "segment_ids" in row else "tokens",
-            f"[{places[0]}:{places[-1] + 1}]  " + tokenizer.decode(tokens[places]),
+            f"[{positions[0]}:{positions[-1] + 1}]  "
+            + tokenizer.decode(tokens[positions]),
             width,
         )
     if num_padding := int((segments == 0).sum()):
-        lines.append(f"  padding          {num_padding} places")
+        lines.append(f"  padding          {num_padding} positions")
     for key in ROW_KEYS:
         if key in row and key not in ("tokens", "index", "segment_ids"):
             lines += _wrap(key, _runs(np.atleast_1d(row[key])), width)
@@ -141,28 +155,32 @@ def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
     return lines
 
 
-def _show(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
-    """What is left of a row after corruption, key by key of the glossary."""
+def _show_corrupted(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
+    """A row after corruption: its arrays in the order of `dims.BATCH_KEYS`."""
     lines = []
     for key in BATCH_KEYS:
         if key not in row or key == "index":
             continue
         value = row[key]
-        if key == "targets" and "positions" in row:
-            is_read = row["loss_weights"] > 0
-            read = row["positions"][is_read].tolist(), value[is_read].tolist()
+        if key == "weights":
+            for term, weights in value.items():
+                lines += _wrap(f"{term} weights", _runs(np.atleast_1d(weights)), width)
+        elif key == "targets" and passage.has_gathered_targets(row):
+            is_read = passage.main_weights(row) > 0
+            positions = row["masked_positions"]
+            read = positions[is_read].tolist(), value[is_read].tolist()
             pairs = sorted(zip(*read, strict=True))
             shown = "  ".join(f"{p}:{tokenizer.token_name(i)}" for p, i in pairs)
             lines += _wrap(key, shown, width)
         elif key in TOKEN_KEYS:
             lines += _wrap(key, _decode(tokenizer, value), width)
-        elif key != "positions":
+        elif key != "masked_positions":
             lines += _wrap(key, _runs(np.atleast_1d(value)), width)
     return lines
 
 
 def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """The text of ids, the padding at their end counted."""
+    """The text of ids, and how many positions of padding follow it."""
     pad = tokenizer.vocab.pad
     num_padding = 0
     if pad is not None and (ids == pad).any():
@@ -172,7 +190,7 @@ def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
 
 
 def _runs(values: np.ndarray) -> str:
-    """A row of numbers as value x count.
+    """A row of numbers, each run of equal ones as "value x count".
 
     >>> _runs(np.array([1, 1, 2, 0, 0]))
     '1x2 2 0x2'
@@ -185,7 +203,7 @@ def _runs(values: np.ndarray) -> str:
 
 
 def _wrap(name: str, text: str, width: int) -> list[str]:
-    """`name  text`, the text cut to the width and control characters made visible."""
+    """`name  text`, wrapped to the width, with control characters made visible."""
     text = "".join(
         c
         if c.isprintable()
@@ -202,7 +220,8 @@ def _wrap(name: str, text: str, width: int) -> list[str]:
 def draw_mask(mask: np.ndarray) -> list[str]:
     """A bool mask [T, S] in half blocks, filled where a key is visible.
 
-    Wider ones are thinned out: a dot stands for the middle of the places it covers.
+    A mask wider than `MASK_COLUMNS` is subsampled: a block shows one query and key of
+    those that it covers, the middle one.
 
     >>> draw_mask(np.tri(4, dtype=bool))
     ['█▄  ', '███▄']

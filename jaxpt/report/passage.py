@@ -1,7 +1,7 @@
-"""What objectives make of one passage: what is hidden, who sees whom, what is scored.
+"""One passage under several objectives: what is masked, attended to and predicted.
 
-The passage is a row that training would read at some step, only shorter, with the draws
-of that step.
+The passage is a row that training would read at some step, only shorter, corrupted with
+that step's random key.
 """
 
 import dataclasses
@@ -10,24 +10,28 @@ import difflib
 import jax
 import numpy as np
 
-from jaxpt.config.plan import Plan, make_plan, plan_as
-from jaxpt.config.settings import override
+from jaxpt.config.plan import Plan
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
-from jaxpt.rng import stream
+from jaxpt.rng import split_step, stream
 from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.task import Task, make_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
-# What a place of a strip is: as the text has it, hidden from the model, standing for
-# what is hidden, scored by a loss, or nothing at all.
-KINDS = ("plain", "hidden", "changed", "scored", "empty")
-# Losses over a row that have no target token of their own.
-JUDGED = {"real": "replaced?", "restored": "was what?", "soft_weights": "as taught"}
-# Labels of a whole row, read at its first place: the question, the answers 0 and 1.
+# The kinds of a strip's cells: a token of the text as it is, a token that is masked in
+# the input, a token of the input that replaces it, a target of a loss, and no token.
+KINDS = ("plain", "masked", "replacement", "target", "empty")
+# Losses over a row whose targets are no tokens: term -> name.
+TOKENLESS = {
+    "discriminator_loss": "replaced?",
+    "restoring_loss": "original?",
+    "kl_loss": "distilled",
+    "cosine_loss": "distilled state",
+}
+# Labels of a whole row, predicted at its first position: a question, its answers 0, 1.
 LABELS = {
     "nsp_labels": ("is B next?", ("yes", "no")),
     "sop_labels": ("A before B?", ("yes", "no")),
@@ -36,7 +40,7 @@ LABELS = {
 
 @dataclasses.dataclass(frozen=True)
 class Strip:
-    """One line of tokens; `kinds` are of `KINDS`, one a token."""
+    """One line of tokens, each with its kind, one of `KINDS`."""
 
     name: str
     tokens: tuple[str, ...]
@@ -50,8 +54,8 @@ class View:
     Attributes:
       title: what the objective does, in a sentence.
       mask: as `plots.attention_masks` takes it.
-      signal: loss term -> what it scores, a raw token (at the config's own length).
-      flops: of training, a raw token (the same).
+      signal: loss term -> predictions per token, at the config's own row length.
+      flops: training FLOPs per token, at the config's own row length.
     """
 
     name: str
@@ -62,18 +66,13 @@ class View:
     flops: float
 
 
-def make_plans(config: dict, names: list[str]) -> dict[str, Plan]:
-    """A plan for each objective, or other name in a comparison.
-
-    Raises:
-      UserError: a name that is neither, or a config that does not serve it.
-    """
+def check_names(config: dict, names: list[str]) -> None:
+    """Raises UserError for a name that is no objective and not in the comparison."""
     compared = config.get("compare", {}).get("objectives", ())
     known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
         if name not in known:
             raise UserError(f"--objectives={name}: must be among {', '.join(known)}")
-    return {name: plan_as(config, name) for name in names}
 
 
 def view(
@@ -84,155 +83,165 @@ def view(
     length: int,
     step: int = 0,
 ) -> View:
-    """The first row of a step as rows of `length` tokens would have it.
+    """The first row of a step, with rows of `length` tokens, under one objective.
 
     Raises:
-      UserError: the objective cannot do with such rows.
+      UserError: the objective cannot read such rows.
     """
     whole = make_task(plan, with_token_counts(plan, tokenizer.vocab, train))
     task = shorten(plan, whole.vocab, length)
-    row, batch = draw_row(task, train, step)
-    module = task.module
+    row, batch = corrupt_row(task, train, step)
     return View(
         name=name,
-        title=module.__doc__.partition("\n")[0],
+        title=(task.objective.__doc__ or "").partition("\n")[0],
         strips=tuple(make_strips(row, batch, tokenizer)),
         mask=compose_mask(task, batch, tokenizer),
         signal=_count_signal(whole, train, step),
-        flops=module.count_flops(whole.model_spec, whole.spec) / whole.spec.row_length,
+        flops=whole.count_flops() / whole.spec.row_length,
     )
 
 
 def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
     """The plan's task on rows of `length` tokens."""
-    config = override(plan.config, {"data": {"row_length": length}})
-    return make_task(make_plan(config), vocab)
+    return make_task(plan.change({"data": {"row_length": length}}), vocab)
 
 
 def draw_batch(task: Task, rows: dict, step: int) -> dict:
     """What training makes of a step's rows."""
-    rng, *_ = jax.random.split(stream(task.plan.train.seed, step, "train"))
+    rngs = split_step(stream(task.plan.train.seed, step, "train"))
     share = np.float32(step / task.plan.train.steps)
-    if "progress" in task.module.READS:
+    if "progress" in task.spec.READS:
         rows = rows | {"progress": np.full(rows["index"].shape, share)}
-    return task.module.corrupt(rng, rows, task.vocab, task.spec)
+    return task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
 
 
-def draw_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
-    """The first row of a step, and what is made of it, as batches of one."""
+def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
+    """The first row of a step before and after corruption, as batches of one row."""
     rows = make_feed(task, train)[step]
     rows = {key: value[:1] for key, value in rows.items()}
     batch = draw_batch(task, rows, step)
-    return rows, {key: np.asarray(value) for key, value in batch.items()}
+    return rows, jax.tree.map(np.asarray, batch)
 
 
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = task.module.weights(draw_batch(task, rows, step))
-    return {name: float(weight) / num_raw for name, weight in weights.items()}
+    weights = draw_batch(task, rows, step)["weights"]
+    return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
 
 
 def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
     """The strips of a batch of one row."""
-    row = {key: value[0] for key, value in batch.items()}
+    row = jax.tree.map(lambda x: x[0], batch)
     text, inputs, pad = rows["tokens"][0], row["inputs"], tokenizer.vocab.pad
     is_text = rows.get("segment_ids", np.ones_like(rows["tokens"]))[0] > 0
-    hidden, changed = _find_hidden(row, text, is_text, tokenizer)
+    is_masked, is_new = _find_masked(row, text, is_text, tokenizer)
 
     def strip(name, ids, kinds):
         names = [_name(tokenizer, int(i)) for i in ids]
         tokens = [n * (k != "empty") for n, k in zip(names, kinds, strict=True)]
         return Strip(name, tuple(tokens), tuple(map(str, kinds)))
 
-    def reads(key, kinds):
+    def mark_padding(key, kinds):
         segments = row.get(key.replace("inputs", "segment_ids"))
-        is_last = np.cumsum((row[key] != pad)[::-1])[::-1] == 0
-        empty = is_last if segments is None else segments == 0
+        is_behind = np.cumsum((row[key] != pad)[::-1])[::-1] == 0
+        empty = is_behind if segments is None else segments == 0
         return np.where(empty, "empty", kinds)
 
-    kinds = np.where(hidden, "hidden", "plain")
+    kinds = np.where(is_masked, "masked", "plain")
     yield strip("text", text, np.where(is_text, kinds, "empty"))
-    kinds = np.where(changed, "changed", "plain")
-    yield strip("model reads", inputs, reads("inputs", kinds))
+    kinds = np.where(is_new, "replacement", "plain")
+    yield strip("input", inputs, mark_padding("inputs", kinds))
     if "dec_inputs" in row:
         ids = row["dec_inputs"]
-        yield strip(
-            "decoder reads", ids, reads("dec_inputs", np.full(len(ids), "plain"))
-        )
-    yield from _ask(row, strip, tokenizer)
-    for key, name in JUDGED.items():
-        if key in row:
-            if key == "real" and "original" not in row:
-                name = "state as taught"
-            kinds = ["scored" if value > 0 else "empty" for value in row[key]]
-            tokens = tuple("?" * (kind == "scored") for kind in kinds)
-            yield Strip(name, tokens, tuple(kinds))
+        kinds = mark_padding("dec_inputs", np.full(len(ids), "plain"))
+        yield strip("decoder input", ids, kinds)
+    yield from _make_targets(row, strip, tokenizer)
+    for term, name in TOKENLESS.items():
+        if term in row["weights"]:
+            weights = row["weights"][term]
+            found = tuple("target" if w > 0 else "empty" for w in weights)
+            tokens = tuple("?" * (kind == "target") for kind in found)
+            yield Strip(name, tokens, found)
     for key, (question, answers) in LABELS.items():
         if key in row:
-            yield Strip(question, (answers[int(row[key])],), ("scored",))
+            yield Strip(question, (answers[int(row[key])],), ("target",))
 
 
-def _ask(row: dict, strip, tokenizer: Tokenizer):
-    """The strips of what is to be said where."""
-    targets, is_scored = row["targets"], row["loss_weights"] > 0
-    if "positions" in row:
-        said = [[] for _ in row["inputs"]]
-        for place, id_ in zip(row["positions"][is_scored], targets[is_scored]):
-            said[place].append(_name(tokenizer, int(id_)))
-        kinds = tuple("scored" if names else "empty" for names in said)
-        yield Strip("is to say", tuple(map(" ".join, said)), kinds)
+def main_weights(row: dict) -> np.ndarray:
+    """The weights of the targets: of the first term that has one for each."""
+    return next(w for w in row["weights"].values() if w.shape == row["targets"].shape)
+
+
+def has_gathered_targets(row: dict) -> bool:
+    """Whether targets are those of the masked positions alone."""
+    return len(row.get("masked_positions", ())) == len(row["targets"])
+
+
+def _make_targets(row: dict, strip, tokenizer: Tokenizer):
+    """The strips of what is to be predicted where."""
+    targets, positions = row["targets"], row.get("masked_positions")
+    is_target = main_weights(row) > 0
+    if "inverse_rates" in row:
+        is_target &= row["inverse_rates"] > 0
+    if has_gathered_targets(row):
+        names_at: list[list[str]] = [[] for _ in row["inputs"]]
+        for place, id_ in zip(positions[is_target], targets[is_target], strict=True):
+            names_at[place].append(_name(tokenizer, int(id_)))
+        kinds = tuple("target" if names else "empty" for names in names_at)
+        yield Strip("targets", tuple(map(" ".join, names_at)), kinds)
     else:
-        if "fill_positions" in row:
-            is_scored[row["fill_positions"][row["fill_weights"] > 0]] = True
-        yield strip("is to say", targets, np.where(is_scored, "scored", "empty"))
+        if positions is not None:  # of a row that is causal or masked
+            is_target[positions[row["weights"]["mlm_loss"] > 0]] = True
+        yield strip("targets", targets, np.where(is_target, "target", "empty"))
     if "back_targets" in row:
-        kinds = np.where(row["back_weights"] > 0, "scored", "empty")
-        yield strip("and backward", row["back_targets"], kinds)
+        is_back = np.where(row["weights"]["backward_loss"] > 0, "target", "empty")
+        yield strip("backward targets", row["back_targets"], is_back)
 
 
-def _find_hidden(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
-    """Which tokens of the text [R] are hidden, and which of the inputs [T] are new."""
+def _find_masked(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
+    """Which tokens of the text [R] are masked, and which of the inputs [T] are new."""
     inputs, vocab = row["inputs"], tokenizer.vocab
-    hidden, changed = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
-    if "negatives" in row:  # neighbours are asked for, and nothing is hidden
-        return hidden, changed
-    if "positions" in row:
-        hidden[row["positions"][row["loss_weights"] > 0]] = True
-        return hidden, inputs != text[: len(inputs)]
-    hidden[is_text], changed = find_changes(text[is_text], inputs)
-    # What opens, closes or fills a row stands for nothing.
+    is_masked, is_new = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
+    if "negatives" in row:  # neighbours are predicted, and nothing is masked
+        return is_masked, is_new
+    if has_gathered_targets(row):
+        is_masked[row["masked_positions"][main_weights(row) > 0]] = True
+        return is_masked, inputs != text[: len(inputs)]
+    is_masked[is_text], is_new = find_changes(text[is_text], inputs)
+    # What opens, closes or pads a row stands for nothing.
     others = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
-    changed &= ~np.isin(inputs, [i for i in others if i is not None])
-    is_cut_off = hidden[is_text].argmax() == is_text.sum() - hidden.sum()
-    if is_cut_off and not changed.any():  # the last token is no input
-        hidden[:] = False
-    return hidden, changed
+    is_new &= ~np.isin(inputs, [i for i in others if i is not None])
+    is_cut_off = is_masked[is_text].argmax() == is_text.sum() - is_masked.sum()
+    if is_cut_off and not is_new.any():  # the last token is only a target, no input
+        is_masked[:] = False
+    return is_masked, is_new
 
 
 def find_changes(text: np.ndarray, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """What of a text is not in the input made of it, and what of that is not in it.
+    """Which tokens of a text are not in its input, and which of that not in the text.
 
     >>> find_changes(np.array([5, 6, 7, 8]), np.array([5, 99, 8, 1]))
     (array([False,  True,  True, False]), array([False,  True, False,  True]))
     """
-    hidden, changed = np.ones(len(text), bool), np.ones(len(inputs), bool)
+    is_gone, is_new = np.ones(len(text), bool), np.ones(len(inputs), bool)
     matcher = difflib.SequenceMatcher(None, list(text), list(inputs), autojunk=False)
     for block in matcher.get_matching_blocks():
-        hidden[block.a : block.a + block.size] = False
-        changed[block.b : block.b + block.size] = False
-    return hidden, changed
+        is_gone[block.a : block.a + block.size] = False
+        is_new[block.b : block.b + block.size] = False
+    return is_gone, is_new
 
 
 def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) -> dict:
-    """Who may see whom in a batch's first row, as `plots.attention_masks` takes it.
+    """The attention mask of a batch's first row, as `plots.attention_masks` takes it.
 
-    An encoder-decoder is shown as one square: encoder places first, then the decoder's.
+    The masks of an encoder-decoder make one square: first the encoder's positions, then
+    the decoder's.
 
     Args:
-      tokenizer: names the places by their tokens; without it they are numbered.
+      tokenizer: labels positions with their tokens; without it they are numbered.
     """
-    masks = task.module.masks(batch)
+    masks = task.objective.masks(batch)
     ids = {key: batch[key][0] for key in ("inputs", "dec_inputs") if key in batch}
 
     def label(key, letter):
@@ -271,6 +280,6 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
 
 
 def _name(tokenizer: Tokenizer, id_: int) -> str:
-    """A token without the space before it, unless that is all there is."""
+    """A token without its leading space, unless it is only a space."""
     name = tokenizer.token_name(id_)
     return name.removeprefix("␣") or name

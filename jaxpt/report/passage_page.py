@@ -1,4 +1,4 @@
-"""What objectives make of one passage, as a page that stands alone."""
+"""One passage under several objectives, as a self-contained HTML page."""
 
 import base64
 import html
@@ -49,7 +49,7 @@ def write_views(
 
 
 def build_page(views: list[View], heading: str) -> str:
-    """The page; whatever comes from data is escaped, and nothing is fetched."""
+    """The HTML page; everything that comes from data is escaped, nothing is fetched."""
     kinds = "".join(
         f".{kind} {{ background: {fill}; color: {ink}; }}\n"
         for kind, (fill, ink, _) in COLORS.items()
@@ -77,7 +77,8 @@ def _build_block(view: View) -> str:
         for strip in view.strips
     )
     mask = base64.b64encode(draw_mask(view)).decode()
-    alt = f"who may see whom: {np.asarray(view.mask['mask']).mean():.0%} of all pairs"
+    share = np.asarray(view.mask["mask"]).mean()
+    alt = f"attention mask: {share:.0%} of all pairs are visible"
     return (
         f"<h2>{html.escape(view.name)}</h2>\n<p>{html.escape(view.title)}</p>\n"
         f'<div class="one"><div class="wide"><table class="strips">\n{strips}\n'

@@ -1,4 +1,4 @@
-"""What objectives make of one passage, drawn: strips of tokens, and the masks."""
+"""Plots one passage under several objectives: strips of tokens and attention masks."""
 
 import io
 import math
@@ -11,27 +11,28 @@ from matplotlib.patches import Rectangle
 from jaxpt.report.passage import View
 from jaxpt.report.plots import BLUE, ORANGE, format_flops, show_token
 
-# A kind of place: its fill, its ink, what it means.
+# A kind of cell (`passage.KINDS`): its fill, its text's colour, its meaning.
 COLORS = {
     "plain": ("#EEF1F4", "#1C1E21", "as in the text"),
-    "hidden": ("#F7D9C4", "#7A2E00", "hidden from the model"),
-    "changed": ("#D55E00", "#FFFFFF", "stands for what is hidden"),
-    "scored": ("#0072B2", "#FFFFFF", "the loss is read here"),
+    "masked": ("#F7D9C4", "#7A2E00", "masked in the input"),
+    "replacement": ("#D55E00", "#FFFFFF", "replaces masked tokens"),
+    "target": ("#0072B2", "#FFFFFF", "target of a loss"),
 }
 TOKEN_WIDTH, LINE_HEIGHT, MASK_SIZE = 0.72, 0.3, 1.55
-LABEL_WIDTH = 1.25
+LABEL_WIDTH = 1.35
 
 
 def describe_costs(view: View) -> str:
-    """What a raw token gives and costs, at the config's own length."""
+    """Predictions and training FLOPs per token, at the config's own row length."""
     terms = ", ".join(f"{name} {value:.3g}" for name, value in view.signal.items())
     return (
-        f"predictions a raw token: {terms}; training FLOPs: {format_flops(view.flops)}"
+        f"predictions per token: {terms}; "
+        f"training FLOPs per token: {format_flops(view.flops)}"
     )
 
 
 def draw_views(views: list[View], heading: str) -> Figure:
-    """One block an objective: its strips, and its mask beside them."""
+    """One block per objective: its strips, with its attention mask beside them."""
     width = max(len(strip.tokens) for view in views for strip in view.strips)
     heights = [
         max(0.75 + LINE_HEIGHT * len(view.strips), MASK_SIZE + 0.35) for view in views
@@ -51,8 +52,8 @@ def _draw_legend(figure: Figure, total) -> None:
     left = 0.15
     for fill, _, meaning in COLORS.values():
         figure.add_artist(_box(left, total[1] - 0.68, 0.18, 0.16, fill, total))
-        place = (left + 0.26) / total[0], 1 - 0.6 / total[1]
-        figure.text(*place, meaning, fontsize=9, va="center")
+        corner = (left + 0.26) / total[0], 1 - 0.6 / total[1]
+        figure.text(*corner, meaning, fontsize=9, va="center")
         left += 0.55 + 0.075 * len(meaning)
 
 
@@ -62,18 +63,18 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
         0.15 / total[0], (top - 0.2) / total[1], text, fontsize=11, weight="bold"
     )
     below = top - 0.5 - LINE_HEIGHT * len(view.strips)
-    place = 0.15 / total[0], below / total[1]
-    figure.text(*place, describe_costs(view), fontsize=8, color="#5C636B")
+    corner = 0.15 / total[0], below / total[1]
+    figure.text(*corner, describe_costs(view), fontsize=8, color="#5C636B")
     for number, strip in enumerate(view.strips):
         bottom = top - 0.3 - LINE_HEIGHT * (number + 1)
         middle = (bottom + LINE_HEIGHT / 2) / total[1]
         figure.text(0.15 / total[0], middle, strip.name, fontsize=9, va="center")
-        for place, (token, kind) in enumerate(
+        for column, (token, kind) in enumerate(
             zip(strip.tokens, strip.kinds, strict=True)
         ):
             if kind == "empty":
                 continue
-            left = LABEL_WIDTH + TOKEN_WIDTH * place
+            left = LABEL_WIDTH + TOKEN_WIDTH * column
             fill, ink, _ = COLORS[kind]
             size = TOKEN_WIDTH - 0.04, LINE_HEIGHT - 0.04
             figure.add_artist(_box(left, bottom + 0.02, *size, fill, total))
@@ -90,13 +91,13 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
             )
     left = LABEL_WIDTH + TOKEN_WIDTH * width + 0.35
     bottom = top - 0.15 - MASK_SIZE
-    place = left / total[0], bottom / total[1], MASK_SIZE / total[0]
-    axes = figure.add_axes((*place, MASK_SIZE / total[1]))
+    corner = left / total[0], bottom / total[1], MASK_SIZE / total[0]
+    axes = figure.add_axes((*corner, MASK_SIZE / total[1]))
     mask = np.asarray(view.mask["mask"], bool)
     axes.imshow(mask, cmap=ListedColormap(["#EEF1F4", BLUE]), vmin=0, vmax=1)
     for side, ticks in (("x", axes.set_xticks), ("y", axes.set_yticks)):
         ticks([])
-        name = {"x": "key: is read", "y": "query: reads"}[side]
+        name = {"x": "key", "y": "query"}[side]
         getattr(axes, f"set_{side}label")(name, fontsize=7)
     if "split" in view.mask:
         query, key = view.mask["split"]
@@ -110,7 +111,7 @@ def _box(left, bottom, width, height, color, total) -> Rectangle:
 
 
 def draw_mask(view: View) -> bytes:
-    """The mask as a PNG of some pixels a place."""
+    """The mask as a PNG with a square of some pixels per (query, key)."""
     mask = np.asarray(view.mask["mask"], bool)
     scale = math.ceil(240 / max(mask.shape))
     out = io.BytesIO()

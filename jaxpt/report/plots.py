@@ -1,7 +1,7 @@
-"""The pictures of a run, one PNG each, drawn without pyplot's global state.
+"""The report's plots, one PNG each, drawn without pyplot's global state.
 
-An objective has one colour (Okabe and Ito's colour-blind-safe palette) and one marker
-in every picture; another name has those of an objective that is not in it.
+An objective has the same colour (Okabe and Ito's colour-blind-safe palette) and marker
+in every plot; any other name takes those of an objective that is not in the plot.
 """
 
 import functools
@@ -29,7 +29,7 @@ STYLES = {
     "mlm": ("#D55E00", "s"),
     "span_corruption": ("#009E73", "^"),
     "electra": ("#CC79A7", "D"),
-    # Beyond that palette: darker or lighter than what they are nearest to.
+    # Beyond that palette: shades darker or lighter than its own colours.
     "bert": ("#8C2D04", "P"),
     "spanbert": ("#F4A582", "p"),
     "bart": ("#66C2A5", "v"),
@@ -41,36 +41,37 @@ STYLES = {
     "bilm": (ORANGE, "d"),
     "skip_gram": ("#8A8A00", "x"),
 }
-MASKS_ABREAST = 5
-
+MASKS_PER_ROW = 5
 
 WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 CAPTIONS = {
     "learning_curves": (
         "Learning curves against raw tokens, FLOPs and training seconds. Thin lines "
-        "are seeds, the thick line is their mean. Compare the height of two objectives "
-        "only in the probe panels; in the loss panels read each curve's own slope."
+        "are seeds, the thick line is their mean. Only the probe accuracy may be "
+        "compared across objectives; of a loss only its own slope means something."
     ),
     "attention_masks": (
-        "Who may see whom. A row is a query, a column a key; a filled cell means that "
+        "Attention masks. A row is a query, a column a key; a filled cell means that "
         "the query may attend to the key. Lines divide encoder from decoder."
     ),
     "temperature_effect": (
         "The next-token distribution at several temperatures, same tokens in the same "
-        "order. A low temperature moves mass to the likeliest token, a high one levels."
+        "order. A low temperature concentrates the probability on the likeliest token, "
+        "a high one flattens the distribution."
     ),
     "mask_fill": (
-        "What the model puts in the place of _, likeliest first. The true token's bar "
-        "is orange; where it is not among the candidates, the panel says so."
+        "The model's predictions for the masked token _, likeliest first. The bar of "
+        "the true token is orange; if it is not among the predictions, the panel says "
+        "so."
     ),
     "pretrained_vs_random": (
-        "Held-out mask filling after pretraining and at random initialisation. What "
-        "pretraining taught is the distance between the two bars of a group."
+        "Accuracy on masked tokens of held-out text, after pretraining and at "
+        "random initialisation. The difference of the two is what pretraining taught."
     ),
     "yardsticks": (
-        "The common yardsticks. A dot is the mean over seeds, the bar one spread to "
-        "either side; a dot without a bar is a single seed."
+        "The common yardsticks. A dot is the mean over seeds, its bar one standard "
+        "deviation over seeds to either side; a dot without a bar is a single seed."
     ),
 }
 
@@ -91,17 +92,19 @@ def format_flops(number: float) -> str:
 
 
 def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
-    """Held-out loss, and probe accuracy where measured, against three costs.
+    """Validation loss, and probe accuracy where measured, against three costs.
 
-    A loss is drawn as a share of its own start: objectives' losses are in different
-    units, and ELECTRA's 50-fold one would flatten the rest.
+    A loss is divided by its first value: the objectives' losses have different units,
+    and ELECTRA's, which is weighted 50-fold, would flatten the others.
 
     Args:
-      runs: entries of a report's `runs`; None in a curve is a gap.
+      runs: entries of a report's `runs`; None in a curve interrupts its line.
       path: the PNG to write.
     """
     rows = {
-        "valid_loss": "own held-out loss / its start\nnot comparable across objectives"
+        "valid_loss": (
+            "validation loss / its first value\nnot comparable across objectives"
+        )
     }
     if any("probe_accuracy" in point for run in runs for point in run["curve"]):
         rows["probe_accuracy"] = "linear probe accuracy\ncomparable across objectives"
@@ -110,7 +113,7 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
         "flops": ("FLOPs", FuncFormatter(lambda x, _: format_flops(x))),
         "seconds": ("training seconds", FuncFormatter(lambda x, _: f"{x:,g}")),
     }
-    groups = {}
+    groups: dict[str, list[dict]] = {}
     for run in runs:
         groups.setdefault(run["name"], []).append(run)
     styles = choose_styles(groups)
@@ -142,16 +145,16 @@ def _draw_seeds(axes, style, group, cost, metric):
         for curve in curves:
             points = np.array(list(curve.values()), float).reshape(-1, 2)
             axes.plot(*points.T, color=color, lw=0.8, alpha=0.5)
-    # A mean over only the seeds that got this far would jump where one stops.
+    # The mean is over all seeds: it would jump where one of them stops early.
     shared = [step for step in curves[0] if all(step in curve for curve in curves)]
-    points = [[curve[step] for step in shared] for curve in curves]
-    mean = np.array(points, float).reshape(len(curves), -1, 2).mean(0)
+    reached = [[curve[step] for step in shared] for curve in curves]
+    mean = np.array(reached, float).reshape(len(curves), -1, 2).mean(0)
     every = math.ceil(len(shared) / 10) or 1
     axes.plot(*mean.T, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
 
 
 def _relative(curve: dict) -> dict:
-    """Points whose second value is divided by the first that is known."""
+    """Points whose second value is divided by the first one that is not None."""
     known = (value for _, value in curve.values() if value is not None)
     start = next(known, None)
     return {
@@ -161,14 +164,14 @@ def _relative(curve: dict) -> dict:
 
 
 def attention_masks(masks: dict[str, dict], path: str | os.PathLike) -> None:
-    """Boolean attention masks, some side by side, one cell per (query, key).
+    """Boolean attention masks, `MASKS_PER_ROW` in a row, one cell per (query, key).
 
     Args:
       masks: title -> {"mask": bool [T, S], True = may attend; "query_labels": T tokens;
         "key_labels": S tokens; optional "split": (query, key), the decoder's first}.
       path: the PNG to write.
     """
-    num_columns, cell = min(len(masks), MASKS_ABREAST), 0.26
+    num_columns, cell = min(len(masks), MASKS_PER_ROW), 0.26
     shapes = np.zeros((-(-len(masks) // num_columns) * num_columns, 2))
     shapes[: len(masks)] = [np.shape(entry["mask"]) for entry in masks.values()]
     sizes = shapes.reshape(-1, num_columns, 2)
@@ -186,8 +189,8 @@ def attention_masks(masks: dict[str, dict], path: str | os.PathLike) -> None:
         colors = ListedColormap(["#F2F2F2", BLUE])
         axes.imshow(np.asarray(entry["mask"], bool), cmap=colors, vmin=0, vmax=1)
         axes.set_title(_wrap(title, 22, num_lines=3), fontsize=11)
-        axes.set_ylabel("query: reads")
-        axes.set_xlabel("key: is read")
+        axes.set_ylabel("query")
+        axes.set_xlabel("key")
         for axis, labels in ((axes.yaxis, "query_labels"), (axes.xaxis, "key_labels")):
             tokens = [show_token(token) for token in entry[labels]]
             axis.set_ticks(range(len(tokens)), tokens, fontsize=8)
@@ -225,7 +228,7 @@ def temperature_effect(
         values = np.asarray(probabilities[temperature], float)
         _draw_bars(axes, tokens, values, [BLUE] * len(tokens))
         axes.set_title(
-            f"temperature {temperature:g}\nshown: {values.sum():.0%} of the mass",
+            f"temperature {temperature:g}\n{values.sum():.0%} of the probability",
             fontsize=10,
         )
         axes.set_xlabel("probability")
@@ -269,7 +272,7 @@ def mask_fill(examples: list[dict], path: str | os.PathLike) -> None:
 def pretrained_vs_random(
     rows: dict[str, dict[str, float]], path: str | os.PathLike
 ) -> None:
-    """Grouped bars of held-out mask filling, pretrained beside random initialisation.
+    """Grouped bars of accuracy on held-out masks, pretrained and randomly initialised.
 
     Args:
       rows: {"pretrained": {"top-1": 0.41, "top-5": 0.70}, "random init": {...}}.
@@ -281,14 +284,14 @@ def pretrained_vs_random(
     width = 0.8 / len(rows)
     for i, (name, values) in enumerate(rows.items()):
         color = (BLUE, GREY)[i]
-        places = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
+        centers = np.arange(len(groups)) + (i - (len(rows) - 1) / 2) * width
         heights = [values[group] for group in groups]
-        bars = axes.bar(places, heights, width * 0.94, color=color, label=name)
+        bars = axes.bar(centers, heights, width * 0.94, color=color, label=name)
         axes.bar_label(bars, [f"{height:.1%}" for height in heights], padding=2)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
-    axes.set_ylabel("held-out masked tokens filled right")
+    axes.set_ylabel("accuracy on held-out masks")
     _tidy(axes)
     axes.grid(visible=False, axis="x")
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
@@ -296,7 +299,7 @@ def pretrained_vs_random(
 
 
 def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
-    """Mean and spread of each common yardstick, one panel each, a line per objective.
+    """Each common yardstick's mean and standard deviation over seeds, a panel each.
 
     Args:
       summary: what `report.summarise` returned.
@@ -313,8 +316,8 @@ def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
     for axes, entry in zip(panels, common, strict=False):
         for name, stats in entry["by_name"].items():
             color, marker = styles[name]
-            place, bar = (stats["mean"], names.index(name)), stats["spread"]
-            axes.errorbar(*place, xerr=bar, color=color, fmt=marker, ms=8, capsize=4)
+            point, std = (stats["mean"], names.index(name)), stats["std"]
+            axes.errorbar(*point, xerr=std, color=color, fmt=marker, ms=8, capsize=4)
         better = "higher" if entry["higher_is_better"] else "lower"
         axes.set_title(f"{entry['label']}\n{better} is better", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -338,7 +341,7 @@ def show_token(token: str) -> str:
 
 
 def _show_prose(text):
-    """Words keep their spaces; line ends and tabs are shown, other oddities escaped."""
+    """Text with spaces kept, line ends and tabs as symbols, the unprintable escaped."""
     chars = (char if char == " " else WHITESPACE.get(char, char) for char in text)
     return "".join(
         char
@@ -354,8 +357,8 @@ def _get_glyphs():
 
 
 def _crop(text, around, reach):
-    place = text.index(around)
-    start, end = max(0, place - reach), place + 1 + reach
+    center = text.index(around)
+    start, end = max(0, center - reach), center + 1 + reach
     return "…" * (start > 0) + text[start:end] + "…" * (end < len(text))
 
 
@@ -365,18 +368,18 @@ def _wrap(text, width, num_lines):
 
 
 def list_names(summary: list[dict]) -> list[str]:
-    """What a summary's runs are called, in their order, so that styles are the same.
+    """The names of a summary's runs, in the order that every plot styles them in.
 
     >>> list_names([{"by_name": {"b": 0}}, {"by_name": {"a": 0, "b": 0}}])
     ['a', 'b']
     """
-    # The yardstick that most have, which is their own loss; then those without one.
+    # First the yardstick that most runs have (the validation loss), then the others.
     groups = sorted((entry["by_name"] for entry in summary), key=len, reverse=True)
     return list(dict.fromkeys(name for group in groups for name in group))
 
 
 def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """(colour, marker) by name: its own, or one that no other of these has.
+    """(colour, marker) by name: an objective's own, or a free objective's.
 
     >>> choose_styles(["mlm", "words", "clm"])["words"] == STYLES["span_corruption"]
     True
@@ -416,7 +419,7 @@ def _add_legend(figure, styles):
 
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> None:
-    """Writes a PNG whole or not at all."""
+    """Writes a PNG atomically: the whole file or nothing."""
     # Prompts, tokens and names are data: a $ in them is a dollar, never mathematics.
     for text in figure.findobj(Text):
         text.set_parse_math(False)

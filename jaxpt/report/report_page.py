@@ -1,6 +1,6 @@
-"""The report of a comparison on disk: report.json, and one page that stands alone.
+"""Writes the report of a comparison: report.json and a self-contained report.html.
 
-Everything that comes from data is escaped; pictures are inlined; nothing is fetched.
+Everything that comes from data is escaped; plots are inlined; nothing is fetched.
 """
 
 import base64
@@ -28,10 +28,10 @@ from jaxpt.report.summary import (
 from jaxpt.run.workdir import flatten
 
 RULE = (
-    "Verdicts are given only on yardsticks common to the objectives. Spread is the "
-    "sample standard deviation over seeds; a gap no larger than the wider of the two "
-    "spreads is a tie. Each objective's own loss and accuracy answer a question of its "
-    "own and are not comparable across objectives."
+    "Verdicts are given only on yardsticks common to the objectives. A difference of "
+    "two means that is no larger than the larger of the two sample standard deviations "
+    "over seeds is a tie. Validation losses and accuracies are of each objective's own "
+    "task and are not comparable across objectives."
 )
 
 STYLE = """
@@ -76,7 +76,7 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     sums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
     try:
-        # A path from the command line may hold bytes that are no UTF-8.
+        # A path from the command line may contain bytes that are not UTF-8.
         disk.replace(path, page.encode(errors="xmlcharrefreplace"))
     except OSError as error:
         raise UserError(f"{path}: cannot be written: {error.strerror}") from error
@@ -119,7 +119,7 @@ def _build_page(report, workdir):
             _build_overview(report),
             notes,
             f"<h2>Yardsticks</h2>\n{_build_yardsticks(report)}",
-            f"<h2>Pictures</h2>\n{_build_figures(report, workdir)}",
+            f"<h2>Plots</h2>\n{_build_figures(report, workdir)}",
             f"<h2>Runs</h2>\n{_build_runs(report['runs'])}",
             f"<h2>Budget and data</h2>\n{_build_facts(report)}",
             f"<h2>Config</h2>\n<details><summary>as JSON</summary><pre>{config}</pre>",
@@ -129,7 +129,7 @@ def _build_page(report, workdir):
 
 
 def _build_table(header, rows, num_text=1):
-    """A table whose first `num_text` columns are words; every cell is escaped here."""
+    """A table whose first `num_text` columns are text; every cell is escaped here."""
 
     def line(cells, tag):
         kinds = [' class="text"'] * num_text + [""] * (len(cells) - num_text)
@@ -178,7 +178,7 @@ def _build_figures(report, workdir):
             raise UserError(
                 f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"
             ) from error
-        # By the beginning of its name, so that `mask_fill_electra` finds one too.
+        # The caption's key is a prefix of the name: `mask_fill` of `mask_fill_electra`.
         caption = next((CAPTIONS[k] for k in CAPTIONS if name.startswith(k)), name)
         figures.append(
             f'<figure><img alt="{html.escape(name)}" src="data:image/png;base64,'
@@ -216,7 +216,7 @@ def _build_facts(report):
     overrides = report["config"].get("compare", {}).get("overrides", {})
     for name, sections in overrides.items():
         settings = ", ".join(f"{k}={v}" for k, v in flatten(sections).items())
-        facts[f"settings of {name} alone"] = settings
+        facts[f"settings of {name} only"] = settings
     facts |= {f"note: {name}": note for name, note in report["notes"].items()}
     items = (
         f"<li><strong>{html.escape(name)}</strong>: {html.escape(str(fact))}</li>"

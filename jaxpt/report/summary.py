@@ -1,7 +1,8 @@
-"""One comparison, said three ways: a terminal table, report.json and report.html.
+"""The summary of a comparison: statistics over seeds, verdicts, the terminal's table.
 
 Objectives share their data and their budget, not their losses. So a verdict is given
-only on a common yardstick, and only where the gap exceeds the spread over seeds.
+only on a common yardstick, and only where the difference of two means exceeds the
+standard deviation over seeds.
 """
 
 import math
@@ -16,7 +17,12 @@ MISSING = "\N{EM DASH}"
 
 
 class Yardstick(NamedTuple):
-    """How one metric is called, printed and read."""
+    """A metric's label, its number format, and how its values compare.
+
+    Attributes:
+      higher_is_better: whether a larger value is the better one.
+      is_common: whether values of different objectives may be compared.
+    """
 
     label: str
     format: str
@@ -24,17 +30,18 @@ class Yardstick(NamedTuple):
     is_common: bool
 
 
-# Only a common yardstick asks every objective the same question.
+# A common yardstick evaluates every objective on the same task; an objective's own
+# validation loss does not.
 YARDSTICKS = {
     "probe_accuracy": Yardstick("linear probe on frozen features", ".3f", True, True),
     "bits_per_byte": Yardstick("bits per byte", ".3f", False, True),
-    "cloze_accuracy": Yardstick("cloze, hidden tokens filled in", ".3f", True, True),
-    "cloze_bits": Yardstick("cloze, bits a hidden token", ".3f", False, True),
-    "valid_loss": Yardstick("own held-out loss", ".3f", False, False),
-    "valid_accuracy": Yardstick("own held-out accuracy", ".3f", True, False),
-    "val_perplexity": Yardstick("own held-out perplexity", ".1f", False, False),
-    "heldout_top1": Yardstick("own held-out masks filled, top 1", ".3f", True, False),
-    "heldout_top5": Yardstick("own held-out masks filled, top 5", ".3f", True, False),
+    "cloze_accuracy": Yardstick("cloze accuracy, masked tokens", ".3f", True, True),
+    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True),
+    "valid_loss": Yardstick("validation loss", ".3f", False, False),
+    "valid_accuracy": Yardstick("validation accuracy", ".3f", True, False),
+    "val_perplexity": Yardstick("validation perplexity", ".1f", False, False),
+    "heldout_top1": Yardstick("held-out mask accuracy, top 1", ".3f", True, False),
+    "heldout_top5": Yardstick("held-out mask accuracy, top 5", ".3f", True, False),
 }
 
 COSTS = {
@@ -50,13 +57,13 @@ RESULTS = {
     "probe_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
     "cloze_accuracy": "cloze",
-    "valid_loss": "own loss",
+    "valid_loss": "validation loss",
 }
 WRITE = "{:.3f}".format
 
 
 def summarise(runs: list[dict]) -> list[dict]:
-    """Means and spreads over seeds of every yardstick that was measured, and verdicts.
+    """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
     Args:
       runs: entries of a report's `runs`; a metric that is absent, None or not finite is
@@ -64,9 +71,10 @@ def summarise(runs: list[dict]) -> list[dict]:
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `by_name` {name: {mean, spread, n}} and `verdict`. A spread is the
-      sample standard deviation, None for one seed. The verdict is empty where the
-      yardstick is not common or was measured for one objective only.
+      `by_name` {name: {mean, std, n}} and `verdict`. `std` is the sample standard
+      deviation over seeds, None for one seed. The verdict is empty where the yardstick
+      is not common or was measured for one objective only; a yardstick that no run
+      measured is left out.
     """
     summary = []
     for metric, yardstick in YARDSTICKS.items():
@@ -92,7 +100,7 @@ def summarise(runs: list[dict]) -> list[dict]:
 
 
 def group_by_name(runs):
-    """Runs by what a comparison calls them, in the order they first come."""
+    """Runs by their name in the comparison, in order of first appearance."""
     groups = {}
     for run in runs:
         groups.setdefault(run["name"], []).append(run)
@@ -103,7 +111,7 @@ def _measure(values):
     values = [float(v) for v in values if v is not None and math.isfinite(v)]
     return {
         "mean": statistics.fmean(values) if values else None,
-        "spread": statistics.stdev(values) if len(values) > 1 else None,
+        "std": statistics.stdev(values) if len(values) > 1 else None,
         "n": len(values),
     }
 
@@ -115,44 +123,45 @@ def _judge(by_name, yardstick):
 
     ranked = sorted(by_name, key=rank)
     best, second = ranked[:2]
-    if None in (by_name[best]["spread"], by_name[second]["spread"]):
+    if None in (by_name[best]["std"], by_name[second]["std"]):
         return "one seed: no verdict"
 
-    def gap(name):
+    def difference(name):
         return abs(by_name[name]["mean"] - by_name[best]["mean"])
 
-    def spread(*names):
-        return max(by_name[name]["spread"] or 0.0 for name in names)
+    def std(*names):
+        return max(by_name[name]["std"] or 0.0 for name in names)
 
-    tied = [name for name in ranked[1:] if gap(name) <= spread(best, name)]
+    tied = [name for name in ranked[1:] if difference(name) <= std(best, name)]
     if second in tied:
         means = ", ".join(
             f"{name} {by_name[name]['mean']:{yardstick.format}}"
             for name in (best, *tied)
         )
-        difference = _format_gap(gap(tied[-1]))
         behind = [
-            f"; {name} behind {best} by {_format_gap(gap(name))} "
-            f"(spread {_format_gap(spread(best, name))})"
+            f"; {name} behind {best} by {_format(difference(name))} "
+            f"(standard deviation over seeds {_format(std(best, name))})"
             for name in ranked
             if name not in (best, *tied)
         ]
         return "".join(
             (
-                f"tie: {means} (difference {difference} within the spread "
-                f"{_format_gap(spread(best, *tied))})",
+                f"tie: {means} (difference {_format(difference(tied[-1]))} within the "
+                f"standard deviation over seeds {_format(std(best, *tied))})",
                 *behind,
             )
         )
     verdict = (
-        f"{best} ahead of {second} by {_format_gap(gap(second))} "
-        f"(spread {_format_gap(spread(best, second))})"
+        f"{best} ahead of {second} by {_format(difference(second))} "
+        f"(standard deviation over seeds {_format(std(best, second))})"
     )
     # A noisy objective further down may still be as good as the best.
-    return verdict + (f"; not apart from {', '.join(tied)}" if tied else "")
+    if tied:
+        verdict += f"; not distinguishable from {', '.join(tied)}"
+    return verdict
 
 
-def _format_gap(value):
+def _format(value):
     return f"{value:.3f}" if value >= 0.0005 or value == 0 else f"{value:.1e}"
 
 
@@ -175,9 +184,10 @@ def _align(rows):
 
 
 def tabulate(runs):
-    """The table of costs and that of results, each a header and rows of text.
+    """The table of costs and the table of results, each a header and rows of text.
 
-    Mean ± spread of each group of runs; what none of them has measured is no column.
+    Each cell is the mean ± standard deviation over the seeds of one name; a metric that
+    no run measured has no column.
     """
     groups = group_by_name(runs)
     costs = [
@@ -205,17 +215,17 @@ def tabulate(runs):
 
 
 def format_stats(stats, write):
-    """Mean ± spread as text; a dash where nothing was measured."""
+    """Mean ± standard deviation as text; a dash where nothing was measured."""
     if not stats["n"]:
         return MISSING
-    spread = f" ± {write(stats['spread'])}" if stats["spread"] else ""
-    return write(stats["mean"]) + spread
+    std = f" ± {write(stats['std'])}" if stats["std"] else ""
+    return write(stats["mean"]) + std
 
 
 def format_budget(report):
     """The budget with its unit and note."""
     budget = report["budget"]
-    if not budget["amount"]:  # "steps": each run's own, nothing is matched
+    if not budget["amount"]:  # "steps": each run trains its own number of them
         return budget["note"]
     write = {"flops": format_flops, "seconds": "{:,.6g}".format}
     amount = write.get(budget["kind"], "{:,.0f}".format)(budget["amount"])
@@ -230,16 +240,16 @@ def list_verdicts(report):
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
-    return lines or ["no common yardstick for two objectives: no verdict"]
+    return lines or ["no verdict: no common yardstick was measured for two objectives"]
 
 
 def list_omissions(report):
-    """A line for each metric that some seeds lack."""
+    """A line for each metric that has no finite value for some seeds."""
     num_seeds = {
         name: len(group) for name, group in group_by_name(report["runs"]).items()
     }
     return [
-        f"note: {yardstick['metric']} of {name} is from {stats['n']} of "
+        f"note: {yardstick['metric']} of {name} is the mean of {stats['n']} of "
         f"{num_seeds[name]} seeds; the others have no finite value"
         for yardstick in report["yardsticks"]
         for name, stats in yardstick["by_name"].items()

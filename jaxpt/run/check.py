@@ -18,7 +18,14 @@ from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 # What `measure` calls of a program, where the objective can do it.
-MEASURED = ("eval_step", "token_nll", "fill_logits", "fill_scores", "features")
+MEASURED = (
+    "eval_step",
+    "token_nll",
+    "nll_bound",
+    "fill_logits",
+    "fill_scores",
+    "features",
+)
 
 
 def check_run(
@@ -40,7 +47,7 @@ def check_run(
     """
     check_kernel(
         task.model_spec,
-        task.module.model_lengths(task.spec).values(),
+        task.spec.lengths.values(),
         is_packed=task.plan.rows.rows in SEGMENTED,
     )
     program = program or Program(task)

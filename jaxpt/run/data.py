@@ -6,7 +6,7 @@ import numpy as np
 
 from jaxpt.config.plan import Plan
 from jaxpt.run.task import Task
-from jaxpt.text.dataset import Split, share_out
+from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.feed import Feed, FeedSpec
 from jaxpt.text.rows.forms import Rows, make_rows, windows
 from jaxpt.text.tokens.vocab import Vocab
@@ -16,7 +16,7 @@ HELD_SEED = 0  # held-out pairs are drawn alike in every run
 
 def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     """The vocabulary with the counts of the text, where the objective asks for them."""
-    if not getattr(plan.module, "COUNTS", False):
+    if not plan.spec.needs.counts:
         return vocab
     counts = train.count_tokens(vocab.size).tolist()
     return dataclasses.replace(vocab, counts=tuple(counts))
@@ -34,7 +34,7 @@ def make_feed(task: Task, train: Split, places=None) -> Feed:
     spec = task.plan.train
     rows = _make_rows(task, train, spec.seed)
     return Feed(
-        list(zip(rows, train.shares, strict=True)),
+        list(zip(rows, train.fractions, strict=True)),
         FeedSpec(batch_size=spec.batch_size, seed=spec.seed),
         places,
     )
@@ -50,7 +50,7 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
       "tokens" int32 [n, R] and what else the form has.
     """
     made = _make_rows(task, split, HELD_SEED)
-    numbers = share_out(num, split.shares)
+    numbers = split_count(num, split.fractions)
     found = []
     for rows, part, n in zip(made, split.parts, numbers, strict=True):
         if rows.keys == ("tokens",):
@@ -64,7 +64,7 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
 
 def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
     """Rows of running text int32 [n, R], whatever form training reads."""
-    numbers = share_out(num, split.shares)
+    numbers = split_count(num, split.fractions)
     length = task.spec.row_length
     pairs = zip(split.parts, numbers, strict=True)
     return np.concatenate([windows(part, length, n) for part, n in pairs])

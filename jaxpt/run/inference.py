@@ -10,6 +10,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval import neighbours
 from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, check_lengths, generate, pad_left
+from jaxpt.eval.unmasking import cut_rows, unmask
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.program import Program
@@ -27,6 +28,7 @@ def generate_texts(
     num_samples: int = 1,
     seed: int = 0,
     stop: str = "",
+    num_steps: int = 0,
     **sampling,
 ) -> list[str]:
     """`num_samples` texts for each prompt in turn, cut at an [EOS] and at `stop`.
@@ -37,6 +39,8 @@ def generate_texts(
     Args:
       num_tokens: how many to add at most; 0 goes on to the model's last position.
       stop: where a text ends, itself left out; "" for none.
+      num_steps: of a run that writes by unmasking, passes of the model; 0 is one for
+        each token.
       sampling: the fields of `SampleSpec`.
 
     Raises:
@@ -51,6 +55,15 @@ def generate_texts(
             f"{spec.num_beams}, which finds one text"
         )
     program, tokenizer, params, _ = load_run(workdir)
+    if program.task.model.WRITES == "unmasking":
+        write = _Unmasker(program, tokenizer, params, spec, seed, stop)
+        found = [write(p, num_tokens, num_samples, num_steps) for p in prompts]
+        return [text for texts in found for text in texts]
+    if num_steps:
+        raise UserError(
+            f"--num_steps={num_steps}: must be 0 for a "
+            f"{program.task.plan.objective_name} run, which does not unmask"
+        )
     kind = "causal one or an encoder-decoder"
     _require(program, "decoder", workdir, kind, "clm or span_corruption")
     decoder, framing = program.decoder, find_framing(program.task)
@@ -84,6 +97,48 @@ def generate_texts(
         before = ids[:0] if is_answer else asked[i // num_samples]
         texts.append(_cut_text(tokenizer, before, ids, stop))
     return texts
+
+
+class _Unmasker:
+    """Texts of a run that writes by unmasking, prompt by prompt."""
+
+    def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
+        if spec.num_beams > 1 or spec.repetition_penalty != 1:
+            raise UserError(
+                f"--num_beams={spec.num_beams}, --repetition_penalty="
+                f"{spec.repetition_penalty}: must both be 1 for a "
+                f"{program.task.plan.objective_name} run, which writes by unmasking"
+            )
+        self.program, self.tokenizer, self.params = program, tokenizer, params
+        self.spec, self.seed, self.stop = spec, seed, stop
+        self.framing = find_framing(program.task)
+
+    def __call__(self, prompt: str, num_tokens: int, num_samples: int, num_steps: int):
+        task = self.program.task
+        asked = self.tokenizer.encode_prompt(prompt)
+        ids = self.framing.wrap(asked) if len(asked) else asked
+        limit = task.model_spec.max_len
+        num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
+        if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
+            raise UserError(
+                f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
+                f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
+            )
+        ends = _find_stops(self.tokenizer, self.framing, self.stop)
+        write = functools.partial(
+            unmask,
+            task.model.fill_logits,
+            num_tokens=num_tokens,
+            spec=self.spec,
+            mask_id=task.vocab.mask,
+            banned=tuple(sorted({*task.nonwords} - {*self.framing.ends})),
+            num_steps=num_steps,
+        )
+        prompts = np.repeat(ids[None], num_samples, axis=0)
+        rng = stream(self.seed, 0, "sample")
+        tokens = jax.jit(write)(self.params, prompts, rng=rng)
+        rows = cut_rows(jax.device_get(tokens), ends)
+        return [_cut_text(self.tokenizer, asked, row, self.stop) for row in rows]
 
 
 def read_prompts(prompts: list[str], path: str) -> list[str]:
@@ -162,17 +217,17 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
 
 
 def neighbour_words(
-    workdir: Path, word: str, num_places: int, k: int, num_rows: int = 1024
-) -> neighbours.Found:
+    workdir: Path, word: str, num_occurrences: int, k: int, num_rows: int = 1024
+) -> neighbours.Neighbours:
     """A word's nearest words where it stands in the run's text, and at all.
 
     Args:
       num_rows: rows of the text to train on, spread evenly, that are read.
 
     Raises:
-      UserError: a flag is out of range, or the word stands nowhere in those rows.
+      UserError: a flag is out of range, or the word does not occur in those rows.
     """
-    for name, value in (("sentences", num_places), ("top_k", k)):
+    for name, value in (("sentences", num_occurrences), ("top_k", k)):
         if value < 1:
             raise UserError(f"--{name}={value}: must be at least 1")
     if not word.strip(neighbours.MARKS):
@@ -195,19 +250,17 @@ def neighbour_words(
 
     if not any(found.text.lower() == word.lower() for found in words):
         raise UserError(
-            f"--word={word!r}: stands nowhere in the {len(rows)} rows of text that "
-            f"were read"
+            f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
+            f"read"
         )
     batch_size = task.plan.eval.batch_size
-    vectors = neighbours.place_vectors(
-        program.features, params, rows, words, batch_size
-    )
-    return neighbours.find_neighbours(words, vectors, word, num_places, k, around)
+    vectors = neighbours.word_vectors(program.features, params, rows, words, batch_size)
+    return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
 
 
 def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):
     if getattr(program, ability) is None:
-        held = program.task.plan.objective
+        held = program.task.plan.objective_name
         raise UserError(
             f"--workdir={workdir}: holds a {held} run; must hold a {kind} ({names})"
         )

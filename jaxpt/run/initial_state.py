@@ -10,6 +10,7 @@ from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.nn.scan import list_specs
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.program import Program
@@ -28,7 +29,7 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
         parameters or a model that reads the same ones otherwise; or a teacher is wanted
         and none is named.
     """
-    if hasattr(task.module, "TEACHER"):
+    if task.spec.TEACHER:
         _check_teacher(task, tokenizer)
     path = task.plan.train.init_from
     if not path:
@@ -39,15 +40,15 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     for leaf in sorted(mine.keys() | held.keys()):
         if mine.get(leaf) != held.get(leaf):
             raise UserError(
-                f"{name}: its {theirs.plan.objective} model has {leaf} "
-                f"{held.get(leaf, 'not at all')}, this {task.plan.objective} one "
+                f"{name}: its {theirs.plan.objective_name} model has {leaf} "
+                f"{held.get(leaf, 'not at all')}, this {task.plan.objective_name} one "
                 f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
             )
     for setting, own, other in _compare_networks(task, theirs):
         raise UserError(
-            f"{name}: its {theirs.plan.objective} model has {setting}={other}, this "
-            f"{task.plan.objective} one {own}; they must make the same of their "
-            f"parameters"
+            f"{name}: its {theirs.plan.objective_name} model has {setting}={other}, "
+            f"this {task.plan.objective_name} one {own}; they must make the same of "
+            f"their parameters"
         )
 
 
@@ -61,16 +62,16 @@ def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, objec
     """
     found, others = [], list_specs(theirs.model)
     for network, spec in list_specs(task.model).items():
-        if network.removesuffix("_spec") in task.frozen or network not in others:
+        if network.removesuffix("_spec") in task.model.frozen or network not in others:
             continue
         other = others[network]
         for key, value in find_differences(spec, other, free=("max_len",)):
             found.append((f"model.{key}", getattr(spec, key), value))
-    if task.module is theirs.module:
-        for key in getattr(task.module, "NETWORK", ()):
-            own, other = getattr(task.spec, key), getattr(theirs.spec, key)
+    if type(task.model) is type(theirs.model):
+        for key in task.model.CONSTANTS:
+            own, other = getattr(task.model, key), getattr(theirs.model, key)
             if own != other:
-                found.append((f"{task.plan.objective}.{key}", own, other))
+                found.append((f"{task.plan.objective_name}.{key}", own, other))
     return found
 
 
@@ -81,7 +82,7 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     for key, value in find_differences(task.model.teacher_spec, theirs.model_spec):
         raise UserError(
             f"{name}: its model has model.{key}={value}, that of "
-            f"{task.plan.objective}.teacher_model "
+            f"{task.plan.objective_name}.teacher_model "
             f"{getattr(task.model.teacher_spec, key)}; leave teacher_model out, or "
             f"name the run that it is of"
         )
@@ -91,7 +92,7 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
 def _name_teacher(task: Task) -> tuple[str, str]:
     """The setting with its value, and the folder."""
     path = task.spec.teacher
-    name = f"{task.plan.objective}.teacher={path}"
+    name = f"{task.plan.objective_name}.teacher={path}"
     if not path:
         raise UserError(f"{name}: must name the folder of the run that teaches")
     return name, path
@@ -120,8 +121,8 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
       UserError: `train.init_from` has no good checkpoint of these parameters, or the
         teacher none.
     """
-    state, module = program.init_state(spec.seed), program.task.module
-    if not spec.init_from and not hasattr(module, "TEACHER"):
+    state, has_teacher = program.init_state(spec.seed), program.task.spec.TEACHER
+    if not spec.init_from and not has_teacher:
         return state
     params = state.params
     if spec.init_from:
@@ -129,7 +130,7 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
         name = f"train.init_from={spec.init_from}"
         template = program.abstract_state().params
         params = _restore(name, spec.init_from, theirs, template)
-    if hasattr(module, "TEACHER"):
+    if has_teacher:
         params = _add_teacher(program, params)
     ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
     return dataclasses.replace(state, params=params, ema=ema)
@@ -144,10 +145,9 @@ def _begin(task: Task, params, theirs: Task, taught):
       UserError: it has other parameters than those layers.
     """
     layers = () if task.plan.train.init_from else task.spec.student_layers
-    spec = dataclasses.replace(task.spec, student_layers=layers)
-    parts = theirs.module.networks(taught, theirs.model_spec, theirs.spec)
-    _, lent = parts[task.module.TEACHER]
-    return task.module.begin(params, lent, spec)
+    parts = theirs.model.export_parts(taught)
+    _, lent = parts[task.spec.TEACHER]
+    return begin(params, lent, layers)
 
 
 def _add_teacher(program: Program, params):
@@ -159,7 +159,7 @@ def _add_teacher(program: Program, params):
     template = jax.tree.map(
         lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
         shapes,
-        shard_params(shapes, program.mesh),
+        shard_params(shapes, program.mesh, theirs.model.RULES),
     )
     taught = _restore(name, path, theirs, template)
     places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
@@ -183,7 +183,7 @@ def _restore(name: str, path: str, theirs: Task, template):
 
 
 def _init(task: Task):
-    return task.module.init_params(jax.random.key(0), task.model, task.spec)
+    return task.model.init_params(jax.random.key(0))
 
 
 def _list_shapes(task: Task) -> dict[str, list[int]]:

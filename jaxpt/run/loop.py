@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt import processes
-from jaxpt.config.plan import Plan
 from jaxpt.errors import DivergedError
 from jaxpt.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.learn.schedules import make_schedules
@@ -30,23 +29,11 @@ from jaxpt.run.measure import (
 from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
 from jaxpt.run.program import MFU_NOTE, Program, device_peak
 from jaxpt.run.signals import SignalWatch, Stopped
-from jaxpt.run.task import Task, with_vocab
+from jaxpt.run.task import Task
 from jaxpt.run.workdir import check_shared, fingerprint, lock_workdir
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.text.tokens.vocab import Vocab
-
-
-def count_costs(plan: Plan, vocab: Vocab, num_steps: int) -> dict[str, float]:
-    """What that many steps cost: raw and model tokens, and FLOPs."""
-    rows = num_steps * plan.train.batch_size
-    spec, model_spec = plan.objective_spec, with_vocab(plan.model, vocab)
-    return {
-        "raw_tokens": rows * spec.row_length,
-        "model_tokens": rows * sum(plan.module.model_lengths(spec).values()),
-        "flops": rows * plan.module.count_flops(model_spec, spec),
-    }
 
 
 def train(
@@ -154,16 +141,18 @@ class _Run:
     def _header(self) -> list[str]:
         """What is trained, on what text."""
         shapes = jax.tree.leaves(self.program.abstract_state().params)
-        spec, costs = self.spec, self._costs(self.spec.steps)
+        plan, spec, costs = self.task.plan, self.spec, self._costs(self.spec.steps)
         device = jax.devices()[0]
         lines = [
-            f"{self.task.plan.objective}: {sum(x.size for x in shapes):,} parameters, "
+            f"{plan.objective_name}: {sum(x.size for x in shapes):,} parameters, "
             f"{spec.steps} steps of {spec.batch_size} rows of "
             f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
             f"{len(self.program.devices)} x {device.device_kind}, "
             f"{self.task.model_spec.dtype}",
             *self.program.describe_mesh(),
         ]
+        if plan.filled:
+            lines.append(f"filled in for {plan.objective_name}: {plan.filled}")
         if self._ema:
             lines.append(
                 f"evaluated, exported and generated from: the parameters' moving mean "
@@ -286,7 +275,7 @@ class _Run:
         return (step - last_step) / (seconds - last_seconds)
 
     def _costs(self, step: int) -> dict[str, float]:
-        return count_costs(self.task.plan, self.task.vocab, step)
+        return self.task.count_costs(step)
 
     def _write(self, step: int, values: dict, seconds: float) -> None:
         clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
@@ -342,7 +331,7 @@ class _Run:
             if "valid_loss" in line
         ]
         return {
-            "objective": self.task.plan.objective,
+            "objective": self.task.plan.objective_name,
             "seed": self.spec.seed,
             "params": num_params,
             "steps": self.spec.steps,

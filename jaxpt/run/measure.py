@@ -4,7 +4,12 @@ import math
 
 from jaxpt.errors import UserError
 from jaxpt.eval.cloze import measure_cloze
-from jaxpt.eval.evaluation import add_up, evaluate, measure_likelihood
+from jaxpt.eval.evaluation import (
+    add_up,
+    evaluate,
+    measure_likelihood,
+    measure_nll_bound,
+)
 from jaxpt.eval.probe import has_labels, measure_probe
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
@@ -20,7 +25,7 @@ def total_loss(program: Program, found: dict) -> float:
       found: {name: (sum, weight)}; a term that was not there (weight 0) adds nothing,
         as it does in training. NaN where there was none.
     """
-    coefficients = program.task.module.coefficients(program.task.spec)
+    coefficients = program.task.spec.coefficients
     means = sums.divide(sums.counted({name: found[name] for name in coefficients}))
     if not means:
         return math.nan
@@ -53,7 +58,7 @@ def measure_probe_accuracy(
     if spec.probe_length > task.read_length:
         raise UserError(
             f"eval.probe_length={spec.probe_length}: must be at most "
-            f"{task.read_length}, what {task.plan.objective} reads at once"
+            f"{task.read_length}, what {task.plan.objective_name} reads at once"
         )
     return measure_probe(
         program.features,
@@ -82,7 +87,8 @@ def measure(
       control: what was measured on freshly initialised ones.
 
     Returns:
-      valid_* of the objective; val_perplexity and bits_per_byte (a likelihood);
+      valid_* of the objective; val_perplexity and bits_per_byte (a likelihood), or
+      bits_per_byte_bound, which it is at most (a bound of one);
       heldout_top1, heldout_top5 (filling the objective's own masks, on the held-out
       split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
       every objective);
@@ -94,13 +100,23 @@ def measure(
     metrics = dict(known or measure_valid(program, params, corpora))
     if program.token_nll:
         # Of several terms, one is the loss of reading causally; no row may have been.
-        terms = task.module.coefficients(task.spec)
+        terms = task.spec.coefficients
         causal = "valid_clm_loss" if "clm_loss" in terms else "valid_loss"
         if causal in metrics:
             metrics["val_perplexity"] = perplexity(metrics[causal])
         spec, valid = task.plan.eval, corpora["valid"]
         metrics |= measure_likelihood(
             program.token_nll,
+            params,
+            likelihood_rows(task, valid, spec.num_rows),
+            likelihood_bytes(task, valid, spec.num_rows),
+            spec.batch_size,
+            task.vocab,
+        )
+    if program.nll_bound:
+        spec, valid = task.plan.eval, corpora["valid"]
+        metrics |= measure_nll_bound(
+            program.nll_bound,
             params,
             likelihood_rows(task, valid, spec.num_rows),
             likelihood_bytes(task, valid, spec.num_rows),

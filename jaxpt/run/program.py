@@ -5,6 +5,7 @@ calls. Nothing below this file knows how many devices there are.
 """
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 
@@ -14,11 +15,12 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
-from jaxpt.eval.cloze import score_hidden
+from jaxpt.eval.cloze import score_masked
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
+from jaxpt.objectives.objective import eval_step
 from jaxpt.ops.layout import ROW_AXES
-from jaxpt.rng import stream
+from jaxpt.rng import row_keys, split_step, stream
 from jaxpt.run import sharding
 from jaxpt.run.task import Task
 
@@ -60,24 +62,23 @@ def make_train_call(task: Task, axis: str | None = None):
     `stack` is K batches of rows; the key of each step comes from the seed and the
     state's step.
     """
-    train_step = task.module.make_train_step(
-        task.model,
-        task.vocab,
-        task.spec,
-        task.optimizer,
-        task.plan.train.num_microbatches,
-        axis,
+    train_step = functools.partial(
+        task.objective.train_step,
+        model=task.model,
+        vocab=task.vocab,
+        spec=task.spec,
+        update=task.make_update(axis),
     )
-    frozen = task.frozen
-    reads_progress = "progress" in task.module.READS
+    frozen = task.model.frozen
+    reads_progress = "progress" in task.spec.READS
 
     def call(state: TrainState, stack: dict, seed):
         def body(state, rows):
-            rng = stream(seed, state.step, "train")
+            rngs = split_step(stream(seed, state.step, "train"))
             if reads_progress:
                 share = state.step / task.plan.train.steps
                 rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-            state, metrics = train_step(state, rows, rng)
+            state, metrics = train_step(state, rows, rngs)
             return average_params(state, task.plan.optim.ema_decay, frozen), metrics
 
         return jax.lax.scan(body, state, stack)
@@ -114,34 +115,42 @@ class Program:
         self._by_row = self._lay(None, ROW_AXES)
         pmap_mesh = Mesh(np.array(self.devices), ("devices",))
         self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
-        self._state = sharding.shard_state(self._shapes, self.mesh)
+        self._state = sharding.shard_state(self._shapes, self.mesh, task.model.RULES)
         self._init = jax.jit(self._make_state, out_shardings=self._state)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
         # The places in the batch of the rows that this process's devices read.
         self.places = self._find_places() if is_training else None
         self._calls = {}
-        eval_step = task.module.make_eval_step(task.model, task.vocab, task.spec)
-        self.eval_step = self._measure(eval_step)
-        for name in ("features", "token_nll", "fill_logits", "next_logits"):
-            # What an objective cannot do it does not have.
-            function = getattr(task.module, name, None)
-            setattr(self, name, function and self._bind(function))
-        self.fill_scores = self.fill_logits and self._measure(self._score_fills)
-        make_decoder = getattr(task.module, "make_decoder", None)
-        self.decoder = make_decoder and make_decoder(task.model, task.vocab)
+        model, can = task.model, task.model.ABILITIES
+        given = {"model": model, "vocab": task.vocab, "spec": task.spec}
+        step = functools.partial(eval_step, task.objective, **given)
+        self.eval_step = self._measure(step)
+        self.features = self._measure(model.features)
+        # What the network cannot do is None.
+        self.token_nll = self._if(can, "token_nll", model.token_nll)
+        self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
+        self.fill_logits = self._if(can, "fill_logits", model.fill_logits)
+        self.fill_scores = self._if(can, "fill_logits", self._score_fills)
+        self.next_logits = self._if(can, "next_logits", model.next_logits)
+        self.decoder = None
+        if model.WRITES == "left_to_right":
+            start_id = task.vocab.start if model.HAS_DECODER else None
+            self.decoder = model.make_decoder(start_id)
 
     def _lay(self, *axes) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
-    def _bind(self, function: Callable) -> Callable:
-        model = self.task.model
-        return self._measure(lambda params, tokens: function(params, model, tokens))
+    def _if(self, can: frozenset[str], name: str, function: Callable):
+        return self._measure(function) if name in can else None
+
+    def _bound_nll(self, params, rows: dict, rng):
+        rows = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
+        return self.task.model.nll_bound(params, *rows)
 
     def _score_fills(self, params, rows: dict, allowed):
-        fill_logits = self.task.module.fill_logits
-        logits = fill_logits(params, self.task.model, rows["tokens"])
-        return score_hidden(logits, rows["places"], rows["targets"], allowed)
+        logits = self.task.model.fill_logits(params, rows["tokens"])
+        return score_masked(logits, rows["places"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled.
@@ -173,8 +182,7 @@ class Program:
         return jax.make_array_from_callback(x.shape, layout, lambda index: x[index])
 
     def _make_state(self, seed):
-        rng = stream(seed, 0, "init")
-        params = self.task.module.init_params(rng, self.task.model, self.task.spec)
+        params = self.task.model.init_params(stream(seed, 0, "init"))
         return make_state(params, self.task.optimizer, self.task.has_ema)
 
     @property

@@ -21,15 +21,13 @@ NAME = "framing.json"
 def find_framing(task: Task) -> Framing:
     """What stands around a text for this run, as in the rows it was trained on.
 
-    A model that was made elsewhere goes on with what it came with.
+    A model that was made elsewhere keeps what it came with.
     """
     vocab = task.vocab
     if vocab.framing is not None:
         return vocab.framing
-    before = after = ()
-    if around := getattr(task.module, "around", None):
-        before, after = around(vocab, task.spec)
-    elif task.plan.rows.rows in PAIRS:
+    before, after = task.spec.frame(vocab)
+    if not (before or after) and task.plan.rows.rows in PAIRS:
         before, after = (vocab.require("cls"),), (vocab.require("sep"),)
     ends = () if vocab.eos is None else (vocab.eos,)
     return Framing(before, after, bos=vocab.bos, ends=ends)

@@ -19,52 +19,16 @@ from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
+from jaxpt.nn.networks.network import Rules
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.run.task import Task
 
 AXES = (*ROW_AXES, "tensor")
 
-# How a parameter's path ends -> the mesh axis that each of its axes is split over.
-# The first rule that fits holds; one that none fits is an error, never a copy.
-RULES = (
-    # Tables [rows, width]: of the vocabulary, of segment types, of places.
-    (r"embed/tokens", ("tensor", "fsdp")),
-    (r"embed/types", (None, "fsdp")),
-    (r"positions/table", (None, "fsdp")),
-    (r"relative/table", (None, "tensor")),  # [buckets, heads]
-    # Into the heads or the hidden width, and out of them again.
-    (r"(query|key|value|up|gate)/kernel", ("fsdp", "tensor")),
-    (r"(query|key|value|up|gate)/bias", ("tensor",)),
-    (r"(attention|cross)/out/kernel|mlp/down/kernel", ("tensor", "fsdp")),
-    (r"(attention|cross)/out/bias|mlp/down/bias", (None,)),
-    # Scores of the vocabulary, and what stands before them.
-    (r"head/out/kernel", ("fsdp", "tensor")),
-    (r"head/(out/)?bias", ("tensor",)),
-    (r"(project|head/transform)/kernel", ("fsdp", None)),
-    (r"(project|head/transform)/bias", (None,)),
-    # ELECTRA's discriminator, BERT's sentence head.
-    (r"(pair_)?score/(Dense_0|pool|out)/kernel", ("fsdp", None)),
-    (r"(pair_)?score/(Dense_0|pool|out)/bias", (None,)),
-    # SpanBERT's head.
-    (r"boundary/positions", (None, "fsdp")),
-    (r"boundary/transform_\d/kernel", ("fsdp", None)),
-    (r"boundary/transform_\d/bias", (None,)),
-    (r"boundary/bias", ("tensor",)),
-    # ELMo: characters, filters and highway layers; gates of the cells, projections.
-    (r"words/table", (None, "fsdp")),
-    (r"words/(filter|carry|transform)_\d+/kernel", ("fsdp", "tensor")),
-    (r"words/(filter|carry|transform)_\d+/bias", ("tensor",)),
-    (r"lstm_\d+/(input/kernel|state)", ("fsdp", "tensor")),
-    (r"lstm_\d+/input/bias", ("tensor",)),
-    (r"lstm_\d+/project", ("tensor", "fsdp")),
-    # word2vec's two tables.
-    (r"words|contexts", ("tensor", "fsdp")),
-    (r"(\w+_)?norm/(scale|bias)", (None,)),
-)
 STACKED = "layers"  # a key of paths whose arrays have a first axis of layers
 
 
-def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]):
+def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int], rules: Rules):
     """The PartitionSpec of one parameter.
 
     An axis that its devices do not divide (a vocabulary of 50257 over 2) is not split.
@@ -72,21 +36,22 @@ def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]):
     Args:
       path: its keys, joined by "/".
       sizes: devices along each axis of the mesh.
+      rules: the network's; the first that fits holds, one that none fits is an error.
 
     Raises:
       ValueError: no rule fits the path, or the rule another number of axes.
 
-    >>> sizes = {"fsdp": 2, "tensor": 4}
-    >>> tuple(partition("encoder/layer_0/mlp/up/kernel", (8, 32), sizes))
+    >>> sizes, rules = {"fsdp": 2, "tensor": 4}, TRANSFORMER_RULES
+    >>> tuple(partition("encoder/layer_0/mlp/up/kernel", (8, 32), sizes, rules))
     ('fsdp', 'tensor')
-    >>> tuple(partition("encoder/layers/mlp/up/bias", (6, 32), sizes))
+    >>> tuple(partition("encoder/layers/mlp/up/bias", (6, 32), sizes, rules))
     (None, 'tensor')
     """
-    for rule, axes in RULES:
+    for rule, axes in rules:
         if re.search(rf"(^|/)({rule})$", path):
             break
     else:
-        raise ValueError(f"parameter {path}: no rule says where it lies (RULES)")
+        raise ValueError(f"parameter {path}: no rule of its network says where it lies")
     if STACKED in path.split("/"):
         axes = (None, *axes)
     if len(axes) != len(shape):
@@ -95,24 +60,24 @@ def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int]):
     return PartitionSpec(*(a if a and not n % sizes[a] else None for a, n in pairs))
 
 
-def shard_params(shapes: Any, mesh: Mesh) -> Any:
+def shard_params(shapes: Any, mesh: Mesh, rules: Rules) -> Any:
     """The sharding of each parameter of a tree of shapes."""
 
     def place(path, leaf):
         name = keystr(path, simple=True, separator="/")
-        return NamedSharding(mesh, partition(name, leaf.shape, dict(mesh.shape)))
+        return NamedSharding(mesh, partition(name, leaf.shape, dict(mesh.shape), rules))
 
     return tree_map_with_path(place, shapes)
 
 
-def shard_state(shapes: Any, mesh: Mesh) -> Any:
+def shard_state(shapes: Any, mesh: Mesh, rules: Rules) -> Any:
     """The sharding of a TrainState of shapes.
 
     What an optimizer keeps for each parameter has the parameter's path at the end of
     its own, and lies as the parameter does where it is of its shape (moments, averages,
     gradients). The rest is on every device: counts, Adafactor's rows and columns.
     """
-    placed, known = shard_params(shapes.params, mesh), {}
+    placed, known = shard_params(shapes.params, mesh, rules), {}
     pairs, _ = tree_flatten_with_path(shapes.params)
     for (path, leaf), sharding in zip(pairs, jax.tree.leaves(placed), strict=True):
         known[_keys(path)] = leaf.shape, sharding
@@ -180,7 +145,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
             f"train.batch_size={train.batch_size}: must be a multiple of {data * fsdp} "
             f"{kinds} times train.num_microbatches={train.num_microbatches}"
         )
-    networks = task.module.networks(shapes, task.model_spec, task.spec)
+    networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():
         whose = "model." if spec == task.model_spec else f"the {name}'s "
         # Keys and values are not copied for heads that share them.

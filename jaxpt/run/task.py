@@ -1,47 +1,43 @@
-"""What is trained: a plan with its vocabulary, its model and its optimizer."""
+"""What is trained: a plan with its vocabulary, its network and its optimizer."""
 
 import dataclasses
-from types import ModuleType
 
 import optax
-from flax import linen as nn
 
 from jaxpt.config.plan import Plan
 from jaxpt.errors import UserError
 from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
+from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """What is trained: a plan with its vocabulary, its model and its optimizer."""
+    """A plan, and what it takes to train it."""
 
     plan: Plan
     vocab: Vocab
     model_spec: ModelSpec
-    model: nn.Module
+    model: Network
     optimizer: optax.GradientTransformation
 
     @property
-    def module(self) -> ModuleType:
+    def objective(self) -> Objective:
         """The objective's module."""
-        return self.plan.module
+        return self.plan.objective
 
     @property
-    def spec(self):
+    def spec(self) -> ObjectiveSpec:
         """The objective's spec."""
-        return self.plan.objective_spec
-
-    @property
-    def frozen(self) -> tuple[str, ...]:
-        """Paths of the parameters that no step changes."""
-        return _frozen(self.plan)
+        return self.plan.spec
 
     @property
     def read_length(self) -> int:
         """Tokens that the model, or its first stack, reads at once in training."""
-        return next(iter(self.module.model_lengths(self.spec).values()))
+        return next(iter(self.spec.lengths.values()))
 
     @property
     def nonwords(self) -> list[int]:
@@ -54,31 +50,40 @@ class Task:
         """Whether the state keeps a mean of the parameters."""
         return self.plan.optim.ema_decay > 0
 
+    def make_update(self, axis: str | None = None) -> Update:
+        """What the objective's train step ends with; `axis` is pmap's."""
+        num = self.plan.train.num_microbatches
+        return Update(self.optimizer, num, axis, self.model.frozen)
+
+    def count_flops(self) -> float:
+        """Training operations of one row."""
+        return self.model.count_flops(self.spec.lengths, self.spec.num_predictions)
+
+    def count_costs(self, num_steps: int) -> dict[str, float]:
+        """What that many steps cost: raw and model tokens, and FLOPs."""
+        rows = num_steps * self.plan.train.batch_size
+        return {
+            "raw_tokens": rows * self.spec.row_length,
+            "model_tokens": rows * sum(self.spec.lengths.values()),
+            "flops": rows * self.count_flops(),
+        }
+
 
 def make_task(plan: Plan, vocab: Vocab) -> Task:
-    """The model and optimizer of a plan.
+    """The network and optimizer of a plan.
 
     Raises:
       UserError: the vocabulary or the model does not serve the objective.
     """
     plan = resolve_dtype(plan)
     model_spec = with_vocab(plan.model, vocab)
-    return Task(
-        plan=plan,
-        vocab=vocab,
-        model_spec=model_spec,
-        model=plan.module.make_model(model_spec, plan.objective_spec, vocab),
-        optimizer=make_optimizer(plan.optim, plan.train.steps, _frozen(plan)),
-    )
-
-
-def _frozen(plan: Plan) -> tuple[str, ...]:
-    find = getattr(plan.module, "frozen", None)
-    return find(plan.objective_spec) if find else ()
+    model = plan.spec.make_network(model_spec, vocab)
+    optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+    return Task(plan, vocab, model_spec, model, optimizer)
 
 
 def resolve_dtype(plan: Plan) -> Plan:
-    """The plan with `model.dtype=auto` as what it means here, in its config as well.
+    """The plan with `model.dtype=auto` as what it means here.
 
     A run so records what it was computed in, and keeps that wherever it is resumed,
     evaluated or used. Not before the text is read: asking for the device takes it.

@@ -15,7 +15,7 @@ from jaxpt import processes, sums
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
-from jaxpt.folder import load_config, load_json, write_json
+from jaxpt.folder import load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.checkpoint import Checkpointer
@@ -98,7 +98,9 @@ def lock_workdir(
     known = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     if known.counts:
         write_json(workdir / "counts.json", {"counts": known.counts})
-    write_json(workdir / "config.json", plan.config)  # last: its presence says claimed
+    write_config(
+        workdir / "config.json", plan.config
+    )  # last: its presence says claimed
 
 
 def check_same(
@@ -143,7 +145,7 @@ def check_shared(workdir: Path, seconds: float = 30.0) -> None:
 
 
 def _compare_configs(workdir: Path, plan: Plan) -> None:
-    stored = load_json(workdir / "config.json", "use another --workdir")
+    stored = load_config(workdir / "config.json", "use another --workdir")
     old, new = (_relevant(with_defaults(each)) for each in (stored, plan.config))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
@@ -161,10 +163,10 @@ def with_defaults(config: dict) -> dict:
         for name, part in defaults.items()
         if isinstance(part, dict)
     }
-    for name, module in OBJECTIVES.items():
+    for name, objective in OBJECTIVES.items():
         if held := whole[name].get("teacher_model"):
-            reads_ahead = getattr(module, "READS_AHEAD", True)
-            held = dataclasses.asdict(ModelSpec(**held).direct(reads_ahead))
+            kind = objective.Spec.NETWORKS[0]
+            held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
             whole[name] = whole[name] | {"teacher_model": held}
     return whole
 
@@ -183,8 +185,9 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
-    plan, vocab = make_plan(config), with_framing(tokenizer.vocab, workdir)
-    if getattr(plan.module, "COUNTS", False):
+    plan = make_plan(config, is_stored=True)
+    vocab = with_framing(tokenizer.vocab, workdir)
+    if plan.spec.needs.counts:
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
     return make_task(plan, vocab), tokenizer

@@ -1,4 +1,4 @@
-"""From the settings `data.*` to splits of tokens, prepared on disk where needed."""
+"""Loads the splits of tokens that the settings `data.*` describe, as stores on disk."""
 
 import dataclasses
 import hashlib
@@ -17,31 +17,32 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What is read for training or validation: one text, or several in shares.
+    """The text for training or validation: one source, or a mixture of several.
 
     Attributes:
-      parts: one corpus a source, their labels all places in the same `label_names`.
-      shares: of the rows, one a part; their sum is 1.
+      parts: one corpus per source; their labels index the same `label_names`.
+      fractions: the fraction of the rows that each part gives; they sum to 1.
     """
 
     parts: tuple[Corpus, ...]
-    shares: tuple[float, ...]
+    fractions: tuple[float, ...]
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all parts."""
+        """The number of tokens of all parts."""
         return sum(part.num_tokens for part in self.parts)
 
     @property
     def num_documents(self) -> int:
-        """Documents in all parts."""
+        """The number of documents of all parts."""
         return sum(len(part.labels) for part in self.parts)
 
     def count_tokens(self, size: int, limit: int = 100_000_000) -> np.ndarray:
-        """How often each of `size` ids stands in the parts, int64 [size].
+        """How often each of `size` ids occurs in the parts, int64 [size].
 
         Args:
-          limit: parts with more tokens in all are sampled evenly, in pieces.
+          limit: if the parts have more tokens in total, evenly spaced pieces of about
+            so many tokens are counted.
         """
         counts, piece = np.zeros(size, np.int64), 1 << 16
         step = max(1, -(-self.num_tokens // limit))
@@ -58,23 +59,23 @@ class Split:
 
     @property
     def fingerprint(self) -> str:
-        """sha256 of what the parts hold and of their shares, in hex."""
+        """The sha256 of the parts' contents and their fractions, in hex."""
         if len(self.parts) == 1:
             return self.parts[0].fingerprint
-        pairs = zip(self.parts, self.shares, strict=True)
-        text = " ".join(f"{part.fingerprint} {share!r}" for part, share in pairs)
+        pairs = zip(self.parts, self.fractions, strict=True)
+        text = " ".join(f"{part.fingerprint} {fraction!r}" for part, fraction in pairs)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def share_out(num: int, shares: tuple[float, ...]) -> list[int]:
-    """A number in whole parts by shares, each at least 1; 0 stays 0 for every part.
+def split_count(num: int, fractions: tuple[float, ...]) -> list[int]:
+    """Whole numbers in proportion to `fractions`, each at least 1; all 0 if num is 0.
 
-    >>> share_out(12, (0.75, 0.25)), share_out(0, (0.5, 0.5))
+    >>> split_count(12, (0.75, 0.25)), split_count(0, (0.5, 0.5))
     ([9, 3], [0, 0])
     """
     if not num:
-        return [0] * len(shares)
-    borders = np.round(np.cumsum((0.0, *shares)) * num).astype(int)
+        return [0] * len(fractions)
+    borders = np.round(np.cumsum((0.0, *fractions)) * num).astype(int)
     return np.maximum(np.diff(borders), 1).tolist()
 
 
@@ -85,13 +86,13 @@ def load_text(
     workers: int = 0,
     reporter: Reporter = Reporter(),
 ) -> tuple[Tokenizer, dict[str, Split]]:
-    """The splits "train", "valid" and, if asked for, "heldout", prepared where needed.
+    """The splits "train", "valid" and, if set, "heldout"; prepares the text if needed.
 
     Args:
-      tokenizer: the one to use; None takes the spec's, made from the text to train on
-        where it is not a file.
-      workers: processes that tokenise; 0 is one a core. The result does not depend on
-        it.
+      tokenizer: the tokenizer; None means the spec's, which is trained on the training
+        text unless it is a file.
+      workers: processes that tokenise; 0 means one per core. The result does not depend
+        on it.
 
     Raises:
       UserError: the text cannot be read, tokenised or split as the spec says.
@@ -108,7 +109,7 @@ def load_text(
         if name == "valid" and valid_store is not None:
             continue
         parts = [splits_of[name] for splits_of in found]
-        splits[name] = (parts, _shares(spec, stores, [f["train"] for f in found]))
+        splits[name] = (parts, _fractions(spec, stores, [f["train"] for f in found]))
     if valid_store is not None:
         splits["valid"] = ([valid], (1.0,))
     names = sorted(
@@ -132,7 +133,7 @@ def _whole(store: Store) -> Corpus:
     return Corpus(
         stream=store.tokens,
         run_starts=np.zeros(1, np.int64),
-        run_places=np.array([0, num_tokens], np.int64),
+        run_offsets=np.array([0, num_tokens], np.int64),
         doc_starts=store.doc_starts,
         labels=store.labels,
         label_names=tuple(store.card["label_names"]),
@@ -143,7 +144,7 @@ def _whole(store: Store) -> Corpus:
 
 
 def _main(store: Store) -> Corpus:
-    """All documents but those held out."""
+    """The store's documents except those held out."""
     whole, num_main = _whole(store), store.card["num_main"]
     if num_main == len(whole.labels):
         return whole
@@ -151,10 +152,10 @@ def _main(store: Store) -> Corpus:
 
 
 def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
-    """A store's documents by split."""
+    """A store's corpus for each split."""
     path = store.card["path"]
     main, num_main = _main(store), store.card["num_main"]
-    # Exact: in floats (1 - 0.1) * 80000 and 3 * 0.1 may fall beside the whole number.
+    # Exact, as (1 - 0.1) * 80000 and 3 * 0.1 are not whole numbers in floats.
     fraction = Fraction(str(float(spec.valid_fraction)))
     by_documents = spec.split == "documents"
     if spec.split == "auto":
@@ -201,16 +202,16 @@ def _check_tokens(part: Corpus, name: str, path: str) -> None:
 
 
 def _spread(num: int, fraction: Fraction) -> np.ndarray:
-    """True at evenly spaced places that make up the fraction, bool [num]."""
+    """A bool array [num] that is True at a fraction of its items, evenly spaced."""
     counts = [i * fraction.numerator // fraction.denominator for i in range(num + 1)]
     return np.diff(np.array(counts, np.int64)) > 0
 
 
-def _shares(spec: TextSpec, stores, trains: list[Corpus]) -> tuple[float, ...]:
-    """Each source's share of the rows.
+def _fractions(spec: TextSpec, stores, trains: list[Corpus]) -> tuple[float, ...]:
+    """The fraction of the rows that each source gives.
 
-    Weights by documents count a source's tokens a document: drawing documents by weight
-    gives the longer ones more of the tokens.
+    Weights by documents are multiplied by a source's mean document length: a source of
+    longer documents gives more tokens at the same number of documents.
     """
     weights = [weight for _, weight in stores]
     if spec.mixture_unit == "documents":
@@ -222,10 +223,10 @@ def _shares(spec: TextSpec, stores, trains: list[Corpus]) -> tuple[float, ...]:
 
 
 def _relabel(part: Corpus, names: list[str]) -> Corpus:
-    """The same documents with labels as places in `names`."""
+    """The same documents with labels that index `names`."""
     if list(part.label_names) == names:
         return part
-    places = np.array([names.index(n) for n in part.label_names] + [-1], np.int32)
+    new_ids = np.array([names.index(n) for n in part.label_names] + [-1], np.int32)
     return dataclasses.replace(
-        part, labels=places[part.labels], label_names=tuple(names)
+        part, labels=new_ids[part.labels], label_names=tuple(names)
     )

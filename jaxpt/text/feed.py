@@ -1,11 +1,11 @@
-"""The rows of any step, a pure function of (seed, step): there is no iterator state.
+"""The rows of any step, as a pure function of (seed, step): no iterator has a state.
 
-    row k of the run = step * batch_size + place in the batch
-    one part:     epoch k // num_rows, row shuffle(epoch)[k % num_rows]
-    several:      every 4096 rows hold each part's share, shuffled; each part counts its
-                  own rows and epochs
+    row k of the run = step * batch_size + index in the batch
+    one part:         epoch k // num_rows, row shuffle(epoch)[k % num_rows]
+    several parts:    every 4096 rows hold each part's fraction, shuffled; each part
+                      counts its own rows and epochs
 
-Nothing depends on the number of processes, nor on where a run is resumed.
+Nothing depends on the number of processes, nor on where a run resumes.
 """
 
 import atexit
@@ -20,11 +20,11 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.text.rows.forms import Rows
 
-BLOCK = 4096  # rows in which parts have their exact shares
-ROUNDS = 16  # of 8, the orders of 5 rows were not equally likely
+BLOCK = 4096  # rows in which each part has its exact fraction
+ROUNDS = 16  # with 8 rounds the orders of 5 rows were not equally likely
 
-# What random bits are for: (last bit of the key, word of the counter). Fixed for ever:
-# a number here is part of what makes an old run repeatable.
+# The purposes of random bits: (last bit of the key, word of the counter). These numbers
+# never change, as old runs could not be repeated otherwise.
 EPOCH, WINDOW, MIX = (0, 0), (1, 0), (0, 1)
 
 
@@ -43,17 +43,17 @@ class FeedSpec:
 class Feed:
     """`feed[step]` is {"tokens": int32 [B, R], "index": int32 [B], ...} of a process.
 
-    Of several processes each reads the rows that stand at its `places` of the same
-    global batch. The keys are those of the rows, and "index", each row's place in the
-    global batch.
+    Each of several processes reads the rows of the same global batch at its `indices`.
+    The keys are those of the rows, and "index", each row's index in the global batch.
 
-    Rows are read once an epoch, in a new order every epoch, or where they are drawn
-    (`Rows.is_drawn`) at any place at any time, uniformly.
+    Each row is read once per epoch, in a new order every epoch; rows that are sampled
+    (`Rows.is_sampled`) are read in any order, uniformly and with replacement.
 
     Args:
-      parts: rows and their share of every batch, which need not sum to 1; all with the
-        same keys.
-      places: of the rows to read, ascending, below `spec.batch_size`; None is all.
+      parts: rows and their weight in every batch; weights need not sum to 1, and all
+        rows have the same keys.
+      indices: of the rows of the batch to read, ascending, below `spec.batch_size`;
+        None means all.
 
     Raises:
       UserError: a setting is not allowed.
@@ -63,30 +63,30 @@ class Feed:
         self,
         parts: Sequence[tuple[Rows, float]],
         spec: FeedSpec,
-        places: Sequence[int] | None = None,
+        indices: Sequence[int] | None = None,
     ):
         if spec.batch_size < 1:
             raise UserError(f"train.batch_size={spec.batch_size}: must be at least 1")
         size = spec.batch_size
-        index = np.arange(size) if places is None else np.array(places, np.int64)
+        index = np.arange(size) if indices is None else np.array(indices, np.int64)
         if not (len(index) and index[0] >= 0 and index[-1] < size):
-            raise ValueError(f"places {places} in a batch of {size} rows")
+            raise ValueError(f"indices {indices} of a batch of {size} rows")
         if (np.diff(index) < 1).any():
-            raise ValueError(f"places {places}: must ascend")
+            raise ValueError(f"indices {indices}: must ascend")
         self.parts = [rows for rows, _ in parts]
         self.spec = spec
         self.keys = self.parts[0].keys
         if any(rows.keys != self.keys for rows in self.parts):
             raise ValueError("all parts must have the same keys")
-        self._quotas = share_block([share for _, share in parts])
+        self._quotas = make_quotas([weight for _, weight in parts])
         self._index = index
-        self._known: dict[tuple, np.ndarray] = {}  # round keys, only to save time
+        self._known: dict[tuple, np.ndarray] = {}  # a cache of round keys
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         return {key: values[0] for key, values in self.stack(step, 1).items()}
 
     def stack(self, step: int, num_steps: int) -> dict[str, np.ndarray]:
-        """K steps from `step`: {"tokens": int32 [K, B, R], "index": int32 [K, B], ...}.
+        """K steps from `step`: {"tokens": int32 [K, B, R], "index": int32 [K, B]...}.
 
         Raises:
           IndexError: the step is negative.
@@ -114,66 +114,66 @@ class Feed:
         return found | {"index": np.tile(index, (num_steps, 1))}
 
     def _read(self, part: int, steps, numbers, here) -> dict[str, np.ndarray]:
-        """A part's rows of some steps: those that stand `here` among all."""
+        """A part's rows of some steps: those at the indices `here` among all rows."""
         rows = self.parts[part]
-        if rows.is_drawn:
-            return rows.read(self._draw(steps, rows.num_rows)[here])
+        if rows.is_sampled:
+            return rows.read(self._sample(steps, rows.num_rows)[here])
         return rows.read(self._shuffle(part, numbers[here]))
 
     def _mix(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each row's part and its number among the rows of that part, int64 [n]."""
         if len(self.parts) == 1:
             return np.zeros_like(numbers), numbers
-        blocks, places = np.divmod(numbers, BLOCK)
+        blocks, inside = np.divmod(numbers, BLOCK)
         for block in np.unique(blocks).tolist():
             is_here = blocks == block
             keys = self._round_keys(MIX, block, 0)
-            places[is_here] = permute(places[is_here], BLOCK, keys)
+            inside[is_here] = permute(inside[is_here], BLOCK, keys)
         ends = np.cumsum(self._quotas)
-        parts = np.searchsorted(ends, places, "right")
-        places -= (ends - self._quotas)[parts]
-        return parts, blocks * self._quotas[parts] + places
+        parts = np.searchsorted(ends, inside, "right")
+        inside -= (ends - self._quotas)[parts]
+        return parts, blocks * self._quotas[parts] + inside
 
     def _shuffle(self, part: int, numbers: np.ndarray) -> np.ndarray:
-        """Which of a part's rows its rows of the run are, int64 [n]."""
+        """The index of a part's row for each of its rows of the run, int64 [n]."""
         num_rows = self.parts[part].num_rows
-        epochs, places = np.divmod(numbers, num_rows)
+        epochs, rows = np.divmod(numbers, num_rows)
         for epoch in np.unique(epochs).tolist():
             is_here = epochs == epoch
             keys = self._round_keys(EPOCH, epoch, part)
-            places[is_here] = permute(places[is_here], num_rows, keys)
-        return places
+            rows[is_here] = permute(rows[is_here], num_rows, keys)
+        return rows
 
-    def _draw(self, steps: np.ndarray, num_rows: int) -> np.ndarray:
-        """Any of the rows for each place of each step, uniformly, int64 [K * B]."""
+    def _sample(self, steps: np.ndarray, num_rows: int) -> np.ndarray:
+        """Uniformly random row indices for all rows of the steps, int64 [K * B]."""
         bits = [
-            draw_bits(self.spec.seed, WINDOW, step, self.spec.batch_size)[self._index]
+            random_bits(self.spec.seed, WINDOW, step, self.spec.batch_size)[self._index]
             for step in steps.tolist()
         ]
-        # 2**64 exceeds num_rows so far that the bias of the remainder is nothing.
+        # The bias of the remainder is negligible, as num_rows is far below 2**64.
         return (np.concatenate(bits) % np.uint64(num_rows)).astype(np.int64)
 
     def _round_keys(self, purpose: tuple[int, int], number: int, part: int):
         name = purpose, number, part
         keys = self._known.get(name)
         if keys is None:
-            keys = draw_bits(self.spec.seed, purpose, number, ROUNDS, part)
+            keys = random_bits(self.spec.seed, purpose, number, ROUNDS, part)
             if len(self._known) > 100:
                 self._known.clear()
             self._known[name] = keys
         return keys
 
 
-def share_block(shares: Sequence[float]) -> np.ndarray:
-    """How many of BLOCK rows each part gets, int64: its share, largest remainders up.
+def make_quotas(weights: Sequence[float]) -> np.ndarray:
+    """How many of BLOCK rows each part gets, int64, by the largest remainder method.
 
     Raises:
-      UserError: one would get none.
+      UserError: a part would get no row.
     """
-    weights = np.array(shares, np.float64)
-    if not ((weights > 0) & np.isfinite(weights)).all():
-        raise UserError(f"data.mixture={list(shares)}: every weight must be above 0")
-    exact = weights / weights.sum() * BLOCK
+    values = np.array(weights, np.float64)
+    if not ((values > 0) & np.isfinite(values)).all():
+        raise UserError(f"data.mixture={list(weights)}: every weight must be above 0")
+    exact = values / values.sum() * BLOCK
     quotas = np.floor(exact).astype(np.int64)
     order = np.argsort(quotas - exact, kind="stable")
     quotas[order[: BLOCK - int(quotas.sum())]] += 1
@@ -186,24 +186,24 @@ def share_block(shares: Sequence[float]) -> np.ndarray:
     return quotas
 
 
-def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
-    """Where a permutation of range(size) takes each place, in time and memory O(n).
+def permute(indices: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
+    """Maps indices by a permutation of range(size), in time and memory O(n).
 
     A Feistel network on pairs (a, b) below (A, B), with A * B just above size: a round
-    adds a function of one side to the other, modulo its limit, which is undone by
-    subtracting it. Places beyond size go through again until they lie within
+    adds a function of one side to the other, modulo its limit, which subtraction
+    inverts. Results beyond size are mapped again until they lie within it
     (https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf).
 
     Args:
-      places: int64 [n], each below size.
-      keys: uint64, one a round; they are the permutation.
+      indices: int64 [n], each below size.
+      keys: uint64, one per round; they determine the permutation.
 
     Returns:
       int64 [n].
     """
     high = int(np.ceil(np.sqrt(size)))
     limits = np.array([high, -(-size // high)], np.uint64)
-    out = np.asarray(places).astype(np.uint64)
+    out = np.asarray(indices).astype(np.uint64)
     todo = np.arange(len(out))
     while len(todo):
         left, right = np.divmod(out[todo], limits[1])
@@ -218,21 +218,21 @@ def permute(places: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
 
 
 def _scramble(values: np.ndarray, key: np.uint64) -> np.ndarray:
-    """A random-looking function of values, uint64 below 2**62 (MurmurHash3's end)."""
+    """A hash of values, uint64 below 2**62 (the finalizer of MurmurHash3)."""
     values = values ^ key
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         values = (values ^ (values >> np.uint64(33))) * np.uint64(factor)
-    # The sum with a value below the limit must not overflow.
+    # Adding a value below the limit must not overflow.
     return (values ^ (values >> np.uint64(33))) >> np.uint64(2)
 
 
-def draw_bits(
+def random_bits(
     seed: int, purpose: tuple[int, int], number: int, size: int, part: int = 0
 ) -> np.ndarray:
     """The random bits of one step, epoch or block, uint64 [size].
 
-    Raw bits, as NumPy promises the same ones in every version (NEP 19), which it does
-    not for `Generator.permutation` or `integers`.
+    Raw bits are the same in every version of NumPy (NEP 19), unlike the results of
+    `Generator.permutation` or `integers`.
     """
     bit, word = purpose
     key = np.array([seed % 2**64, number * 2 + bit], np.uint64)
@@ -247,17 +247,18 @@ def prefetch(
     depth: int = 2,
     place: Callable[[dict[str, np.ndarray]], object] | None = None,
 ) -> Iterator:
-    """Yield `feed.stack` of each count of steps, read ahead in a thread.
+    """Yields `feed.stack` of each count of steps, read ahead in a thread.
 
-    Close the generator to end the thread; an exception of the thread is raised here.
+    Closing the generator ends the thread; an exception of the thread is raised here.
 
     Args:
-      counts: steps in each stack, one stack after the other from `first_step`.
-      depth: stacks to hold ready.
-      place: called in the thread on every stack, such as to send it to the device; what
-        it returns is yielded.
+      counts: numbers of steps of consecutive stacks, from `first_step` on.
+      depth: the number of stacks to read ahead.
+      place: a function that the thread applies to every stack, such as to send it to
+        the device; its result is yielded.
     """
-    slots, ready, end = threading.Semaphore(depth), queue.SimpleQueue(), object()
+    slots, end = threading.Semaphore(depth), object()
+    ready: queue.SimpleQueue = queue.SimpleQueue()
     is_closed = threading.Event()
 
     def read():
@@ -271,7 +272,7 @@ def prefetch(
                 ready.put((stack if place is None else place(stack), None))
                 step += count
             ready.put((end, None))
-        except BaseException as error:  # whatever it is, the consumer must not wait on
+        except BaseException as error:  # any, or the consumer would wait for ever
             ready.put((None, error))
 
     thread = threading.Thread(target=read, daemon=True, name="jaxpt-feed")
@@ -281,7 +282,7 @@ def prefetch(
         slots.release()
         thread.join()
 
-    # Where the generator is not closed: a thread that still runs while Python shuts
+    # In case the generator is never closed: a thread that still runs while Python shuts
     # down can abort the process.
     atexit.register(close)
     thread.start()

@@ -1,4 +1,4 @@
-"""Stores and tokenizers kept on disk: found if made before, else made now."""
+"""The cache of stores and tokenizers on disk: loads them, or makes missing ones."""
 
 import dataclasses
 import hashlib
@@ -27,12 +27,12 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 
 @dataclass(frozen=True)
 class Reporter:
-    """How preparing speaks: a line now and then, and a progress callback.
+    """How the preparation of text reports: lines of text, and a progress callback.
 
     Attributes:
-      say: takes a line.
-      progress: makes, for a title and the bytes expected (0: not known), a callback
-        (bytes, documents, tokens) that is closed by calling it with None.
+      say: called with each line.
+      progress: given a title and the expected bytes (0: not known), makes a callback
+        that is called with (bytes, documents, tokens), and with None at the end.
     """
 
     say: Callable[[str], None] = print
@@ -50,10 +50,10 @@ def open_stores(
     """The tokenizer, each source's store with its weight, and valid_path's store.
 
     Args:
-      folder: where the only source's store is to lie; None is in the cache.
+      folder: the folder for the store of the only source; None is one in the cache.
 
     Raises:
-      UserError: as `load_text`; or `folder` for more than one source.
+      UserError: as `load_text`; or `folder` is set and there are several sources.
     """
     sources = spec.sources
     if folder is not None and (len(sources) > 1 or spec.valid_path):
@@ -91,16 +91,16 @@ def open_stores(
 
 
 def cache_root(spec: TextSpec) -> Path:
-    """The folder that holds stores and tokenizers."""
+    """The cache folder of stores and tokenizers."""
     root = spec.cache_dir or os.environ.get("JAXPT_CACHE", "")
     return Path(root) if root else Path.home() / ".cache" / "jaxpt"
 
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
-    """The spec's tokenizer, made from the text to train on.
+    """The spec's tokenizer, trained on the training text.
 
     Raises:
-      UserError: the text cannot be read, or does not give such a tokenizer.
+      UserError: the text cannot be read, or such a tokenizer cannot be made from it.
     """
     wanted = spec.tokenizer
     title = f"training a {wanted.kind} tokenizer of {wanted.vocab_size} tokens"
@@ -116,7 +116,7 @@ def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenize
 
 
 def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
-    """The text that is trained on, source after source, a document's part each."""
+    """The training text of all sources in order, in parts of documents."""
     num_bytes = num_documents = 0
     for source, _ in spec.sources:
         documents = take(
@@ -136,7 +136,7 @@ def _key(*values) -> str:
 
 
 def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
-    """A tokenizer made before from the same text, or a new one, kept for next time."""
+    """The tokenizer of this text in the cache, or a new one, which is put there."""
     wanted = spec.tokenizer
     if wanted.kind == "byte":
         return make_tokenizer(wanted, ())
@@ -159,7 +159,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
 
 
 def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
-    """`list_contents`, for which only files that were touched are read."""
+    """`list_contents`, reading only files that changed since their hash was cached."""
     name = _key(os.path.abspath(source.path), source.tfds_data_dir)
     hashes = Hashes(cache_root(spec) / "hashes" / f"{name}.json")
     contents = list_contents(source, hashes)
@@ -168,14 +168,14 @@ def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
 
 
 def _reading(source: SourceSpec) -> dict:
-    """How a source is read, wherever it lies."""
+    """The settings of how a source is read, without its location."""
     reading = dataclasses.asdict(source)
     del reading["path"], reading["tfds_data_dir"]
     return reading
 
 
 def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
-    """What a store's content depends on beside the text and the tokenizer."""
+    """The settings that a store depends on, beside its text and tokenizer."""
     return _reading(source) | {
         "sentences": spec.sentences,
         "limit_chars": spec.limit_chars if limited else 0,
@@ -192,7 +192,7 @@ def _find_store(
     workers: int,
     reporter: Reporter,
 ) -> Store:
-    """A store made before of the same text, or a new one."""
+    """The store of this text in the cache (or in `folder`), or a new one."""
     settings = _settings(spec, source, limited)
     described = describe_source(source)
     contents = _list_contents(spec, source)
@@ -216,10 +216,10 @@ def _find_store(
 
 
 def _check_store(spec: TextSpec, path: str, store: Store) -> None:
-    """Refuses settings of preparing that are set and not those of the store.
+    """Compares the settings of preparation that are set with those of the store.
 
     Raises:
-      UserError: one differs.
+      UserError: one of them differs.
     """
     default = TextSpec()
     settings = _settings(spec, spec.source(path), True)
@@ -230,7 +230,7 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
                 f"data.{name}={value!r}: the store {path} was prepared with {made!r}"
             )
     if spec.tokenizer.kind == "file":
-        return  # whichever file it was: what it holds is compared
+        return  # its content is compared, not its path
     wanted, made = dataclasses.asdict(spec.tokenizer), store.card["tokenizer"]["spec"]
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
         mine = list(wanted[name]) if isinstance(value, tuple) else wanted[name]

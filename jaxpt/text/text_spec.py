@@ -1,4 +1,4 @@
-"""The settings `data.*`: which text is read, and how it is cut."""
+"""The settings `data.*`: which text is read, and how it is split."""
 
 from dataclasses import dataclass, field
 
@@ -13,21 +13,22 @@ UNITS = ("tokens", "documents")
 
 @dataclass(frozen=True)
 class TextSpec:
-    """Which text, how much of it, and what is kept apart; the settings `data.*`.
+    """Which text is read, how much of it, and how it is split; the settings `data.*`.
 
     Attributes:
-      path: what `sources.source.read_documents` takes, or a prepared store's folder.
+      path: a path that `sources.source.read_documents` takes, or a store's folder.
       mixture: "PATH=WEIGHT" entries instead of `path`.
-      mixture_unit: whether weights are shares of the tokens or of the documents.
-      valid_path: a text of its own for validation; then all of `path` is for training.
-      documents: how a plain text file becomes documents (`sources.source.SourceSpec`).
-      sentences: how a document becomes sentences, where rows need them.
-      split: "documents" gives evenly spaced whole documents to valid, "position" the
-        last of the tokens, "auto" the first of these that leaves both sides something.
-      limit_chars: use only the first so many characters, over documents in order; 0 is
-        all.
-      heldout_chars: the next so many characters become a third split that nothing sees.
-      cache_dir: where stores and tokenizers are kept; "" is $JAXPT_CACHE or
+      mixture_unit: whether weights are fractions of the tokens or of the documents.
+      valid_path: a separate text for validation; all of `path` is then for training.
+      documents: how a plain text file is cut into documents (`SourceSpec`).
+      sentences: how a document is cut into sentences, for rows that need them.
+      split: "documents" puts evenly spaced whole documents into the validation split,
+        "position" the last tokens; "auto" is "documents" unless that leaves a split
+        empty.
+      limit_chars: how many characters to use, from the first document on; 0 for all.
+      heldout_chars: how many characters after those make a third split, "heldout",
+        which neither trains nor validates.
+      cache_dir: the folder of stores and tokenizers; "" is $JAXPT_CACHE or
         ~/.cache/jaxpt.
     """
 
@@ -79,7 +80,7 @@ class TextSpec:
         """Every text to train on, with its weight.
 
         Raises:
-          UserError: a weight that is none.
+          UserError: a weight is not a number above 0.
         """
         paths = parse_mixture(self.mixture) if self.mixture else [(self.path, 1.0)]
         return [(self.source(path), weight) for path, weight in paths]

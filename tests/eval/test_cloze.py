@@ -28,8 +28,8 @@ def ask(logits_of, rows, batch_size=4, length=0):
     def fill_scores(params, batch, allowed):
         read.append(batch["tokens"])
         logits = jnp.asarray(logits_of(batch["tokens"]))
-        score = jax.jit(cloze.score_hidden)
-        return score(logits, batch["places"], batch["targets"], allowed)
+        score = jax.jit(cloze.score_masked)
+        return score(logits, batch["positions"], batch["targets"], allowed)
 
     length = length or rows.shape[1]
     ids = MASK, BANNED, V
@@ -43,7 +43,7 @@ def test_the_share_is_exact_and_neither_first_nor_last_nor_special(length, seed,
     rng = np.random.default_rng(seed)
     rows = rng.integers(2, V, (5, length), np.int32)
     rows[rng.random(rows.shape) < share] = EOS
-    places, counts = cloze.hide(rows, np.array(BANNED))
+    places, counts = cloze.sample_positions(rows, np.array(BANNED))
     wanted = min(max(1, round(0.15 * length)), length)
     assert places.shape == counts.shape == (5, wanted)
     for row, chosen, is_asked in zip(rows, places, counts, strict=True):
@@ -51,14 +51,14 @@ def test_the_share_is_exact_and_neither_first_nor_last_nor_special(length, seed,
         asked = chosen[is_asked].tolist()
         assert len(asked) == min(wanted, len(can)) and set(asked) <= set(can)
         assert len(set(chosen.tolist())) == wanted
-    again, _ = cloze.hide(rows, np.array(BANNED))
+    again, _ = cloze.sample_positions(rows, np.array(BANNED))
     assert (again == places).all()
 
 
 def test_what_a_model_reads_is_the_text_with_masks_in_it():
     rows = draw_rows(0)
     _, read = ask(lambda tokens: np.zeros((*tokens.shape, V), np.float32), rows, 6)
-    places, _ = cloze.hide(rows, np.array(BANNED))
+    places, _ = cloze.sample_positions(rows, np.array(BANNED))
     expected = rows.copy()
     np.put_along_axis(expected, places, MASK, 1)
     assert (read[0] == expected).all() and (rows != MASK).all()
@@ -93,7 +93,7 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
     found, _ = ask(guess, draw_rows(2))
     assert found["cloze_bits"] == pytest.approx(math.log2(V - len(BANNED)))
     first = draw_rows(2) == 2  # of equal scores, the first allowed one is the answer
-    places, _ = cloze.hide(draw_rows(2), np.array(BANNED))
+    places, _ = cloze.sample_positions(draw_rows(2), np.array(BANNED))
     hits = np.take_along_axis(first, places, 1)
     assert found["cloze_accuracy"] == pytest.approx(hits.mean())
 
@@ -101,7 +101,7 @@ def test_one_who_knows_nothing_has_the_bits_of_the_words():
 def test_scores_by_hand():
     logits = jnp.log(jnp.array([[[1.0, 1, 1, 1], [0.1, 0.2, 0.3, 0.4]]]))
     allowed = jnp.array([False, True, True, True])
-    nll, hits = cloze.score_hidden(
+    nll, hits = cloze.score_masked(
         logits, jnp.array([[1, 0]]), jnp.array([[3, 2]]), allowed
     )
     np.testing.assert_allclose(nll, [[-math.log(4 / 9), math.log(3)]], rtol=1e-6)

@@ -272,7 +272,7 @@ def test_an_infinite_temperature_is_refused():
 
 def test_a_search_draws_nothing():
     for values in ({"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.5}):
-        with pytest.raises(UserError, match="--num_beams=2: draws nothing"):
+        with pytest.raises(UserError, match="--num_beams=2: must be 1 with"):
             SampleSpec(num_beams=2, **values)
     assert SampleSpec(0, num_beams=2).num_beams == 2
 

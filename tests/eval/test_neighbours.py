@@ -20,7 +20,7 @@ def read(features):
     tokens = tokenizer.encode(TEXT)[None]
     starts = np.array(tokenizer.vocab.word_starts)
     words = neighbours.cut_words(tokens, starts, tokenizer.decode)
-    vectors = neighbours.place_vectors(features, None, tokens, words, batch_size=2)
+    vectors = neighbours.word_vectors(features, None, tokens, words, batch_size=2)
     return words, vectors
 
 
@@ -46,13 +46,13 @@ def test_words_are_cut_without_their_marks():
 
 def test_static_vectors_have_one_list_and_contextual_ones_many():
     found = neighbours.find_neighbours(*read(by_place), "bank", 3, 2, str)
-    assert found.num_places == 3
-    near = [[text for text, _ in best] for _, best in found.places]
+    assert found.num_occurrences == 3
+    near = [[text for text, _ in best] for _, best in found.occurrences]
     assert set(near[0]) == {"a", "pays"} and near[1][0] in ("river", "a")
     assert near[0] != near[1] != near[2] and "bank" not in sum(near, [])
     assert "Bank" not in sum(near, [])
     # The mean of the three stands in the middle.
-    assert found.whole[0][0] in ("the", "river", "a")
+    assert found.overall[0][0] in ("the", "river", "a")
 
 
 def test_vectors_are_means_over_a_words_tokens():
@@ -62,7 +62,7 @@ def test_vectors_are_means_over_a_words_tokens():
     wanted = np.zeros(40)
     wanted[letters] = 0.5
     np.testing.assert_allclose(vectors[3], wanted, atol=1e-6)
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(ValueError, match="does not occur"):
         neighbours.find_neighbours(words, vectors, "money", 3, 2, str)
 
 
@@ -73,11 +73,11 @@ def test_places_are_spread_and_the_one_vector_is_their_mean():
     found = neighbours.find_neighbours(
         words, vectors, "b", 3, 1, lambda word: str(word.start)
     )
-    assert [text for text, _ in found.places] == ["1", "5", "9"]
+    assert [text for text, _ in found.occurrences] == ["1", "5", "9"]
     mine, others = vectors[1::2].sum(0), vectors[::2].sum(0)
     cosine = mine @ others / np.linalg.norm(mine) / np.linalg.norm(others)
-    assert found.whole == [("a", pytest.approx(float(cosine), abs=1e-3))]
-    assert found.num_places == 5
+    assert found.overall == [("a", pytest.approx(float(cosine), abs=1e-3))]
+    assert found.num_occurrences == 5
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def test_a_runs_neighbours(runs, capsys):
         argv = ["neighbours", f"--workdir={runs / name}", "--word=bank"]
         assert main([*argv, "--sentences=3", "--top_k=2"]) == 0
         lines = capsys.readouterr().out.splitlines()
-        assert len(lines) == 8 and lines[6].startswith("one vector for all")
+        assert len(lines) == 8 and lines[6].startswith("mean vector of all")
         assert all("[bank" in line for line in lines[:6:2])
         shown[name] = [[part.split()[0] for part in line.split("  ") if part.strip()]
                        for line in lines[1:6:2]]  # fmt: skip
@@ -130,7 +130,7 @@ def test_counts_are_the_runs_own(runs, capsys):
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--word=zebra"], "--word='zebra': stands nowhere"),
+        (["--word=zebra"], "--word='zebra': must occur in the"),
         (["--word= "], "--word=' ': must be a word"),
         (["--word=bank", "--top_k=0"], "--top_k=0"),
         (["--word=bank", "--sentences=0"], "--sentences=0"),

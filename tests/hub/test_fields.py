@@ -109,12 +109,11 @@ INERT = {
     },
 }
 for _name, _table in INERT.items():
-    _table |= {key: why for key, why in EVERYWHERE.items()}
+    _table |= EVERYWHERE
     if _name not in ("llama", "modernbert"):
-        _table |= {
-            key: NO_ROPE
-            for key in ("rope_scaling", "rope_theta", "partial_rotary_factor")
-        }
+        _table |= dict.fromkeys(
+            ("rope_scaling", "rope_theta", "partial_rotary_factor"), NO_ROPE
+        )
 del INERT["roberta"]["pad_token_id"]  # it counts places from there
 del INERT["t5"]["bos_token_id"]  # it has none; nor are these written step by step
 for _name in ("distilbert", "modernbert"):

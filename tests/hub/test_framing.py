@@ -176,11 +176,11 @@ def test_a_bart_with_its_own_tokenizer(tmp_path, capsys):
     write_template(theirs, ["[CLS]"], ["[EOS]"])
     import_run(theirs, run, settings(tmp_path))
     program, tokenizer, params, _ = load_run(run)
-    assert program.task.plan.objective == "bart" and program.decoder.start_id == 6
+    assert program.task.plan.objective_name == "bart" and program.decoder.start_id == 6
     rows = {"tokens": np.arange(7, 23)[None], "index": np.zeros(1, np.int32)}
     rows["sentence_ids"] = np.ones((1, 16), np.int32)
     task = program.task
-    batch = task.module.corrupt(jax.random.key(0), rows, task.vocab, task.spec)
+    batch = task.objective.corrupt(jax.random.key(0), rows, task.vocab, task.spec)
     assert batch["dec_inputs"][0, :3].tolist() == [6, 7, 8]
     for spec in (SampleSpec(0), SampleSpec(num_beams=3)):
         read = np.array([[2, *tokenizer.encode("a b"), 6]], np.int32)

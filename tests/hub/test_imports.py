@@ -272,5 +272,5 @@ def test_an_imported_run_can_teach(theirs):
     import_run(folder, run, config)
     config.objective = "causal_distillation"
     config.causal_distillation.teacher = str(run)
-    teacher = make_plan(config).objective_spec.teacher_model
+    teacher = make_plan(config).spec.teacher_model
     assert (teacher.d_model, teacher.vocab_size) == (16, 30)

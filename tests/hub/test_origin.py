@@ -69,7 +69,7 @@ def make_run(folder, config, **known):
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, tokenizer.vocab)
-    rng = np.random.default_rng(len(plan.objective))  # a teacher's are others
+    rng = np.random.default_rng(len(plan.objective_name))  # a teacher's are others
     shapes = Program(task, is_training=False).abstract_state().params
     draw = lambda x: jnp.asarray(rng.normal(size=x.shape), jnp.float32)  # noqa: E731
     params = jax.tree.map(draw, shapes) | known
@@ -122,7 +122,7 @@ def test_an_exported_run_comes_back(run, export, tmp_path):
     one, two = (load_run(tmp_path / name) for name in ("run", "again"))
     same(two[2], params)
     old, new = one[0].task, two[0].task
-    assert new.plan.objective == name_of(run)
+    assert new.plan.objective_name == name_of(run)
     assert new.plan.config[name_of(run)] == old.plan.config[name_of(run)]
     assert new.spec == old.spec and new.plan.rows == old.plan.rows
     assert dataclasses.replace(new.vocab, framing=None) == old.vocab
@@ -132,7 +132,7 @@ def test_an_exported_run_comes_back(run, export, tmp_path):
 
 def test_every_objective_that_exports_is_tried():
     assert {name_of(run) for run in RUNS} == {
-        name for name, module in OBJECTIVES.items() if module.HEADS
+        name for name, module in OBJECTIVES.items() if module.Spec.heads()
     }
 
 

@@ -251,7 +251,7 @@ def test_the_start_is_thawed_as_the_card_says(name, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ONE)
 def test_which_families_freeze_their_padding(name):
-    kind, _, settings = CASES[name]
+    kind, _, _ = CASES[name]
     theirs = make_theirs(name)
     is_frozen = theirs.get_input_embeddings().padding_idx is not None
     assert is_frozen == (

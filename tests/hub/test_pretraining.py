@@ -45,7 +45,7 @@ def test_import_and_export(tmp_path):
     write_folder(tmp_path / "theirs", make_fixture())
     import_run(tmp_path / "theirs", tmp_path / "run", pair_settings(tmp_path))
     program, _, params, _ = load_run(tmp_path / "run")
-    assert program.task.plan.objective == "bert"
+    assert program.task.plan.objective_name == "bert"
     # Ours are [in, out].
     wanted = load_file(tmp_path / "theirs" / "model.safetensors")
     weight = wanted["cls.seq_relationship.weight"]
@@ -84,10 +84,10 @@ def test_scores_are_those_of_transformers(tmp_path):
             parameter += 0.2 * torch.randn_like(parameter)
     config, tensors = save(theirs, tmp_path)
     family, spec = read_config(config)
-    vocab = Vocab(size=spec.vocab_size, pad=0, mask=4)
+    vocab = Vocab(size=spec.vocab_size, pad=0, cls=1, sep=2, mask=4)
     task = bert.Spec.for_seq_len(13)
     model = task.make_network(spec, vocab)
-    like = jax.eval_shape(lambda k: bert.init_params(k, model, task), jax.random.key(0))
+    like = jax.eval_shape(model.init_params, jax.random.key(0))
     params = from_hf(tensors, family, spec, "pretraining", like)
     lengths, types = batch["lengths"], batch["types"]
     real, labels = np.arange(13) < lengths[:, None], np.array([1, 0, 1])
@@ -116,11 +116,10 @@ def test_scores_are_those_of_transformers(tmp_path):
         "inputs": jnp.asarray(batch["input_ids"]),
         "type_ids": jnp.asarray(types),
         "segment_ids": jnp.asarray(real.astype(np.int32)),
-        "positions": jnp.full((3, 1), 2),
+        "masked_positions": jnp.full((3, 1), 2),
         "targets": jnp.full((3, 1), 7),
-        "loss_weights": jnp.ones((3, 1)),
         "nsp_labels": jnp.asarray(labels),
-        "is_pair": jnp.ones(3),
+        "weights": {"mlm_loss": jnp.ones((3, 1)), "nsp_loss": jnp.ones(3)},
     }
     terms, _ = bert.loss(params, model, loss, bert.masks(loss), {})
     total = sum(total / weight for total, weight in terms.values())

@@ -230,7 +230,7 @@ def test_notes(objective, num_decoder_layers, family, wanted):
     config.model.num_decoder_layers = num_decoder_layers
     config.clm_mlm.mlm_share = 0.75
     task = make_task(make_plan(config), VOCAB)
-    head = next(iter(task.module.networks({}, task.model_spec, task.spec)))
+    head = next(iter(task.model.export_parts({})))
     kind = FAMILIES[family]
     ids = name_ids(VOCAB, find_framing(task), head)
     written = {"architectures": [kind.heads[head]]} | ids
@@ -273,7 +273,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     assert "step 0" in told and "valid_loss" in told
     assert main(["fill", "--workdir", str(run), "--text", "a [MASK] b"]) == 0
     assert main(["train", "--workdir", str(run)]) == 0
-    program, _, after, step = load_run(run)
+    _, _, after, step = load_run(run)
     assert step == 10
     moved = jax.tree.map(lambda a, b: float(np.abs(a - b).max()), before, after)
     assert max(jax.tree.leaves(moved)) > 1e-4

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.hub.asked import Asked
-from jaxpt.hub.choice import SETTINGS, choose_objective
+from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.specials import read_framing
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
@@ -175,15 +176,15 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
     assert choose_objective("causal", both) == "clm"
 
 
-def test_what_bart_asks_of_rows_is_set_where_nobody_did():
+def test_what_bart_needs_of_rows_is_set_where_nobody_did(refuses):
     config = default_config()
-    config.data.sentences = "line"
-    asked = Asked(config, {"data.sentence_ids"}, Path("theirs"))
-    for name, value in SETTINGS["bart"].items():
-        asked.fill_in(name, value)
-    assert asked.get("data.sentences") == "line"  # of a config file
-    assert not asked.get("data.sentence_ids")  # of a flag
-    asked = Asked(default_config(), (), Path("theirs"))
-    for name, value in SETTINGS["bart"].items():
-        asked.fill_in(name, value)
-        assert asked.get(name) == value
+    config.objective, config.model.num_decoder_layers = "bart", 1
+    asked = Asked(config, (), Path("theirs"))
+    data = make_plan(asked.config, asked.fixed).config["data"]
+    assert data["sentence_ids"] and data["sentences"] == "punctuation"
+    config.data.sentences = "lines"  # of a config file
+    asked = Asked(config, (), Path("theirs"))
+    assert make_plan(asked.config, asked.fixed).config["data"]["sentences"] == "lines"
+    asked = Asked(config, {"data.sentence_ids"}, Path("theirs"))  # of a flag
+    with refuses("data.sentence_ids=False", "must be True"):
+        make_plan(asked.config, asked.fixed)

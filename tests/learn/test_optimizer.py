@@ -11,11 +11,23 @@ import pytest
 from jaxpt.learn.optim_spec import OWN, OptimSpec
 from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
 from jaxpt.learn.state import make_state
-from jaxpt.learn.update import apply_gradients
+from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
+
+
+def apply_gradients(state, grads, optimizer):
+    """The state one step later, whose gradient is given: that of a linear loss."""
+
+    def loss_fn(params, batch, rngs):
+        products = jax.tree.map(lambda p, g: jnp.sum(p * g), params, grads)
+        return {"loss": (sum(jax.tree.leaves(products)), jnp.ones(()))}, {}
+
+    batch = {"weights": {"loss": jnp.ones(1)}}
+    rngs = dict.fromkeys(("dropout", "sample"), jax.random.key(0))
+    return Update(optimizer)(state, batch, loss_fn, rngs, {"loss": 1.0})[0]
 
 
 def test_kernels_and_tables_decay_and_nothing_else():
@@ -88,8 +100,8 @@ def test_five_steps_are_adamws(clip_norm, weight_decay):
     ]
     found = run(spec, params, grads)
     wanted = adamw(params, grads, spec, LRS, {"kernel"})
-    for name, found in found.items():
-        np.testing.assert_allclose(found, wanted[name], rtol=1e-4, atol=1e-5)
+    for name, value in found.items():
+        np.testing.assert_allclose(value, wanted[name], rtol=1e-4, atol=1e-5)
 
 
 def test_the_first_step_of_a_warm_up_moves_nothing():

@@ -98,29 +98,142 @@ def test_devices_drop_apart_and_sums_add_over_them():
     assert update.add_devices({"a": 2}, None) == {"a": 2}
 
 
+RNGS = dict(
+    zip(("corrupt", "dropout", "sample"), jax.random.split(jax.random.key(0), 3))
+)
+
+
+def linear(params, batch, rngs):
+    """One term whose gradient is read off the batch, and a second of another weight."""
+    weights = batch["weights"]
+    a, b = params["a"] * batch["a"], params["b"] * batch["b"]
+    terms = {
+        "a_loss": ((a.sum(1) * weights["a_loss"]).sum(), weights["a_loss"].sum()),
+        "b_loss": ((b * weights["b_loss"]).sum(), weights["b_loss"].sum()),
+    }
+    return terms, {"rows": (jnp.float32(len(a)), jnp.ones(()))}
+
+
 def test_the_norm_is_of_the_whole_gradient_and_so_is_the_clip():
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
     state = make_state({"a": jnp.zeros(2), "b": jnp.zeros(())}, optimizer)
-
-    def loss_fn(params, micro, rngs):
-        return (params["a"] * micro["a"] + params["b"] * micro["b"]).sum(), {}
+    step = update.Update(optimizer, num_microbatches=2, axis="devices")
 
     def one(batch):
-        rngs = {"dropout": jax.random.key(0)}
-        grads, _ = update.accumulate(loss_fn, state.params, batch, rngs, 2, "devices")
-        grads = update.add_devices(grads, "devices")
-        moved = update.apply_gradients(state, grads, optimizer)
-        return moved, update.gradient_norm(grads)["grad_norm"]
+        ones = {"a_loss": jnp.full(2, 0.25), "b_loss": jnp.full(2, 0.25)}
+        coefficients = {"a_loss": 1.0, "b_loss": 2.0}
+        batch = batch | {"weights": ones}
+        moved, metrics = step(state, batch, linear, RNGS, coefficients)
+        return moved, metrics["grad_norm"]
 
-    # Two devices, two microbatches of one row; in all a = (3, 0) and b = 2 * 2.
-    a = jnp.array([[[1.0, 5.0], [1.0, -5.0]], [[2.0, 0.0], [-1.0, 0.0]]])
-    b = jnp.array([[[4.0], [0.0]], [[0.0], [-2.0]]])
+    # Two devices, two microbatches of one row; in all a = (3, 0) and b = 2 * 2, each
+    # row weighing a quarter of the whole batch.
+    a = 4 * jnp.array([[[1.0, 5.0], [1.0, -5.0]], [[2.0, 0.0], [-1.0, 0.0]]])
+    b = 4 * jnp.array([[4.0, 0.0], [0.0, -2.0]])
     moved, (norm, weight) = jax.vmap(one, axis_name="devices")({"a": a, "b": b})
     np.testing.assert_allclose(norm, [5.0, 5.0], rtol=1e-6)
     assert weight.tolist() == [1, 1]
     np.testing.assert_allclose(moved.params["a"][0], [-0.6, 0.0], rtol=1e-6)
     np.testing.assert_allclose(moved.params["b"], [-0.8, -0.8], rtol=1e-6)
     assert moved.step.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2, 4])
+@pytest.mark.parametrize("num_devices", [1, 2])
+def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
+    num_microbatches, num_devices
+):
+    """Each term by its own whole weight, times its coefficient: by hand."""
+    draw = np.random.default_rng(0).normal
+    a, b = draw(size=(8, 2)).astype("f4"), draw(size=8).astype("f4")
+    # Some microbatches and devices carry nothing of a term.
+    of_a = np.float32([0, 1, 5, 0, 0, 2, 1, 7])
+    of_b = np.float32([3, 0, 0, 0, 0, 0, 0, 1])
+    coefficients = {"a_loss": 3.0, "b_loss": 50.0}
+    params = {"a": jnp.ones(2), "b": jnp.full((), 2.0)}
+    wanted = {"a": 3 * of_a @ a / 16, "b": 50 * of_b @ b / 4}
+    optimizer = optax.trace(decay=0.0)
+    state = make_state(params, optimizer)
+    step = update.Update(optimizer, num_microbatches, axis="devices")
+    batch = {"a": a, "b": b, "weights": {"a_loss": of_a, "b_loss": of_b}}
+    pieces = jax.tree.map(lambda x: x.reshape(num_devices, -1, *x.shape[1:]), batch)
+    run = functools.partial(
+        step, state, loss_fn=linear, rngs=RNGS, coefficients=coefficients
+    )
+    moved, metrics = jax.vmap(run, axis_name="devices")(pieces)
+    for i in range(num_devices):
+        for key, value in wanted.items():
+            np.testing.assert_allclose(moved.opt_state.trace[key][i], value, rtol=1e-5)
+            found = moved.params[key][i] - params[key]
+            np.testing.assert_allclose(found, value, rtol=1e-4)
+    # Sums and weights of the whole batch, on every device alike.
+    total = 2 * of_b @ b
+    np.testing.assert_allclose(metrics["b_loss"][0], num_devices * [total], rtol=1e-5)
+    assert metrics["b_loss"][1].tolist() == num_devices * [4]
+    assert metrics["a_loss"][1].tolist() == num_devices * [16]
+    assert metrics["rows"][0].tolist() == num_devices * [8]
+    size = np.sqrt(sum((x**2).sum() for x in wanted.values()))
+    np.testing.assert_allclose(metrics["grad_norm"][0], num_devices * [size], rtol=1e-5)
+    assert metrics["grad_norm"][1].tolist() == num_devices * [1]
+
+
+def test_on_one_device_no_axis_is_needed():
+    state = make_state({"a": jnp.zeros(2), "b": jnp.zeros(())}, optax.sgd(1.0))
+    batch = {"a": jnp.ones((4, 2)), "b": jnp.ones(4)}
+    batch["weights"] = {"a_loss": jnp.ones(4), "b_loss": jnp.zeros(4)}
+    step = update.Update(optax.sgd(1.0))
+    coefficients = {"a_loss": 1.0, "b_loss": 1.0}
+    moved, metrics = step(state, batch, linear, RNGS, coefficients)
+    assert moved.params["a"].tolist() == [-1, -1] and moved.params["b"] == 0
+    assert metrics["b_loss"] == (0, 0) and int(moved.step) == 1
+
+
+@pytest.mark.parametrize("num_microbatches", [1, 2])
+def test_frozen_parameters_get_no_gradient_and_never_move(num_microbatches):
+    """Nor weight decay, nor moments; and what is differentiated leaves them out."""
+    optimizer = optax.adamw(0.1, weight_decay=0.5)
+    params = {"teacher": {"w": jnp.full(2, 3.0)}, "student": jnp.ones(2), "c": 1.0}
+    params = jax.tree.map(jnp.asarray, params)
+    state = make_state(params, optimizer)
+    step = update.Update(optimizer, num_microbatches, frozen=("teacher", "c"))
+    batch = {"x": jnp.arange(8.0).reshape(4, 2), "weights": {"loss": jnp.ones(4)}}
+    seen = []
+
+    def loss_fn(params, batch, rngs):
+        frozen = params["teacher"]["w"], params["c"]
+        seen.extend(isinstance(x, jax.core.Tracer) for x in frozen)
+        product = batch["x"] * params["student"] * frozen[0] * frozen[1]
+        return {"loss": (product.sum(), batch["weights"]["loss"].sum())}, {}
+
+    for _ in range(2):
+        state, metrics = step(state, batch, loss_fn, RNGS, {"loss": 1.0})
+    # Eagerly, what a gradient is taken of is traced, and what is frozen is not.
+    assert seen and not any(seen)
+    np.testing.assert_array_equal(state.params["teacher"]["w"], 3)
+    assert state.params["c"] == 1 and (state.params["student"] < 1).all()
+    moments = state.opt_state[0]
+    for kind in (moments.mu, moments.nu):
+        assert not kind["teacher"]["w"].any() and kind["c"] == 0
+        assert (kind["student"] > 0).all()
+    # Of what is trained alone: x sums to (12, 16), is a mean of 4 rows, times 3.
+    np.testing.assert_allclose(metrics["grad_norm"][0], np.hypot(9, 12), rtol=1e-6)
+
+
+def test_rows_that_only_fill_up_a_batch_weigh_nothing():
+    """Each term's weights, whatever their shape; all else of the batch stays."""
+    weights = {
+        "mlm_loss": jnp.arange(12.0).reshape(3, 4),
+        "nsp_loss": jnp.array([1.0, 1.0, 0.0]),
+    }
+    batch = {"inverse_rates": jnp.ones((3, 4)), "weights": weights}
+    assert update.weigh_rows(batch, {"tokens": jnp.ones((3, 4))}) is batch
+    rows = {"row_weights": jnp.array([1.0, 0.0, 1.0])}
+    found = update.weigh_rows(batch, rows)
+    assert found["inverse_rates"] is batch["inverse_rates"]
+    rest = [0, 1, 2, 3], [0, 0, 0, 0], [8, 9, 10, 11]
+    assert found["weights"]["mlm_loss"].tolist() == list(rest)
+    assert found["weights"]["nsp_loss"].tolist() == [1, 0, 0]
+    assert batch["weights"] is weights and weights["mlm_loss"][1].any()
 
 
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.99999])

@@ -11,6 +11,7 @@ from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.objectives import clm
 from jaxpt.ops import masks
+from jaxpt.text.tokens.vocab import Vocab
 
 WIDE = {"vocab_size": 1000, "d_model": 256, "num_heads": 4, "d_ff": 1024}
 ROWS, S, T = 2, 96, 64
@@ -81,20 +82,14 @@ def test_counts_by_hand():
 def test_a_causal_model_costs_6n_and_12ldt_a_token():
     spec, length = get_preset("gpt2"), 1024
     row = clm.Spec.for_seq_len(length)
-    model = clm.make_model(spec, row, vocab=None)
-    params = jax.eval_shape(
-        lambda key: clm.init_params(key, model, row), jax.random.key(0)
-    )
+    model = row.make_network(spec, Vocab(size=spec.vocab_size))
+    params = jax.eval_shape(model.init_params, jax.random.key(0))
     # Without the positions, as nanoGPT's estimate.
     size = sum(x.size for x in jax.tree.leaves(params)) - 1024 * 768
     wanted = length * (6 * size + 12 * 12 * 768 * length)
-    assert row.make_network(spec, VOCAB).count_flops(
-        row.lengths, row.num_predictions
-    ) == pytest.approx(wanted, rel=2e-3)
-    assert (
-        row.make_network(spec, VOCAB).count_flops(row.lengths, row.num_predictions)
-        < wanted
-    )  # biases and norms
+    counted = model.count_flops(row.lengths, row.num_predictions)
+    assert counted == pytest.approx(wanted, rel=2e-3)
+    assert counted < wanted  # biases and norms
 
 
 def clark(spec, length, **more):

@@ -201,7 +201,7 @@ def test_a_packed_document_is_read_as_if_alone(
     segments = jnp.array([[1, 1, 1, 1, 2, 2, 2, 2], [1, 2, 2, 2, 2, 0, 0, 0]])
     places = jnp.array([[0, 1, 2, 3, 0, 1, 2, 3], [0, 0, 1, 2, 3, 0, 1, 2]])
     masked = {"self": seen(segments)}
-    run = jax.jit(lambda places: apply(model, params, IDS, masked, places=places))
+    run = jax.jit(lambda places: apply(model, params, IDS, masked, position_ids=places))
     packed = run(places)
     alone = jnp.stack([IDS[0, :4], IDS[0, 4:], IDS[1, 1:5]])
     alone = apply(model, params, alone, CAUSAL if is_causal else FULL)

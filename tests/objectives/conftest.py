@@ -188,15 +188,16 @@ def make_of_spec(name, model_values, spec):
     return Case(module, spec, model_spec, model, params)
 
 
-# Those whose terms pull apart unless the teacher knows the answers: what it learns by.
-TAUGHT = {"distillation": "mlm_weight", "causal_distillation": "clm_weight"}
-
-
 def teach(name, case, rows, seed=3, num_steps=300):
-    """The case with a teacher that knows these rows by heart, where there is one."""
-    if name not in TAUGHT:
+    """The case with a teacher that knows these rows by heart, where there is one.
+
+    The terms pull apart unless the teacher knows the answers, which it learns by what
+    would have trained it.
+    """
+    if not case.spec.needs.teacher:
         return case
-    others = [n for n in vars(case.spec) if n.endswith("_weight") and n != TAUGHT[name]]
+    own = f"{case.spec.needs.teacher_objective}_weight"
+    others = [n for n in vars(case.spec) if n.endswith("_weight") and n != own]
     spec = dataclasses.replace(case.spec, **dict.fromkeys(others, 1e-9))
     optimizer = optax.adam(1e-2)
     step = case.make_step(optimizer, spec=spec)

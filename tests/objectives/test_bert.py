@@ -47,9 +47,9 @@ def test_counts_are_the_sources_and_specials_are_left(seed):
     rows = {key: value[:16] for key, value in make_pairs(seed).items()}
     tokens, real = rows["tokens"], rows["segment_ids"] > 0
     for spec, batch in zip(SPECS, corrupt_all(jax.random.key(seed), rows), strict=True):
-        batch = {key: np.asarray(value) for key, value in batch.items()}
+        batch = jax.tree.map(np.asarray, batch)
         for i in range(len(tokens)):
-            drawn = batch["loss_weights"][i] > 0
+            drawn = batch["weights"]["mlm_loss"][i] > 0
             places = batch["masked_positions"][i][drawn]
             # create_pretraining_data.py: of the length with [CLS] and both [SEP]s.
             num = min(4, max(1, round(real[i].sum() * spec.mask_rate)))
@@ -61,18 +61,18 @@ def test_counts_are_the_sources_and_specials_are_left(seed):
         for key in ("segment_ids", "type_ids"):
             np.testing.assert_array_equal(batch[key], rows[key])
         np.testing.assert_array_equal(batch["nsp_labels"], rows["is_random_next"])
-        assert (batch["is_pair"] == 1).all()
+        assert (batch["weights"]["nsp_loss"] == 1).all()
 
 
 def test_constants_of_the_source():
     # min(20, max(1, round(len * .15))) of 128: the cap of 20 binds nowhere.
     assert (
-        bert.Spec(128, max_predictions=20).num_slots == bert.Spec(128).num_slots == 19
+        bert.Spec(128, max_predictions=20).num_masked == bert.Spec(128).num_masked == 19
     )
-    assert bert.Spec(512, max_predictions=20).num_slots == 20
+    assert bert.Spec(512, max_predictions=20).num_masked == 20
     assert (
-        bert.Spec(512).num_slots == 77
-        and bert.Spec(3, max_predictions=9).num_slots == 1
+        bert.Spec(512).num_masked == 77
+        and bert.Spec(3, max_predictions=9).num_masked == 1
     )
     spec = bert.Spec.for_seq_len(128)
     assert (spec.mask_rate, spec.replace_mask, spec.replace_random) == (0.15, 0.8, 0.1)
@@ -108,8 +108,8 @@ def case_and_pairs(make_case, **settings):
 def test_losses_are_divided_by_tokens_and_by_pairs(make_case):
     case, rows = case_and_pairs(make_case)
     batch = case.corrupt(rows)
-    totals = bert.weights(batch)
-    assert totals["mlm_loss"] == batch["loss_weights"].sum() > 8
+    totals = {name: x.sum() for name, x in batch["weights"].items()}
+    assert totals["mlm_loss"] == batch["weights"]["mlm_loss"].sum() > 8
     assert totals["nsp_loss"] == 8  # the source: a mean over all rows
     terms, metrics = case.loss(batch)
     for name, (_, weight) in terms.items():
@@ -212,18 +212,22 @@ def test_padding_is_not_seen(make_case):
 def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
     case, plain = make_case("bert", sentence_task="none"), make_case("mlm")
     assert "pair_score" not in case.params
-    assert case.spec.coefficients == {"mlm_loss": 1.0} and not bert.needs(case.spec)
+    assert case.spec.coefficients == {"mlm_loss": 1.0}
+    assert not case.spec.needs.rows and not case.spec.needs.sentence_ids
     rows = make_rows(plain, 4)  # any rows will do
     batch, wanted = case.corrupt(rows), plain.corrupt(rows)
+    assert set(batch["weights"]) == {"mlm_loss"}  # and by another name
+    batch["weights"] = {"loss": batch["weights"]["mlm_loss"]}
     assert set(batch) == set(wanted)
-    for key in wanted:
-        np.testing.assert_array_equal(batch[key], wanted[key])
+    jax.tree.map(np.testing.assert_array_equal, batch, wanted)
+    batch["weights"] = {"mlm_loss": batch["weights"]["loss"]}
     params = dict(case.params)
     params["embed"] = dict(params["embed"])
     params["embed"]["types"] = 0 * params["embed"]["types"]
     same = {key: params[key] for key in plain.params}
     same["embed"] = {key: params["embed"][key] for key in plain.params["embed"]}
-    found, wanted = case.loss(batch, params)[1], plain.loss(batch, same)[1]
+    found = case.loss(batch, params)[1]
+    wanted = plain.loss(plain.corrupt(rows), same)[1]
     for ours, theirs in (("mlm_loss", "loss"), ("fill_top5", "fill_top5")):
         np.testing.assert_allclose(found[ours], wanted[theirs], rtol=1e-6)
 
@@ -245,20 +249,13 @@ def test_order_reads_labels_of_its_own(make_case, make_rows):
 def test_pairs_cost_one_state(make_case):
     case = make_case("bert")
     plain = dataclasses.replace(case.spec, sentence_task="none")
-    model_spec = case.model_spec
-    gap = case.spec.make_network(model_spec, VOCAB).count_flops(
-        case.spec.lengths, case.spec.num_predictions
-    ) - plain.make_network(model_spec, VOCAB).count_flops(
-        plain.lengths, plain.num_predictions
-    )
-    assert gap == 3 * 2 * 32 * (32 + 2)
-    wanted = mlm.count_flops(model_spec, mlm.Spec(R))
-    assert (
-        plain.make_network(model_spec, VOCAB).count_flops(
-            plain.lengths, plain.num_predictions
-        )
-        == wanted
-    )
+
+    def count(spec):
+        model = spec.make_network(case.model_spec, VOCAB)
+        return model.count_flops(spec.lengths, spec.num_predictions)
+
+    assert count(case.spec) - count(plain) == 3 * 2 * 32 * (32 + 2)
+    assert count(plain) == count(mlm.Spec(R))
 
 
 @pytest.mark.parametrize(
@@ -301,7 +298,7 @@ def test_the_cap_holds_for_words_and_spans(masking, vocab):
     batch = bert.corrupt(
         jax.random.key(0), {"tokens": tokens, "index": jnp.arange(50)}, vocab, spec
     )
-    hidden = batch["loss_weights"].sum(1)
+    hidden = batch["weights"]["mlm_loss"].sum(1)
     assert batch["masked_positions"].shape[1] == 4
     assert (hidden == (3 if masking == "words" else 4)).all()
     changed = (batch["inputs"] != tokens).sum(1)

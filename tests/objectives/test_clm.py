@@ -77,7 +77,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     def gradient(params, rows):
         batch = clm.corrupt(None, rows, None, case.spec)
         of_second = batch["weights"]["loss"] * is_second[:, :-1]
-        batch = batch | {"loss_weights": of_second}
+        batch = batch | {"weights": {"loss": of_second}}
         return clm.loss(params, case.model, batch, clm.masks(batch), {})[0]["loss"][0]
 
     found, wanted = gradient(case.params, others), gradient(case.params, rows)

@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
-from jaxpt.objectives import clm, clm_mlm
+from jaxpt.objectives import clm_mlm
 from jaxpt.ops import noise
 from jaxpt.ops.masks import materialise
+from jaxpt.rng import split_step
 from jaxpt.run.measure import total_loss
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -61,15 +62,15 @@ def test_what_is_hidden_is_an_exact_count_and_can_be_put_back(row, rate, seed):
     for i in range(num):
         is_masked = batch["is_prefix"][i]
         assert is_masked.all() or not is_masked.any()
-        inputs, weights = batch["inputs"][i], batch["fill_weights"][i]
+        inputs, weights = batch["inputs"][i], batch["weights"]["mlm_loss"][i]
         if not is_masked.any():
             np.testing.assert_array_equal(inputs, tokens[:-1])
-            np.testing.assert_array_equal(batch["loss_weights"][i], is_next)
+            np.testing.assert_array_equal(batch["weights"]["clm_loss"][i], is_next)
             assert not weights.any()
             continue
-        assert not batch["loss_weights"][i].any()
+        assert not batch["weights"]["clm_loss"][i].any()
         assert weights.sum() == min(count, eligible.sum())
-        places = batch["fill_positions"][i][weights > 0]
+        places = batch["masked_positions"][i][weights > 0]
         assert len(set(places.tolist())) == len(places) and eligible[places].all()
         # Each is hidden one place after it is predicted; the last was no input anyway.
         rebuilt = np.append(inputs, tokens[-1])
@@ -129,7 +130,7 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
         is_masked = int(batch["is_prefix"][i, 0])
         places = range(20)
         if is_masked:
-            places = batch["fill_positions"][i]
+            places = batch["masked_positions"][i]
             assert len(places) == 6
             behind = places[places < 19] + 1
             assert (batch["inputs"][i][behind] == 4).all()
@@ -143,8 +144,7 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
         np.testing.assert_allclose(terms[name][0], wanted[k], rtol=1e-4)
         assert terms[name][1] == counts[k] > 0
         assert metrics[hit][0] == hits[k] and metrics[hit][1] == counts[k]
-    denominators = clm_mlm.weights(batch)
-    assert [denominators[name] for name in terms] == counts
+    assert [batch["weights"][name].sum() for name in terms] == counts
 
 
 def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows):
@@ -153,7 +153,7 @@ def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows):
     batch = case.corrupt(rows)
     hidden = jnp.zeros(rows["tokens"].shape, bool)
     each = jnp.arange(4)[:, None]
-    hidden = hidden.at[each, batch["fill_positions"] + 1].set(True)
+    hidden = hidden.at[each, batch["masked_positions"] + 1].set(True)
     others = jnp.where(hidden, rows["tokens"] % 20 + 8, rows["tokens"])
     other = case.corrupt(rows | {"tokens": others})
     np.testing.assert_array_equal(batch["inputs"], other["inputs"])
@@ -173,10 +173,7 @@ def test_causal_rows_are_clms(make_case, make_rows):
     tokens = rows["tokens"]
     for name in ("token_nll", "next_logits"):
         found, wanted = (
-            jax.jit(lambda p, t, m=m, c=c: getattr(m, name)(p, c.model, t))(
-                c.params, tokens
-            )
-            for m, c in ((clm_mlm, case), (clm, other))
+            jax.jit(getattr(c.model, name))(c.params, tokens) for c in (case, other)
         )
         np.testing.assert_array_equal(found, wanted)
 
@@ -202,8 +199,8 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
     rows = make_rows(mixed, 8)
     grads, metrics = mixed.gradients(rows)
     assert metrics["clm_loss"][1] > 0 and metrics["mlm_loss"][1] > 0
-    batch_of = jax.random.split(jax.random.key(0))[0]
-    batch = clm_mlm.corrupt(batch_of, rows, vocab, mixed.spec)
+    rng = split_step(jax.random.key(0))["corrupt"]
+    batch = clm_mlm.corrupt(rng, rows, vocab, mixed.spec)
 
     def mean(term):
         def run(params):

@@ -82,7 +82,7 @@ def test_chunks_of_teaching_are_the_whole(bias):
 
     def run(made, chunk):
         teacher = taught, kernels[1], biases[1]
-        found = chunked_loss.teach(made, teacher, targets, 2.0, chunk)
+        found = chunked_loss.distillation_loss(made, teacher, targets, 2.0, chunk)
         weights = jnp.arange(15.0).reshape(3, 5)
         total = jnp.sum(weights * (found.nll + 3 * found.divergences))
         return total, found

@@ -86,7 +86,7 @@ def one_hot(ids, size=40):
 def replace(batch, logits, temperature=1.0):
     """The discriminator's task where the generator gives these logits."""
     draw = row_keys(SAMPLE["sample"], batch["index"]), temperature
-    args = logits, batch["targets"], batch["loss_weights"], draw
+    args = logits, batch["targets"], batch["weights"]["generator_loss"], draw
     return electra.replace(batch, losses.score(*args).samples)
 
 
@@ -102,11 +102,11 @@ def test_a_wrong_sample_counts_as_replaced_where_it_was_drawn(make_case, make_ro
     case = make_case("electra")
     rows = make_rows(case, 4, specials=0.9)  # some slots are left over
     batch = case.corrupt(rows)
-    assert 0 < batch["loss_weights"].mean() < 1
+    assert 0 < batch["weights"]["generator_loss"].mean() < 1
     wrong = one_hot(jnp.full_like(batch["targets"], 6))
     ids, labels = replace(batch, wrong)
     for i in range(4):
-        drawn = batch["loss_weights"][i] > 0
+        drawn = batch["weights"]["generator_loss"][i] > 0
         places = np.asarray(batch["masked_positions"][i])[drawn]
         assert np.flatnonzero(labels[i]).tolist() == sorted(places.tolist())
         assert (ids[i][places] == 6).all()
@@ -125,30 +125,28 @@ def test_samples_follow_the_temperature_and_each_rows_own_key(make_case, make_ro
     @jax.jit
     def share_replaced(temperature):
         _, labels = replace(batch, logits, temperature)
-        return labels.sum() / batch["loss_weights"].sum()
+        return labels.sum() / batch["weights"]["generator_loss"].sum()
 
     for temperature in (0.3, 1.0, 4.0):
         right = np.exp(2 / temperature)
         wanted = 39 / (39 + right)
         assert share_replaced(temperature) == pytest.approx(wanted, abs=0.12)
-    half = {key: value[32:] for key, value in batch.items()}
+    half = jax.tree.map(lambda x: x[32:], batch)
     replace_half = jax.jit(lambda b: replace(b, 0 * logits[:32])[0])
     np.testing.assert_array_equal(replace_all(batch)[32:], replace_half(half))
 
 
-def test_the_specs_temperature_is_the_one_that_samples(make_case, make_rows, vocab):
-    case = make_case("electra")
+def test_the_specs_temperature_is_the_one_that_samples(make_case, make_rows):
+    case = make_case("electra", temperature=100.0)
     rows = make_rows(case, 8) | {"tokens": jnp.full((8, 20), 10)}
     head = case.params["generator"]["head"]
     likely = head | {"bias": head["bias"].at[10].set(6.0)}  # p = 0.91 at temperature 1
     generator = case.params["generator"] | {"head": likely}
     case = dataclasses.replace(case, params=case.params | {"generator": generator})
-    spec = dataclasses.replace(case.spec, temperature=100.0)
-    evaluate = jax.jit(electra.make_eval_step(case.model, vocab, spec))
-    sums = evaluate(case.params, rows, jax.random.key(0))
+    sums = case.evaluate(case.params, rows, jax.random.key(0))
     for replaced, num_tokens in (
         sums["replaced"],
-        case.gradients(rows, spec=spec)[1]["replaced"],
+        case.gradients(rows)[1]["replaced"],
     ):
         assert 0.1 < replaced / num_tokens <= 0.15
 
@@ -159,8 +157,13 @@ def test_the_discriminator_is_judged_on_every_real_token(make_case, make_rows):
     batch = case.corrupt(rows)
     terms, metrics = case.loss(batch, **SAMPLE)
     assert terms["discriminator_loss"][1] == 33 == metrics["accuracy"][1]
-    assert terms["generator_loss"][1] == 3 + 2 + 1 == batch["loss_weights"].sum()
-    np.testing.assert_array_equal(batch["real"], rows["segment_ids"] > 0)
+    assert (
+        terms["generator_loss"][1]
+        == 3 + 2 + 1
+        == batch["weights"]["generator_loss"].sum()
+    )
+    asked = batch["weights"]["discriminator_loss"]
+    np.testing.assert_array_equal(asked, rows["segment_ids"] > 0)
     np.testing.assert_array_equal(batch["original"], rows["tokens"])
 
 
@@ -170,14 +173,11 @@ def test_metrics_count_what_they_say(make_case, make_rows):
     masks = electra.masks(batch)
 
     def read(model):
-        states = model.generate(
-            batch["inputs"],
-            batch["masked_positions"],
-            masks["self"],
-            deterministic=True,
-        )
+        states = model.generate(batch, masks, deterministic=True)
         ids, labels = replace(batch, model.generator.logits(states))
-        return model.discriminate(ids, masks["self"], deterministic=True), labels
+        written = batch | {"inputs": ids}
+        states = model.discriminate(written, masks, deterministic=True)
+        return model.score(states), labels
 
     # A score head that says "replaced" for some tokens, not for others.
     score = jax.tree.map(lambda x: 40 * x, case.params["score"])
@@ -201,7 +201,7 @@ def test_the_generator_sees_masks_and_originals_but_no_random_words(vocab):
     batch = jax.jit(lambda rng, rows: electra.corrupt(rng, rows, vocab, spec))(
         jax.random.key(0), rows
     )
-    assert (batch["loss_weights"] == 1).all() and spec.num_masked == 10
+    assert (batch["weights"]["generator_loss"] == 1).all() and spec.num_masked == 10
     shown = np.take_along_axis(
         np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
     )
@@ -269,7 +269,6 @@ def test_the_founding_experiments_init_starts_near_ln_v_too(make_case):
     case = make_case("electra", (("init", "torch"), ("tie_embeddings", False)))
     rows = {"tokens": jnp.arange(80).reshape(4, 20) % 25 + 7, "index": jnp.arange(4)}
     batch = case.corrupt(rows)
-    init = jax.jit(lambda rng: electra.init_params(rng, case.model, case.spec))
-    params = init(jax.random.key(0))
+    params = jax.jit(case.model.init_params)(jax.random.key(0))
     total, weight = case.loss(batch, params, **SAMPLE)[0]["generator_loss"]
     assert total / weight < 2 * np.log(40)

@@ -10,7 +10,6 @@ from tiny import VARIANTS
 
 from jaxpt.objectives import electra, mlm
 from jaxpt.ops import losses
-from jaxpt.ops.segments import segment_positions
 from jaxpt.rng import row_keys
 
 ABLATIONS = [name for name, (whose, _) in VARIANTS.items() if whose == "electra"]
@@ -24,20 +23,19 @@ TERMS = {
 
 def read(case, batch, params):
     """The sampled ids, and the second network's states and scores of all kinds."""
-    seen = electra.masks(batch)["self"], segment_positions(batch["segment_ids"])
+    seen = electra.masks(batch)
 
     def answer(model):
-        states = model.generate(
-            batch["inputs"], batch["masked_positions"], *seen, deterministic=True
-        )
+        states = model.generate(batch, seen, deterministic=True)
         draw = row_keys(SAMPLE["sample"], batch["index"]), 1.0
-        args = states, batch["targets"], batch["loss_weights"], draw
+        args = states, batch["targets"], batch["weights"]["generator_loss"], draw
         ids, _ = electra.replace(batch, model.generator.score(*args).samples)
-        states = model.encode(ids, *seen, deterministic=True)
+        written = batch | {"inputs": ids}
+        states = model.discriminate(written, seen, deterministic=True)
         found = {"ids": ids}
-        if "score" in case.spec.heads:
+        if "score" in case.model.answers:
             found["score"] = model.score(states)
-        if "logits" in case.spec.heads:
+        if "logits" in case.model.answers:
             found["logits"] = model.discriminator.logits(states)
         return found
 
@@ -69,7 +67,9 @@ def run(done, make_case, make_rows):
                 def terms_of(params):
                     masks = electra.masks(batch)
                     found = electra.loss(params, case.model, batch, masks, SAMPLE)
-                    return {k: total for k, (total, _) in found[0].items()}, found[1]
+                    terms, metrics = found
+                    totals = {k: total for k, (total, _) in terms.items()}
+                    return totals, terms | metrics
 
                 grads, metrics = jax.jacrev(terms_of, has_aux=True)(params)
                 return read(case, batch, params), metrics, grads
@@ -102,7 +102,7 @@ def test_embeddings_are_shared_or_apart(run):
     assert params["embed"]["tokens"].shape == (40, 32)
     assert size(grads["generator_loss"]["embed"]) == 0
     assert size(grads["generator_loss"]["generator"]["embed"]) > 0
-    parts = electra.networks(params, case.model_spec, case.spec)
+    parts = case.model.export_parts(params)
     spec, kept = parts["generator"]
     assert spec.embedding_dim == spec.d_model == 8
     assert kept["embed"]["tokens"].shape == (40, 8)
@@ -114,23 +114,24 @@ def test_embeddings_are_shared_or_apart(run):
 def test_electra_15_is_judged_on_the_hidden_tokens_alone(run):
     _, _, batch, answers, metrics, _ = run("electra_15")
     wanted = right = replaced = found = 0.0
+    asked = batch["weights"]["discriminator_loss"]
     for i in range(6):
-        drawn = np.asarray(batch["loss_weights"][i]) > 0
+        drawn = np.asarray(batch["weights"]["generator_loss"][i]) > 0
         places = np.asarray(batch["masked_positions"][i])[drawn]
-        assert np.flatnonzero(batch["real"][i]).tolist() == sorted(places.tolist())
+        assert np.flatnonzero(asked[i]).tolist() == sorted(places.tolist())
         scores = np.asarray(answers["score"][i])[places]
         labels = np.asarray(answers["ids"][i] != batch["original"][i])[places]
         wanted += np.sum(np.log1p(np.exp(-np.where(labels, scores, -scores))))
         right += np.sum((scores > 0) == labels)
         replaced += labels.sum()
         found += np.sum((scores > 0) & labels)
-    num = batch["loss_weights"].sum()
+    num = batch["weights"]["generator_loss"].sum()
     total, weight = metrics["discriminator_loss"]
     assert float(total) == pytest.approx(wanted, rel=1e-4) and weight == num == 15
     assert metrics["accuracy"] == (right, num)
     assert metrics["replaced"] == (replaced, num) and replaced > 0
     assert metrics["recall"] == (found, replaced)
-    assert electra.weights(batch)["discriminator_loss"] == num
+    assert asked.sum() == num
 
 
 def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
@@ -141,7 +142,7 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     log_p = np.asarray(jax.nn.log_softmax(answers["logits"]))
     wanted = hits = 0.0
     for i in range(6):
-        for j in np.flatnonzero(batch["loss_weights"][i]):
+        for j in np.flatnonzero(batch["weights"]["generator_loss"][i]):
             own = log_p[i, batch["masked_positions"][i, j]]
             wanted -= own[batch["targets"][i, j]]
             hits += own.argmax() == batch["targets"][i, j]
@@ -149,7 +150,7 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     assert float(total) == pytest.approx(wanted, rel=1e-4) and weight == 15
     assert metrics["accuracy"] == (hits, 15)
     assert "recall" not in metrics and "discriminator_loss" not in metrics
-    assert electra.weights(batch)["restoring_loss"] == 15
+    assert batch["weights"]["restoring_loss"].sum() == 15
     wanted = {"generator_loss": 1.0, "restoring_loss": 1.0}
     assert case.spec.coefficients == wanted
 
@@ -196,18 +197,15 @@ def test_copying_and_writing_are_one_distribution(logits, copy, token):
 @pytest.mark.parametrize("name", ["replace_mlm", "all_tokens_mlm"])
 def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
     case, params, _, answers, _, _ = run(name)
-    parts = electra.networks(params, case.model_spec, case.spec)
+    parts = case.model.export_parts(params)
     assert set(parts) == {"generator", "masked"}
     spec, kept = parts["masked"]
     assert spec.head_transform and spec.head_bias and spec.tie_embeddings
-    plain = mlm.make_model(spec, mlm.Spec.for_seq_len(20), vocab)
-    shapes = jax.eval_shape(
-        lambda key: mlm.init_params(key, plain, mlm.Spec.for_seq_len(20)),
-        jax.random.key(0),
-    )
+    plain = mlm.Spec.for_seq_len(20).make_network(spec, vocab)
+    shapes = jax.eval_shape(plain.init_params, jax.random.key(0))
     assert jax.tree.map(jnp.shape, shapes) == jax.tree.map(jnp.shape, kept)
     row = answers["ids"][:1]  # of one document and a half: segments are left out here
-    logits = mlm.fill_logits(kept, plain, row)
+    logits = plain.fill_logits(kept, row)
     assert logits.shape == (1, 20, 40)
 
 

@@ -31,9 +31,15 @@ def many(row, spec, vocab, num=3000, module=mlm, seed=0, **given):
     return jax.tree.map(np.asarray, run(jax.random.key(seed), rows))
 
 
+def drawn_weights(batch):
+    """The weights of the masked positions: MLM's loss, or that of the generator."""
+    terms = batch["weights"]
+    return terms["generator_loss" if "generator_loss" in terms else "loss"]
+
+
 def hidden_sets(batch):
     """The positions that each row hides."""
-    pairs = zip(batch["masked_positions"], batch["weights"]["loss"] > 0, strict=True)
+    pairs = zip(batch["masked_positions"], drawn_weights(batch) > 0, strict=True)
     return [tuple(sorted(places[is_drawn].tolist())) for places, is_drawn in pairs]
 
 
@@ -114,7 +120,7 @@ def test_counts_borders_and_what_is_recovered(tokens, lengths, cut, seed):
                 assert len(hidden) <= (max(1, round(n * spec.mask_rate)) if n else 0)
             # Inputs and targets together are the row; nothing else has changed.
             restored = batch["inputs"][i].copy()
-            drawn = batch["weights"]["loss"][i] > 0
+            drawn = drawn_weights(batch)[i] > 0
             restored[batch["masked_positions"][i][drawn]] = batch["targets"][i][drawn]
             np.testing.assert_array_equal(restored, tokens[i])
             elsewhere = np.delete(places, hidden)
@@ -166,8 +172,9 @@ def test_static_masks_do_not_depend_on_padding(make_case, make_rows):
     rows = make_rows(case, 4, lengths=[12] * 4)
     other = jnp.where(rows["segment_ids"] > 0, rows["tokens"], 9)
     one, two = case.corrupt(rows), case.corrupt(rows | {"tokens": other}, seed=7)
-    for key in ("positions", "targets", "loss_weights"):
-        drawn = one["weights"]["loss"] > 0
+    drawn = one["weights"]["loss"] > 0
+    np.testing.assert_array_equal(drawn, two["weights"]["loss"] > 0)
+    for key in ("masked_positions", "targets"):
         np.testing.assert_array_equal(one[key][drawn], two[key][drawn])
 
 
@@ -180,13 +187,13 @@ def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):
     counts = {}
     for share in (0.0, 0.25, 0.5, 1.0):
         batch = case.corrupt(rows | {"progress": jnp.full(4, share)})
-        counts[share] = batch["weights"]["loss"].sum(1).tolist()
+        counts[share] = drawn_weights(batch).sum(1).tolist()
     assert counts == {0.0: [10] * 4, 0.25: [8] * 4, 0.5: [6] * 4, 1.0: [2] * 4}
     # What is evaluated is not told how far the run is, and takes its end.
     evaluated = case.corrupt(rows)
-    assert evaluated["weights"]["loss"].sum(1).tolist() == [2] * 4
+    assert drawn_weights(evaluated).sum(1).tolist() == [2] * 4
     rising = dataclasses.replace(case.spec, mask_rate=0.1, mask_rate_end=0.5)
-    assert rising.num_slots == 10
+    assert rising.num_masked == 10
 
 
 @given(st.integers(0, 80), st.floats(0, 1), st.sampled_from(["tokens", "spans"]))
@@ -218,14 +225,14 @@ def test_without_a_schedule_progress_changes_nothing(make_case, make_rows):
         ({"span_p": 1.0}, "span_p=1.0: must"),
         ({"max_span_length": 0}, "max_span_length=0: must be at least 1"),
         ({"static_masks": -1}, "static_masks=-1: must be at least 0"),
-        ({"mask_rate_end": 1.0}, "mask_rate_end=1.0: must lie between 0 and 1"),
+        ({"mask_rate_end": 1.0}, "mask_rate_end=1.0: must be between 0 and 1"),
         ({"static_masks": 2, "mask_rate_end": 0.1}, "static_masks=2: must be 0 with"),
-        ({"mask_rate": 1.0}, "mask_rate=1.0: must lie between 0 and 1"),
+        ({"mask_rate": 1.0}, "mask_rate=1.0: must be between 0 and 1"),
     ],
 )
 def test_bad_values_name_their_section(name, values, message, refuses):
     with refuses(f"{name}.{message}"):
-        MODULES[name].make_spec(R, **values)
+        MODULES[name].Spec.for_seq_len(R, **values)
 
 
 @both

@@ -40,7 +40,7 @@ def test_counts_are_exact_and_only_drawn_positions_change(tokens, lengths, seed)
         "index": np.arange(3),
     }
     for spec, batch in zip(SPECS, corrupt_all(jax.random.key(seed), rows), strict=True):
-        batch = {key: np.asarray(value) for key, value in batch.items()}
+        batch = jax.tree.map(np.asarray, batch)
         assert batch["masked_positions"].shape == (3, spec.num_masked)
         for i in range(3):
             drawn = batch["weights"]["loss"][i] > 0
@@ -57,8 +57,8 @@ def test_counts_are_exact_and_only_drawn_positions_change(tokens, lengths, seed)
 
 
 def test_a_full_row_fills_every_slot():
-    assert mlm.Spec(128).num_slots == 19 and mlm.Spec(512).num_slots == 77
-    assert mlm.Spec(3).num_slots == 1
+    assert mlm.Spec(128).num_masked == 19 and mlm.Spec(512).num_masked == 77
+    assert mlm.Spec(3).num_masked == 1
     assert mlm.Spec.for_seq_len(48).row_length == 48
 
 
@@ -132,7 +132,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
     batch = case.corrupt(rows)
     assert (batch["segment_ids"] == rows["segment_ids"]).all()
     in_first = jnp.take_along_axis(is_first, batch["masked_positions"], axis=1)
-    batch = batch | {"loss_weights": batch["weights"]["loss"] * in_first}
+    batch = batch | {"weights": {"loss": batch["weights"]["loss"] * in_first}}
     others = batch | {"inputs": jnp.where(is_first, batch["inputs"], 8)}
 
     @jax.jit

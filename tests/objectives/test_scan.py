@@ -40,27 +40,24 @@ def make_models(make_case, vocab):
         values = {"num_layers": 2, "num_heads": 4} | SHAPES[name]
         spec = dataclasses.replace(case.model_spec, **values)
         specs = spec, dataclasses.replace(spec, scan_layers=True)
-        return case, [case.spec.make_network(s, vocab) for s in specs], specs
+        return case, [case.spec.make_network(s, vocab) for s in specs]
 
     return make
 
 
 # The others' layers are these ones' layers, or (bilm, skip_gram) there are none.
 @pytest.mark.parametrize("name", [*CORE, "bert", "distillation"])
-def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab):
-    case, models, specs = make_models(name)
-    module, rows = case.module, make_rows(case, 4)
-    shapes = [
-        jax.eval_shape(lambda key, m=m: module.init_params(key, m, case.spec), KEY)
-        for m in models
-    ]
+def test_a_run_is_the_same_scanned(name, make_models, make_rows):
+    case, models = make_models(name)
+    rows = make_rows(case, 4)
+    shapes = [jax.eval_shape(model.init_params, KEY) for model in models]
     draw = np.random.default_rng(0).normal
     plain = jax.tree.map(
         lambda x: draw(x.ndim == 1, 0.1, x.shape).astype(np.float32), shapes[0]
     )
 
     def go(model, params):
-        step = jax.jit(module.make_train_step(model, vocab, case.spec, OPTIMIZER))
+        step = jax.jit(dataclasses.replace(case, model=model).make_step(OPTIMIZER))
         state, losses = make_state(params, OPTIMIZER), []
         for i in range(5):
             state, metrics = step(state, rows, jax.random.key(i))
@@ -78,23 +75,16 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows, vocab):
     apart = jax.tree.map(lambda a, b: a - b, scanned_grads, wanted)
     assert optax.tree.norm(apart) < 1e-6 * optax.tree.norm(wanted)
     # What is counted is the same, too.
-    flops = [
-        case.spec.make_network(spec, VOCAB).count_flops(
-            case.spec.lengths, case.spec.num_predictions
-        )
-        for spec in specs
-    ]
+    asked = case.spec.lengths, case.spec.num_predictions
+    flops = [model.count_flops(*asked) for model in models]
     sizes = [sum(x.size for x in jax.tree.leaves(each)) for each in shapes]
     assert flops[0] == flops[1] and sizes[0] == sizes[1]
 
 
 @pytest.mark.parametrize("name", ["span_corruption", "electra"])
 def test_fresh_parameters_are_the_same_numbers(name, make_models):
-    case, models, _ = make_models(name)
-    plain, scanned = (
-        jax.jit(lambda key, m=m: case.module.init_params(key, m, case.spec))(KEY)
-        for m in models
-    )
+    _, models = make_models(name)
+    plain, scanned = (jax.jit(model.init_params)(KEY) for model in models)
     wanted = stack_layers(plain)
     assert jax.tree.structure(plain) != jax.tree.structure(wanted)
     assert jax.tree.structure(scanned) == jax.tree.structure(wanted)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from jaxpt.nn.networks.one_stack import SpanMaskedLM
 from jaxpt.objectives import spanbert
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -65,28 +66,23 @@ def test_spans_budgets_and_edges(tokens, lengths, cut, seed):
     for spec, batch in zip(SPECS, found, strict=True):
         for i in range(2):
             text = (segments[i] > 0) & np.isin(tokens[i], VOCAB.ordinary_ids)
-            drawn = batch["loss_weights"][i] > 0
+            drawn = batch["weights"]["mlm_loss"][i] > 0
             hidden = np.zeros(R, bool)
             hidden[batch["masked_positions"][i][drawn]] = True
             assert hidden.sum() == drawn.sum() and not (hidden & ~text).any()
             n = text.sum()
             assert hidden.sum() == -(-round(100 * spec.mask_rate) * n // 100)
-            row = {key: value[i][drawn] for key, value in batch.items() if key in SLOTS}
+            row = {key: batch[key][i][drawn] for key in SLOTS}
+            row["has_edges"] = batch["weights"]["boundary_loss"][i][drawn]
             restored = batch["inputs"][i].copy()
             restored[row["masked_positions"]] = row["targets"]
             np.testing.assert_array_equal(restored, tokens[i])
             assert (batch["inputs"][i][~hidden] == tokens[i][~hidden]).all()
-            assert not batch["boundary_weights"][i][~drawn].any()
+            assert not batch["weights"]["boundary_loss"][i][~drawn].any()
             check_runs(spec, row, batch["inputs"][i], tokens[i], hidden, segments[i])
 
 
-SLOTS = (
-    "positions",
-    "targets",
-    "span_starts",
-    "span_ends",
-    "boundary_weights",
-)
+SLOTS = ("masked_positions", "targets", "span_starts", "span_ends")
 
 
 def check_runs(spec, row, shown, tokens, hidden, segments):
@@ -100,7 +96,7 @@ def check_runs(spec, row, shown, tokens, hidden, segments):
         beside = [p for p in (first - 1, last + 1) if 0 <= p < R and text[p]]
         has_edges = len([p for p in beside if segments[p] == segments[first]]) == 2
         is_early = row["masked_positions"][own] - first < spec.max_targets
-        assert (row["boundary_weights"][own] == (has_edges & is_early)).all()
+        assert (row["has_edges"][own] == (has_edges & is_early)).all()
         span = shown[first : last + 1]
         if (span == VOCAB.mask).any():  # or nothing but the span was in its document
             assert (span == VOCAB.mask).all()
@@ -152,28 +148,30 @@ def test_edges_are_read_beside_the_span_and_nowhere_else(make_case):
     model = case.model
     hidden = jnp.asarray(np.random.default_rng(0).normal(size=(1, 20, 32)), jnp.float32)
     slots = {
-        "positions": jnp.array([[4, 5, 6, 7, 0]]),
+        "masked_positions": jnp.array([[4, 5, 6, 7, 0]]),
         "targets": jnp.array([[9, 9, 9, 9, 9]]),
         "span_starts": jnp.array([[4, 4, 4, 4, 0]]),
         "span_ends": jnp.array([[7, 7, 7, 7, 0]]),
-        "boundary_weights": jnp.array([[1.0, 1.0, 1.0, 0.0, 0.0]]),
+        "weights": {"boundary_loss": jnp.array([[1.0, 1.0, 1.0, 0.0, 0.0]])},
     }
 
     def total(params, hidden, slots):
         found = model.apply(
-            {"params": params}, hidden, slots, method=spanbert.SpanBert.score_spans
+            {"params": params}, hidden, slots, method=SpanMaskedLM.score_spans
         )
         return found.loss[0]
 
     grads = jax.jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden, slots)
     reached = np.flatnonzero(np.abs(grads[1][0]).max(-1))
     assert reached.tolist() == [3, 8]  # external endpoints: the span itself is not read
-    table = np.abs(grads[0]["boundary"]["masked_positions"]).max(-1)
+    table = np.abs(grads[0]["boundary"]["positions"]).max(-1)
     assert table.shape == (3,) and (table > 0).all()
     # Each place in the span has its own embedding.
     apart = jax.jit(
         lambda p: [
-            total(p, hidden, slots | {"boundary_weights": jnp.eye(5)[i][None]})
+            total(
+                p, hidden, slots | {"weights": {"boundary_loss": jnp.eye(5)[i][None]}}
+            )
             for i in range(3)
         ]
     )(case.params)
@@ -211,9 +209,9 @@ def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows):
     p = jax.tree.map(np.asarray, flat(case.params["boundary"]))
     wanted = 0.0
     for i in range(4):
-        for j in np.flatnonzero(batch["boundary_weights"][i]):
+        for j in np.flatnonzero(batch["weights"]["boundary_loss"][i]):
             start, end = batch["span_starts"][i, j], batch["span_ends"][i, j]
-            place = p["masked_positions"][batch["masked_positions"][i, j] - start]
+            place = p["positions"][batch["masked_positions"][i, j] - start]
             x = np.concatenate([hidden[i, start - 1], hidden[i, end + 1], place])
             for layer in (0, 1):
                 x = x @ p[f"transform_{layer}/kernel"] + p[f"transform_{layer}/bias"]
@@ -224,8 +222,8 @@ def test_the_head_is_two_layers_and_the_token_table(make_case, make_rows):
             wanted -= jax.nn.log_softmax(logits)[batch["targets"][i, j]]
     terms, metrics = case.loss(batch)
     assert float(terms["boundary_loss"][0]) == pytest.approx(float(wanted), rel=1e-4)
-    assert terms["boundary_loss"][1] == batch["boundary_weights"].sum() > 0
-    assert terms["mlm_loss"][1] == batch["loss_weights"].sum()
+    assert terms["boundary_loss"][1] == batch["weights"]["boundary_loss"].sum() > 0
+    assert terms["mlm_loss"][1] == batch["weights"]["mlm_loss"].sum()
     assert set(metrics) > {"accuracy", "boundary_accuracy", "fill_top5"}
 
 
@@ -238,7 +236,7 @@ def test_each_term_has_its_own_denominator_and_weight(make_case, make_rows):
     """The source divides the edges' loss by their count and 1, on each device."""
     case = make_case("spanbert")
     batch = case.corrupt(make_rows(case, 4))
-    counts = {k: float(v) for k, v in spanbert.weights(batch).items()}
+    counts = {k: float(v.sum()) for k, v in batch["weights"].items()}
     assert counts["mlm_loss"] == 24 > counts["boundary_loss"] > 0
     spec = spanbert.Spec.for_seq_len(20, boundary_weight=0.5)
     assert spec.coefficients == {"mlm_loss": 1.0, "boundary_loss": 0.5}
@@ -273,7 +271,7 @@ def test_what_is_hidden_cannot_be_seen(make_case, make_rows):
     batch = jax.tree.map(np.asarray, case.corrupt(rows))
     tokens = np.asarray(rows["tokens"]).copy()
     for i in range(16):
-        places = batch["masked_positions"][i][batch["loss_weights"][i] > 0]
+        places = batch["masked_positions"][i][batch["weights"]["mlm_loss"][i] > 0]
         tokens[i, places] = (tokens[i, places] - 7 + 5) % 25 + 7
     other = case.corrupt(rows | {"tokens": jnp.asarray(tokens)})
     assert (other["targets"] != batch["targets"]).all()
@@ -282,12 +280,10 @@ def test_what_is_hidden_cannot_be_seen(make_case, make_rows):
 
 def test_what_is_exported_is_the_transformer(make_case):
     case = make_case("spanbert")
-    ((spec, params),) = spanbert.networks(
-        case.params, case.model_spec, case.spec
-    ).values()
+    ((spec, params),) = case.model.export_parts(case.params).values()
     assert spec == case.model_spec
     assert set(case.params) - set(params) == {"boundary"}
-    assert spanbert.join_networks({"masked": params}) is params
+    assert case.model.join_parts({"masked": params}) is params
 
 
 @pytest.mark.parametrize(
@@ -296,7 +292,7 @@ def test_what_is_exported_is_the_transformer(make_case):
         ({"max_targets": 0}, "max_targets=0: must be at least 1"),
         ({"place_width": 0}, "place_width=0: must be at least 1"),
         ({"boundary_weight": 0.0}, "boundary_weight=0.0: must be above 0"),
-        ({"mask_rate": 0.0}, "mask_rate=0.0: must lie between"),
+        ({"mask_rate": 0.0}, "mask_rate=0.0: must be between"),
         ({"replace_mask": 1.1}, "replace_mask=1.1, spanbert.replace_random="),
     ],
 )

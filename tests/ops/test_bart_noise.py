@@ -216,8 +216,8 @@ def test_tokens_are_chosen_by_the_text(sizes, seed):
         assert chosen[own].sum() == min(budgets[own.sum()], (eligible & own).sum())
 
 
-choose = jax.jit(bart_noise.choose_tokens)
-write = jax.jit(bart_noise.write_out, static_argnums=(6, 7, 8, 9))
+choose = jax.jit(bart_noise.sample_tokens)
+write = jax.jit(bart_noise.insert_and_rotate, static_argnums=(6, 7, 8, 9))
 
 
 @given(TEXTS, st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]), SEEDS)
@@ -262,7 +262,7 @@ def test_rotation_begins_at_any_other_token():
     tokens, ones = np.arange(6, dtype=np.int32) + 5, np.ones(6, np.int32)
     run = jax.jit(
         jax.vmap(
-            lambda key: bart_noise.write_out(
+            lambda key: bart_noise.insert_and_rotate(
                 key, tokens, ones > 0, texts, ones, 0 * ones, 4, 1.0, 6
             )[0]
         )
@@ -281,7 +281,7 @@ def test_insertions_stand_anywhere():
     ones = np.ones(3, np.int32)
     run = jax.jit(
         jax.vmap(
-            lambda key: bart_noise.write_out(
+            lambda key: bart_noise.insert_and_rotate(
                 key, ones + 4, ones > 0, texts, ones, ones[:1] * (texts > 0), 4, 0.0, 5
             )[0]
         )
@@ -294,5 +294,5 @@ def test_insertions_stand_anywhere():
     ids = np.array([1, 1, 2, 2], np.int32)
     texts = np.array([1, 0, 0, 2], np.int32)
     args = np.arange(4, dtype=np.int32) + 5, ids > 0, texts, ids, 0 * ids, 4, 1.0, 5
-    row, found = bart_noise.write_out(jax.random.key(0), *args)
+    row, found = bart_noise.insert_and_rotate(jax.random.key(0), *args)
     assert row.tolist() == [5, 6, 7, 8, 0] and found.tolist() == [1, 1, 2, 2, 0]

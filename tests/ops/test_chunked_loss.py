@@ -29,10 +29,10 @@ def make(shape, dtype=jnp.float32, with_bias=True, seed=0):
     )
 
 
-def plain(x, kernel, bias, targets, weights, draw=None):
+def plain(x, kernel, bias, targets, weights, sampling=None):
     logits = kernels.product("...E,EV->...V", x, kernel)
     logits = logits if bias is None else logits + bias
-    return losses.score(logits, targets, weights, draw)
+    return losses.score(logits, targets, weights, sampling)
 
 
 def pull(function, x, kernel, bias, targets, weights, *rest):
@@ -79,14 +79,14 @@ def test_chunks_change_nothing(shape, with_bias):
         values = [function(*args) for function in functions]
         nll = [chunked_loss.nll(*args[:4], chunk) for chunk in CHUNKS]
         logits = kernels.dense(*args[:3])
-        wanted_nats = losses.token_losses(logits, args[3])
-        return [pull(f, *args) for f in functions], wanted, values, nll, wanted_nats
+        wanted_nll = losses.token_nll(logits, args[3])
+        return [pull(f, *args) for f in functions], wanted, values, nll, wanted_nll
 
-    founds, wanted, values, nll, wanted_nats = run(*args)
-    for found, value, chunk_nats in zip(founds, values, nll, strict=True):
+    founds, wanted, values, nll, wanted_nll = run(*args)
+    for found, value, chunk_nll in zip(founds, values, nll, strict=True):
         assert_alike(found, wanted)
         assert_alike(value, wanted[1])  # without a gradient
-        np.testing.assert_allclose(chunk_nats, wanted_nats, rtol=1e-5)
+        np.testing.assert_allclose(chunk_nll, wanted_nll, rtol=1e-5)
 
 
 @settings(max_examples=20, deadline=None)
@@ -120,7 +120,7 @@ def test_weight_zero_counts_for_nothing():
     assert not np.asarray(grads[0])[np.asarray(weights) == 0].any()
 
 
-def test_no_gradient_passes_nats():
+def test_no_gradient_passes_nll():
     x, kernel, bias, targets, _ = make((12,))
     for chunk in (0, 4):
         grad = jax.grad(
@@ -136,9 +136,10 @@ def test_samples_are_those_of_all_logits_at_once(chunk):
 
     @jax.jit
     def run(temperature):
-        draw = keys, temperature
-        chunked = functools.partial(chunked_loss.score, chunk_rows=chunk, draw=draw)
-        return pull(chunked, *args), pull(plain, *args, draw)
+        sampling = keys, temperature
+        options = {"chunk_rows": chunk, "sampling": sampling}
+        chunked = functools.partial(chunked_loss.score, **options)
+        return pull(chunked, *args), pull(plain, *args, sampling)
 
     for temperature in (0.7, 3.0):
         found, wanted = run(temperature)
@@ -234,18 +235,21 @@ def test_the_number_of_chunks(num_rows, limit, num_devices, wanted):
 
 
 def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
-    monkeypatch.setattr(vocabulary, "CPU_LIMIT", 12 * V)
-    monkeypatch.setattr(vocabulary, "MIN_ROWS", 3)
+    monkeypatch.setattr(chunked_loss, "CPU_LIMIT", 12 * V)
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 3)
 
-    def count_loops(num_rows, chunk=0, draw=None):
+    def count_loops(num_rows, chunk=0, sampling=None):
         args = make(num_rows)
-        jaxpr = jax.make_jaxpr(lambda *a: chunked_loss.score(*a, chunk, draw))(*args)
-        return str(jaxpr).count("scan[")
+
+        def score(*args):
+            return chunked_loss.score(*args, chunk, sampling)
+
+        return str(jax.make_jaxpr(score)(*args)).count("scan[")
 
     assert count_loops((12,)) == 0 and count_loops((13,)) == 1
     assert count_loops((13,), chunk=13) == 0 and count_loops((12,), chunk=11) == 1
     keys = jax.random.split(jax.random.key(0), 2)
-    assert count_loops((2, 6), draw=(keys, 1.0)) == 0
-    assert count_loops((2, 7), draw=(keys, 1.0)) == 1
-    monkeypatch.setattr(vocabulary, "MIN_ROWS", 13)
+    assert count_loops((2, 6), sampling=(keys, 1.0)) == 0
+    assert count_loops((2, 7), sampling=(keys, 1.0)) == 1
+    monkeypatch.setattr(chunked_loss, "MIN_ROWS", 13)
     assert count_loops((13,)) == 0 and count_loops((14,)) == 1

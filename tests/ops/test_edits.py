@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 from jaxpt.ops import edits
 
 TOKENS = jnp.arange(10, 16)
-HIDDEN = jnp.array([True, True, False, False, True, False])
+NOISE_MASK = jnp.array([True, True, False, False, True, False])
 
 
 def test_t5s_mask_vectors():
     unique, same = jnp.array([999, 998]), jnp.array([999, 999])
     span, keep = edits.spans_to_sentinels, edits.compact
-    assert span(TOKENS, HIDDEN, same, 5).tolist() == [999, 12, 13, 999, 15]
-    assert span(TOKENS, HIDDEN, unique, 5).tolist() == [999, 12, 13, 998, 15]
-    assert span(TOKENS, ~HIDDEN, same, 5).tolist() == [10, 11, 999, 14, 999]
-    assert keep(TOKENS, ~HIDDEN, 3).tolist() == [12, 13, 15]
-    assert keep(TOKENS, HIDDEN, 3).tolist() == [10, 11, 14]
+    assert span(TOKENS, NOISE_MASK, same, 5).tolist() == [999, 12, 13, 999, 15]
+    assert span(TOKENS, NOISE_MASK, unique, 5).tolist() == [999, 12, 13, 998, 15]
+    assert span(TOKENS, ~NOISE_MASK, same, 5).tolist() == [10, 11, 999, 14, 999]
+    assert keep(TOKENS, ~NOISE_MASK, 3).tolist() == [12, 13, 15]
+    assert keep(TOKENS, NOISE_MASK, 3).tolist() == [10, 11, 14]
 
 
 def test_t5s_denoise_vector():
@@ -39,14 +39,16 @@ def test_nothing_hidden_leaves_the_text_and_a_target_of_one_sentinel():
 
 
 def test_rows_end_in_the_fill_and_are_cut_at_their_length():
-    assert edits.compact(TOKENS, HIDDEN, 5, fill=7).tolist() == [10, 11, 14, 7, 7]
-    assert edits.compact(TOKENS, HIDDEN, 2).tolist() == [10, 11]
-    ends = edits.spans_to_sentinels(TOKENS, HIDDEN, jnp.array([999, 998]), 7, fill=1)
+    assert edits.compact(TOKENS, NOISE_MASK, 5, fill=7).tolist() == [10, 11, 14, 7, 7]
+    assert edits.compact(TOKENS, NOISE_MASK, 2).tolist() == [10, 11]
+    ends = edits.spans_to_sentinels(
+        TOKENS, NOISE_MASK, jnp.array([999, 998]), 7, fill=1
+    )
     assert ends.tolist() == [999, 12, 13, 998, 15, 1, 1]
 
 
 def test_too_few_sentinels_never_give_a_real_token():
-    found = edits.spans_to_sentinels(TOKENS, HIDDEN, jnp.array([999]), 5)
+    found = edits.spans_to_sentinels(TOKENS, NOISE_MASK, jnp.array([999]), 5)
     assert found.tolist() == [999, 12, 13, 999, 15]
 
 
@@ -94,7 +96,12 @@ def test_shares_of_replacement():
     num = 200_000
     words = jnp.array([1, 3, 5, 9])
     shown = edits.replace_tokens(
-        jax.random.key(0), jnp.full(num, 50), 7, words, mask_share=0.8, random_share=0.1
+        jax.random.key(0),
+        jnp.full(num, 50),
+        7,
+        words,
+        mask_probability=0.8,
+        random_probability=0.1,
     )
     shares = np.bincount(np.asarray(shown), minlength=51) / num
     assert abs(shares[7] - 0.8) < 0.005 and abs(shares[50] - 0.1) < 0.005
@@ -195,7 +202,7 @@ def test_packed_documents_are_cut_at_the_length_and_never_wrap():
 def test_too_few_sentinels_never_give_a_real_token_to_packed_documents():
     ids = jnp.array([1, 1, 1, 1, 1, 1])
     found, _ = edits.spans_to_sentinels_packed(
-        TOKENS, HIDDEN, ids, jnp.array([99]), 6, 7
+        TOKENS, NOISE_MASK, ids, jnp.array([99]), 6, 7
     )
     assert found.tolist() == [99, 12, 13, 99, 15, 7]
 

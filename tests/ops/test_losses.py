@@ -18,9 +18,9 @@ WEIGHTS = jax.random.uniform(jax.random.key(2), (3, 4)).at[0].set(0)
 def test_cross_entropy_is_the_weighted_negative_log_softmax():
     log_p = np.asarray(jax.nn.log_softmax(LOGITS))
     nll = -np.take_along_axis(log_p, np.asarray(TARGETS)[..., None], -1)[..., 0]
-    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), nll, rtol=1e-5)
+    np.testing.assert_allclose(losses.token_nll(LOGITS, TARGETS), nll, rtol=1e-5)
     other = optax.softmax_cross_entropy_with_integer_labels(LOGITS, TARGETS)
-    np.testing.assert_allclose(losses.token_losses(LOGITS, TARGETS), other, rtol=1e-5)
+    np.testing.assert_allclose(losses.token_nll(LOGITS, TARGETS), other, rtol=1e-5)
     total, weight = losses.cross_entropy(LOGITS, TARGETS, WEIGHTS)
     np.testing.assert_allclose(total, (nll * WEIGHTS).sum(), rtol=1e-5)
     np.testing.assert_allclose(weight, WEIGHTS.sum(), rtol=1e-6)
@@ -42,7 +42,7 @@ def test_binary_cross_entropy_is_optaxs():
 
 def test_huge_logits_stay_finite():
     logits = jnp.array([[1e4, -1e4]])
-    assert float(losses.token_losses(logits, jnp.array([1]))[0]) == 2e4
+    assert float(losses.token_nll(logits, jnp.array([1]))[0]) == 2e4
     one = jnp.ones(1)
     value_and_grad = jax.value_and_grad(
         lambda x: losses.binary_cross_entropy(x, 0 * one, one)[0]

@@ -120,7 +120,7 @@ def test_segmentations_are_nonempty_and_equally_likely(is_uniform):
     assert is_uniform(list(counts.values()))
 
 
-choose = jax.jit(noise.choose_positions, static_argnames="num_slots")
+choose = jax.jit(noise.sample_positions, static_argnames="num_slots")
 
 
 @given(
@@ -142,7 +142,7 @@ def test_chosen_positions_are_distinct_eligible_and_counted(eligible, count, see
 def test_every_subset_is_equally_likely(is_uniform):
     eligible = jnp.array([True, False, True, True, False, True, True])
     keys = jax.random.split(jax.random.key(2), 20_000)
-    draw = jax.vmap(lambda key: noise.choose_positions(key, eligible, 2, 3))
+    draw = jax.vmap(lambda key: noise.sample_positions(key, eligible, 2, 3))
     positions, weights = map(np.asarray, jax.jit(draw)(keys))
     assert (weights == [1, 1, 0]).all()
     counts = Counter(tuple(sorted(row)) for row in positions[:, :2].tolist())

@@ -80,7 +80,7 @@ def test_precision_and_platform_matter():
             "splash",
             TPU,
             {"is_shared": False},
-            "rows and heads that devices can share out",
+            "rows and heads that divide evenly among devices",
         ),
         ("splash", TPU, {"has_dropout": True}, "has no model.attention_dropout"),
         ("splash", TPU, {"has_bias": True}, "has no relative positions"),
@@ -180,17 +180,19 @@ def test_platforms(platform, capability, wanted, monkeypatch):
 
 
 def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
-    assert attention.share_out(3, 5) == ()  # one device
+    assert attention.partition_specs(3, 5) == ()  # one device
     monkeypatch.setattr(jax, "device_count", lambda: 8)
-    assert attention.share_out(8, 4) is None  # nobody says who has what
+    assert attention.partition_specs(8, 4) is None  # nobody says who has what
     shape, names = (2, 2, 2), ("data", "fsdp", "tensor")
     with use_abstract_mesh(AbstractMesh(shape, names)):
-        rows, heads = attention.share_out(8, 4)
+        rows, heads = attention.partition_specs(8, 4)
         assert rows == PartitionSpec(("data", "fsdp"), "tensor")
         assert heads == PartitionSpec(("data", "fsdp"))
-        assert attention.share_out(6, 4) is attention.share_out(8, 3) is None
+        assert (
+            attention.partition_specs(6, 4) is attention.partition_specs(8, 3) is None
+        )
     with use_abstract_mesh(AbstractMesh((8,), ("data",))):
-        assert attention.share_out(8, 3)[0] == PartitionSpec(("data",), None)
+        assert attention.partition_specs(8, 3)[0] == PartitionSpec(("data",), None)
 
 
 def test_splash_gives_each_device_its_own_rows_and_heads(monkeypatch):

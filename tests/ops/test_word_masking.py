@@ -14,7 +14,7 @@ from scipy import stats
 from jaxpt.ops import noise, word_masking
 
 LENGTH, SLOTS = 24, 12
-LENGTHS = word_masking.span_lengths(0.2, 10)
+LENGTHS = word_masking.span_length_probabilities(0.2, 10)
 
 
 def marked(text):
@@ -32,10 +32,10 @@ def draw_many(kind, num_slots, lengths=None):
     def draw(key, starts, eligible, ids, count):
         words, stretches = word_masking.find_words(starts, eligible, ids)
         if kind == "words":
-            return word_masking.choose_words(key, eligible, words, count, num_slots)
+            return word_masking.sample_words(key, eligible, words, count, num_slots)
         law = LENGTHS if lengths is None else np.array(lengths)
         args = eligible, words, stretches, count, num_slots, law
-        return word_masking.choose_spans(key, *args)
+        return word_masking.sample_spans(key, *args)
 
     @jax.jit
     def run(seed, *args):
@@ -97,7 +97,7 @@ def test_lengths_of_spans_are_of_that_law_in_words():
 
     def draw(key):
         args = ids > 0, words, stretches, jnp.array(60), 1, LENGTHS
-        return word_masking.choose_spans(key, *args)
+        return word_masking.sample_spans(key, *args)
 
     keys = jax.random.split(jax.random.key(0), 20_000)
     masks = np.asarray(jax.jit(jax.vmap(draw))(keys))
@@ -131,9 +131,9 @@ def draw_rows():
 
     def draw(key, starts, eligible, ids, count):
         words, stretches = word_masking.find_words(starts, eligible, ids)
-        by_word = word_masking.choose_words(key, eligible, words, count, SLOTS)
+        by_word = word_masking.sample_words(key, eligible, words, count, SLOTS)
         args = eligible, words, stretches, count, SLOTS, LENGTHS
-        return by_word, word_masking.choose_spans(key, *args), words, stretches
+        return by_word, word_masking.sample_spans(key, *args), words, stretches
 
     @jax.jit
     def run(seed, *args):
@@ -203,7 +203,7 @@ def test_every_token_is_as_likely_to_begin_a_span(is_uniform):
 
 
 def test_slots_are_filled_in_order():
-    positions, weights = word_masking.to_slots(jnp.arange(9) % 4 == 2, 4)
+    positions, weights = word_masking.find_masked_positions(jnp.arange(9) % 4 == 2, 4)
     assert positions[:2].tolist() == [2, 6] and weights.tolist() == [1, 1, 0, 0]
     assert len(set(positions.tolist())) == 4
 

@@ -15,12 +15,9 @@ from jaxpt.run import loop
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure
 from jaxpt.run.program import Program
-from jaxpt.run.task import make_task
 from jaxpt.run.workdir import load_corpora, load_run, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
-
-SPAN = {"span_corruption": {"model": {"num_decoder_layers": 1}}}
 
 
 def make_comparison(path, **changes):
@@ -31,7 +28,6 @@ def make_comparison(path, **changes):
         "train__checkpoint_every": 0,
         "compare__seeds": (0, 1),
         "compare__amount": 2e8,
-        "compare__overrides": SPAN,
     }
     return make_config(path, **(settings | changes))
 
@@ -104,7 +100,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     rows = likelihood_rows(task, valid, task.plan.eval.num_rows)
     size = task.plan.eval.batch_size
     rows = rows[: max(len(rows) // size, 1) * size]  # what is left over is not asked
-    places, counts = cloze.hide(rows, np.array(task.nonwords))
+    places, counts = cloze.sample_positions(rows, np.array(task.nonwords))
     places = [p[is_asked] for p, is_asked in zip(places, counts, strict=True)]
     hits = []
     for row, hidden in zip(rows, places, strict=True):
@@ -141,7 +137,7 @@ def test_one_objective_is_compared_with_itself(labelled, tmp_path):
     assert stored["objective"] == "mlm" and stored["mlm"]["masking"] == "words"
     assert {"mask_fill_words", "mask_fill_electra_15"} <= set(report["figures"])
     page = (tmp_path / "c/report.html").read_text()
-    assert "settings of words alone</strong>: mlm.masking=words, objective=mlm" in page
+    assert "settings of words only</strong>: mlm.masking=words, objective=mlm" in page
 
 
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
@@ -168,7 +164,7 @@ def test_every_run_costs_the_same(report):
 
 
 def test_every_objective_reads_the_same_rows(report):
-    _, written, seen = report
+    _, _, seen = report
     shared = [stacks for stacks in seen.values() if len(stacks) == 4]
     assert shared
     for stacks in shared:
@@ -178,7 +174,7 @@ def test_every_objective_reads_the_same_rows(report):
     assert (first[0] != first[1]).any()  # another seed, another order
 
 
-def test_the_page_stands_alone(report):
+def test_the_page_is_self_contained(report):
     workdir, written, _ = report
     page = (workdir / "report.html").read_text()
     assert "http://" not in page and "https://" not in page
@@ -190,7 +186,7 @@ def test_the_page_stands_alone(report):
         assert (workdir / name).stat().st_size > 5000
 
 
-def test_finished_runs_are_not_repeated(report, labelled, monkeypatch):
+def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     workdir, written, _ = report
     monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
     again = comparison.compare(make_comparison(labelled), workdir)
@@ -206,7 +202,7 @@ def test_finished_runs_are_not_repeated(report, labelled, monkeypatch):
     ],
 )
 def test_damage_is_found_as_the_runs_are_collected(
-    name, report, labelled, monkeypatch, refuses
+    name, report, labelled, monkeypatch, refuses, quick
 ):
     workdir, written, _ = report
     monkeypatch.setattr(loop._Run, "_advance", None)
@@ -245,13 +241,17 @@ PAIRS = {
     "compare__objectives": ("clm", "bert", "bart"),
     "compare__seeds": (0,),
     "compare__amount": 1e8,
-    "compare__overrides": {
-        "bert": {"data": {"rows": "pairs"}, "model": {"num_types": 2}},
-        "bart": {"data": {"sentence_ids": True}, "model": {"num_decoder_layers": 1}},
-    },
-    "data__sentences": "punctuation",
-    "tokenizer__specials": ("pad", "unk", "mask", "eos", "cls", "sep"),
 }
+
+
+@pytest.fixture
+def quick(monkeypatch):
+    """A comparison without its pictures, and without looking ahead at what it measures.
+
+    Both compile much; test_check.py and the comparison of four have them.
+    """
+    monkeypatch.setattr(comparison.figures, "draw", lambda *args: {})
+    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
 
 
 def test_pairs_beside_rows_of_running_text(labelled, tmp_path):
@@ -272,17 +272,15 @@ def test_pairs_beside_rows_of_running_text(labelled, tmp_path):
 @pytest.mark.parametrize(
     "rows, named",
     [
-        ("chunks", "bert.sentence_task=nsp: needs rows with is_random_next"),
-        ("ordered_pairs", "bert.sentence_task=nsp: .*data.rows=pairs must be set"),
+        ("chunks", "data.rows=chunks: must be pairs with bert.sentence_task=nsp"),
+        ("ordered_pairs", "data.rows=ordered_pairs: .*is_swapped .*for bert"),
     ],
 )
 def test_rows_that_an_objective_cannot_read_are_refused_first(
     rows, named, labelled, tmp_path
 ):
     """Before any other objective has been trained."""
-    settings = PAIRS["compare__overrides"]["bert"] | {"data": {"rows": rows}}
-    overrides = PAIRS["compare__overrides"] | {"bert": settings}
-    changes = PAIRS | {"compare__overrides": overrides}
+    changes = PAIRS | {"compare__overrides": {"bert": {"data": {"rows": rows}}}}
     with pytest.raises(UserError, match=named):
         comparison.compare(make_comparison(labelled, **changes), tmp_path / "c")
     assert not (tmp_path / "c").exists()
@@ -294,7 +292,14 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ({"compare__overrides": {"gpt": {}}}, "compare.overrides.gpt"),
         ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
         ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
-        ({"compare__overrides": {}}, "model.num_decoder_layers=0"),
+        (
+            {
+                "compare__overrides": {
+                    "span_corruption": {"model": {"num_decoder_layers": 0}}
+                }
+            },
+            r"model.num_decoder_layers=0: .*\(for span_corruption\)",
+        ),
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "gpt")}, "compare.objectives"),
         ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
@@ -304,7 +309,7 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
             "compare.objectives=.*compare.overrides.words.objective",
         ),
         (
-            {"compare__overrides": SPAN | {"mlm": {"objective": "electra"}}},
+            {"compare__overrides": {"mlm": {"objective": "electra"}}},
             "compare.objectives=",
         ),
         (
@@ -321,12 +326,12 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
             },
             "compare.overrides.words.objective",
         ),
-        ({"compare__overrides": SPAN | {"mlm": {"optim": 3}}}, "optim=3: must be"),
-        ({"compare__overrides": SPAN | {"mlm": 3}}, "compare.overrides.mlm=3"),
+        ({"compare__overrides": {"mlm": {"optim": 3}}}, "optim=3: must be"),
+        ({"compare__overrides": {"mlm": 3}}, "compare.overrides.mlm=3"),
         ({"compare__budget": "dollars"}, "compare.budget"),
         ({"compare__num_evals": -1}, "compare.num_evals=-1"),
         (
-            {"compare__overrides": SPAN | {"mlm": {"data": {"valid_fraction": 0.5}}}},
+            {"compare__overrides": {"mlm": {"data": {"valid_fraction": 0.5}}}},
             "compare.overrides.mlm",
         ),
     ],
@@ -337,7 +342,9 @@ def test_bad_comparisons(changes, named, labelled, tmp_path):
     assert not (tmp_path / "out").exists()  # so a corrected setting may use the folder
 
 
-def test_the_warm_up_is_held_against_the_steps_that_are_bought(labelled, tmp_path):
+def test_the_warm_up_is_held_against_the_steps_that_are_bought(
+    labelled, tmp_path, quick
+):
     config = make_comparison(
         labelled,
         train__steps=4,
@@ -356,7 +363,7 @@ def test_the_warm_up_is_held_against_the_steps_that_are_bought(labelled, tmp_pat
     "budget, amount, evals",
     [("raw_tokens", 8 * 24 * 7.5, [0, 4, 6]), ("steps", 0.0, [0, 2, 4])],
 )
-def test_budgets(budget, amount, evals, labelled, tmp_path):
+def test_budgets(budget, amount, evals, labelled, tmp_path, quick):
     config = make_comparison(
         labelled,
         compare__budget=budget,
@@ -374,7 +381,7 @@ def test_budgets(budget, amount, evals, labelled, tmp_path):
     assert [point["step"] for point in run["curve"]] == evals
 
 
-def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch):
+def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch, quick):
     """With a clock on which each call of two steps takes a second, the first longer."""
     config = make_comparison(
         labelled,
@@ -407,7 +414,7 @@ def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch):
     )
 
 
-def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path):
+def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
     """With a length of what the model reads, clm's rows are one token longer."""
     config = make_comparison(
         labelled,
@@ -426,12 +433,3 @@ def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path):
     assert report["budget"]["note"].endswith(
         "each objective reads rows of its own length"
     )
-
-
-def test_the_span_decoder_needs_its_own_setting(labelled):
-    config = make_comparison(labelled)
-    config.objective = "span_corruption"
-    plan = make_plan(config)
-    tokenizer, _ = load_text(plan.text)
-    with pytest.raises(UserError, match="num_decoder_layers"):
-        make_task(plan, tokenizer.vocab)

@@ -1,17 +1,16 @@
 """What `jaxpt inspect` shows is what training reads."""
 
-import jax
 import numpy as np
 import pytest
 from tiny import CORE, ROWS, SEQ2SEQ, make_config
 
-from jaxpt.config.plan import make_plan
+from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
-from jaxpt.rng import stream
+from jaxpt.rng import split_step, stream
 from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
@@ -50,14 +49,16 @@ def test_every_objective_is_shown(objective, rows, speech):
 def test_the_batch_shown_is_the_batch_trained_on(speech):
     task, tokenizer, corpora = make(speech)
     rows = make_feed(task, corpora["train"])[3]
-    rng, _ = jax.random.split(stream(task.plan.train.seed, 3, "train"))
-    batch = task.module.corrupt(rng, rows, task.vocab, task.spec)
+    rngs = split_step(stream(task.plan.train.seed, 3, "train"))
+    batch = task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
     lines = inspect_rows(task, tokenizer, corpora, step=3, num_rows=1, width=200)
     shown = next(line for line in lines if line.startswith("  inputs"))
     wanted = tokenizer.decode(np.asarray(batch["inputs"][0])).replace("\n", "⏎")
     assert shown.split(maxsplit=1)[1] in (wanted, wanted.lstrip())
     targets = next(line for line in lines if line.startswith("  targets"))
-    for place, id_ in zip(batch["positions"][0], batch["targets"][0], strict=True):
+    for place, id_ in zip(
+        batch["masked_positions"][0], batch["targets"][0], strict=True
+    ):
         assert f"{place}:{tokenizer.token_name(int(id_))}" in targets
 
 
@@ -86,7 +87,7 @@ def views(speech, names, length=12, **changes):
     config["compare"]["overrides"] = {
         name: {"model": {"num_decoder_layers": 1}} for name in SEQ2SEQ
     }
-    plans = passage.make_plans(config, names)
+    plans = make_plans(config, names)
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     return tokenizer, [
         passage.view(name, plan, tokenizer, corpora["train"], length)
@@ -103,25 +104,25 @@ def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
     clm, mlm, span, electra = map(strips_of, found)
     text = clm["text"].tokens
     assert text == mlm["text"].tokens == span["text"].tokens  # one passage for all
-    assert clm["model reads"].tokens == text[:-1]
-    assert clm["is to say"].tokens == text[1:]
+    assert clm["input"].tokens == text[:-1]
+    assert clm["targets"].tokens == text[1:]
     assert set(clm["text"].kinds) == {"plain"}
-    assert set(clm["is to say"].kinds) == {"scored"}
+    assert set(clm["targets"].kinds) == {"target"}
     for place, kind in enumerate(mlm["text"].kinds):
-        is_hidden = kind == "hidden"
-        said = mlm["is to say"]
-        assert (said.kinds[place] == "scored") == is_hidden
+        is_hidden = kind == "masked"
+        said = mlm["targets"]
+        assert (said.kinds[place] == "target") == is_hidden
         assert said.tokens[place] == (text[place] if is_hidden else "")
-        if mlm["model reads"].tokens[place] == "[MASK]":
-            assert is_hidden and mlm["model reads"].kinds[place] == "changed"
-    assert mlm["text"].kinds.count("hidden") == 4  # round(12 * 0.3)
-    hidden = [t for t, k in zip(text, span["text"].kinds, strict=True) if k == "hidden"]
-    said = [t for t in span["is to say"].tokens if not t.startswith(("<", "[EOS"))]
+        if mlm["input"].tokens[place] == "[MASK]":
+            assert is_hidden and mlm["input"].kinds[place] == "replacement"
+    assert mlm["text"].kinds.count("masked") == 4  # round(12 * 0.3)
+    hidden = [t for t, k in zip(text, span["text"].kinds, strict=True) if k == "masked"]
+    said = [t for t in span["targets"].tokens if not t.startswith(("<", "[EOS"))]
     assert hidden == said and len(hidden) == 2
-    reads = span["model reads"]
-    assert reads.kinds[reads.tokens.index("<extra_id_0>")] == "changed"
+    reads = span["input"]
+    assert reads.kinds[reads.tokens.index("<extra_id_0>")] == "replacement"
     assert reads.kinds[-1] == "plain" and reads.tokens[-1] == "[EOS]"
-    assert electra["replaced?"].kinds == ("scored",) * 12
+    assert electra["replaced?"].kinds == ("target",) * 12
     masks = [np.asarray(view.mask["mask"]) for view in found]
     assert (masks[0] == np.tri(11, dtype=bool)).all() and masks[1].all()
     source, _ = found[2].mask["split"]
@@ -131,14 +132,14 @@ def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
 
 def test_the_page_shows_the_label_of_a_pair(speech):
     task, tokenizer, corpora = make(speech, "bert")
-    rows, batch = passage.draw_row(task, corpora["train"], step=0)
+    rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
     for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
         made = passage.make_strips(rows, batch | {"nsp_labels": label}, tokenizer)
         strips = {strip.name: strip for strip in made}
         text = strips["text"].tokens
         assert text[0] == "[CLS]" and text.count("[SEP]") == 2
         assert strips["is B next?"].tokens == (answer,)
-        assert strips["is B next?"].kinds == ("scored",)
+        assert strips["is B next?"].kinds == ("target",)
 
 
 def test_the_page_counts_at_the_configs_own_length(speech):
@@ -147,12 +148,8 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
-    wanted = (
-        task.spec.make_network(task.model_spec, VOCAB).count_flops(
-            task.spec.lengths, task.spec.num_predictions
-        )
-        / 24
-    )
+    lengths, num_predictions = task.spec.lengths, task.spec.num_predictions
+    wanted = task.model.count_flops(lengths, num_predictions) / 24
     assert clm.flops == pytest.approx(wanted)
 
 
@@ -167,7 +164,7 @@ def test_every_objective_has_a_view(objective, rows, speech):
         )
         assert any(strip.tokens)
     kinds = {kind for strip in found.strips for kind in strip.kinds}
-    assert "scored" in kinds and ("changed" in kinds) == ("hidden" in kinds)
+    assert "target" in kinds and ("replacement" in kinds) == ("masked" in kinds)
     assert found.flops > 0 and sum(found.signal.values()) > 0
 
 
@@ -176,13 +173,13 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
     config = make_config(tmp_path / "text.txt", tokenizer__kind="byte")
     names = ["clm", "mlm"]
     lines = inspect_passage(config, names, tmp_path / "page", length=16)
-    assert lines[0].startswith("clm: predictions a raw token: loss 0.958;")
+    assert lines[0].startswith("clm: predictions per token: loss 0.958;")
     assert lines[2:] == [
         str(tmp_path / "page" / f"inspect.{k}") for k in ("png", "html")
     ]
     page = (tmp_path / "page" / "inspect.html").read_text(encoding="utf-8")
     assert page.count('<img class="mask"') == 2 and "&lt;" in page
-    assert ">&<" not in page and 'class="scored">' in page
+    assert ">&<" not in page and 'class="target">' in page
     image = (tmp_path / "page" / "inspect.png").read_bytes()
     assert image.startswith(b"\x89PNG") and len(image) > 10_000
 

@@ -54,15 +54,14 @@ def make_mask(size, **extra):
     return {"mask": mask, "query_labels": labels, "key_labels": labels} | extra
 
 
-def make_summary(names, spread=0.01):
+def make_summary(names, std=0.01):
     stats = {
-        name: {"mean": 0.1 * i, "spread": spread, "n": 3}
-        for i, name in enumerate(names)
+        name: {"mean": 0.1 * i, "std": std, "n": 3} for i, name in enumerate(names)
     }
     labels = {
         "probe_accuracy": "linear probe on frozen features",
         "bits_per_byte": "bits per byte",
-        "valid_loss": "own held-out loss",
+        "valid_loss": "validation loss",
     }
     return [
         {
@@ -169,13 +168,13 @@ def test_picture_is_a_sharp_png_whose_texts_do_not_overlap(name, figures, tmp_pa
         assert width <= 1 or height <= 1, (one, other)
 
 
-def test_every_picture_has_a_caption():
+def test_every_plot_has_a_caption():
     assert set(plots.CAPTIONS) == set(PICTURES)
 
 
 def test_drawing_needs_neither_pyplot_nor_jax(tmp_path):
     code = (
-        "import sys\nfrom jaxpt.run import plots\n"
+        "import sys\nfrom jaxpt.report import plots\n"
         "rows = {'pretrained': {'top-1': 0.4}, 'random init': {'top-1': 0.1}}\n"
         f"plots.pretrained_vs_random(rows, {str(tmp_path / 'a.png')!r})\n"
         "print([m for m in ('matplotlib.pyplot', 'jax') if m in sys.modules])"
@@ -289,7 +288,7 @@ def test_pretrained_vs_random_prints_its_values(figures, tmp_path):
 
 
 def test_yardsticks_shows_only_the_common_ones(figures, tmp_path):
-    plots.yardsticks(make_summary(["clm"], spread=None), tmp_path / "y.png")
+    plots.yardsticks(make_summary(["clm"], std=None), tmp_path / "y.png")
     titles = [axes.get_title().split("\n")[0] for axes in figures[0].axes]
     assert titles == ["linear probe on frozen features", "bits per byte"]
     plots.yardsticks(make_summary(["clm"])[2:], tmp_path / "none.png")

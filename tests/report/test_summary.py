@@ -15,6 +15,7 @@ from jaxpt.report import summary as reporting
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
+STD = "standard deviation over seeds"
 
 
 def make_run(objective, seed=0, **metrics):
@@ -83,7 +84,7 @@ def judge(values, metric="probe_accuracy"):
 class Page(html.parser.HTMLParser):
     """What a browser would make of a page: its tags, attributes and text."""
 
-    VOID = {"meta", "img"}
+    VOID = frozenset({"meta", "img"})
 
     def __init__(self, source):
         super().__init__()
@@ -115,39 +116,40 @@ def test_summary_of_three_seeds_by_hand():
     assert entry["metric"] == "probe_accuracy"
     assert entry["is_common"] and entry["higher_is_better"]
     clm, mlm = entry["by_name"]["clm"], entry["by_name"]["mlm"]
-    assert clm == {"mean": pytest.approx(0.2), "spread": pytest.approx(0.1), "n": 3}
-    assert mlm == {"mean": 0.5, "spread": None, "n": 1}
+    assert clm == {"mean": pytest.approx(0.2), "std": pytest.approx(0.1), "n": 3}
+    assert mlm == {"mean": 0.5, "std": None, "n": 1}
 
 
 @pytest.mark.parametrize(
     "values, verdict",
     [
-        # Spread of (0.70, 0.72) is 0.0141.
+        # The standard deviation of (0.70, 0.72) is 0.0141.
         (
             {"mlm": [0.695, 0.715], "electra": [0.70, 0.72]},
-            "tie: electra 0.710, mlm 0.705 (difference 0.005 within the spread 0.014)",
+            f"tie: electra 0.710, mlm 0.705 (difference 0.005 within the {STD} 0.014)",
         ),
         (
             {"mlm": [0.60, 0.62], "electra": [0.70, 0.72]},
-            "electra ahead of mlm by 0.100 (spread 0.014)",
+            f"electra ahead of mlm by 0.100 ({STD} 0.014)",
         ),
         (
             {"clm": [0.50, 0.52], "mlm": [0.69, 0.71], "electra": [0.70, 0.72]},
-            "tie: electra 0.710, mlm 0.700 (difference 0.010 within the spread 0.014)"
-            "; clm behind electra by 0.200 (spread 0.014)",
+            f"tie: electra 0.710, mlm 0.700 (difference 0.010 within the {STD} 0.014)"
+            f"; clm behind electra by 0.200 ({STD} 0.014)",
         ),
         (
             {"clm": [0.68, 0.72], "mlm": [0.695, 0.715], "electra": [0.70, 0.72]},
             "tie: electra 0.710, mlm 0.705, clm 0.700 "
-            "(difference 0.010 within the spread 0.028)",
+            f"(difference 0.010 within the {STD} 0.028)",
         ),
         (
             {"clm": [0.40, 0.90], "mlm": [0.66, 0.66], "electra": [0.71, 0.71]},
-            "electra ahead of mlm by 0.050 (spread 0.000); not apart from clm",
+            f"electra ahead of mlm by 0.050 ({STD} 0.000); "
+            "not distinguishable from clm",
         ),
         (
             {"clm": [0.5, 0.5], "mlm": [0.5, 0.5]},
-            "tie: clm 0.500, mlm 0.500 (difference 0.000 within the spread 0.000)",
+            f"tie: clm 0.500, mlm 0.500 (difference 0.000 within the {STD} 0.000)",
         ),
         ({"clm": [0.5], "mlm": [0.9]}, "one seed: no verdict"),
         ({"clm": [0.5, 0.5], "mlm": [0.9]}, "one seed: no verdict"),
@@ -162,7 +164,7 @@ def test_verdict(values, verdict):
 
 def test_a_tiny_lead_is_not_printed_as_zero():
     verdict = judge({"clm": [0.5002, 0.5002], "mlm": [0.5, 0.5]})
-    assert verdict == "clm ahead of mlm by 2.0e-04 (spread 0.000)"
+    assert verdict == f"clm ahead of mlm by 2.0e-04 ({STD} 0.000)"
 
 
 def test_lower_bits_per_byte_win():
@@ -190,12 +192,12 @@ def test_the_order_of_runs_changes_nothing(values, random):
 
 
 @given(st.dictionaries(st.sampled_from(OBJECTIVES), SEEDS, min_size=2))
-def test_the_winner_has_the_best_mean_and_a_gap_beyond_the_spread(values):
+def test_the_winner_has_the_best_mean_and_a_difference_beyond_the_std(values):
     verdict = judge(values)
     means = {name: statistics.fmean(seeds) for name, seeds in values.items()}
     ranked = sorted(means, key=lambda name: (-means[name], name))
-    spread = max(statistics.stdev(values[name]) for name in ranked[:2])
-    is_ahead = means[ranked[0]] - means[ranked[1]] > spread
+    std = max(statistics.stdev(values[name]) for name in ranked[:2])
+    is_ahead = means[ranked[0]] - means[ranked[1]] > std
     expected = f"{ranked[0]} ahead of {ranked[1]} by" if is_ahead else "tie:"
     assert verdict.startswith(expected)
 
@@ -238,7 +240,7 @@ def test_table_by_hand():
             "clm         0.200 ± 0.100",
             "mlm                 0.900",
             "",
-            "linear probe on frozen features: mlm ahead of clm by 0.700 (spread 0.100)",
+            f"linear probe on frozen features: mlm ahead of clm by 0.700 ({STD} 0.100)",
         ]
     )
 
@@ -248,12 +250,12 @@ def test_table_fits_the_terminal_and_tells_what_is_missing():
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("span_corruption") for line in lines) == 2
     (note,) = [line for line in lines if line.startswith("note:")]
-    assert "valid_loss of mlm is from 2 of 3 seeds" in note
+    assert "valid_loss of mlm is the mean of 2 of 3 seeds" in note
 
 
 def test_table_says_where_there_is_no_verdict():
     table = reporting.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
-    assert "no common yardstick for two objectives: no verdict" in table
+    assert "no verdict: no common yardstick was measured for two objectives" in table
 
 
 def test_report_json_is_strict_and_whole(tmp_path):
@@ -308,9 +310,9 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
 def test_report_html_opens_with_the_verdicts(tmp_path):
     runs = make_runs({"clm": [0.1, 0.1], "mlm": [0.9, 0.9]})
     texts = write_page(make_report(runs), tmp_path).texts
-    verdict = "mlm ahead of clm by 0.800 (spread 0.000)"
+    verdict = f"mlm ahead of clm by 0.800 ({STD} 0.000)"
     verdict = f"linear probe on frozen features: {verdict}"
-    order = ["Summary", verdict, "Yardsticks", "Pictures", "Runs", "Budget and data"]
+    order = ["Summary", verdict, "Yardsticks", "Plots", "Runs", "Budget and data"]
     assert [text for text in texts if text in order] == order
     assert ": forward and backward matrix products" in texts
     assert "0.900 (n=2)" in texts

@@ -285,7 +285,7 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     _, _, params, _ = load_run(tmp_path / "plain")
     off = distance(params, state.params)
     # What is used afterwards, and what was measured, is the mean.
-    program, tokenizer, mean, _ = load_run(tmp_path / "mean")
+    program, _, mean, _ = load_run(tmp_path / "mean")
     assert jax.tree.all(jax.tree.map(np.array_equal, mean, state.ema))
     # It has followed the parameters, from a few steps behind.
     fresh = program.init_state(config.train.seed).params

@@ -31,7 +31,7 @@ def check_shares(name, trees):
             continue
         count = 2 if name == "microbatches" else 8
         for path, share in shares.items():
-            if path.endswith("mlp/up/kernel") or path.endswith("query/kernel"):
+            if path.endswith(("mlp/up/kernel", "query/kernel")):
                 assert share == 1 / count, path
             if path.endswith("norm/scale"):
                 assert share == 1, path

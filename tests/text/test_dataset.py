@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
 from jaxpt.text import library
-from jaxpt.text.dataset import Split, load_text, share_out
+from jaxpt.text.dataset import Split, load_text, split_count
 from jaxpt.text.library import Reporter, open_stores
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.text_spec import TextSpec
@@ -350,7 +350,7 @@ def test_mixture(tmp_path, refuses):
     )
     tokenizer, splits = load_text(spec)
     assert tokenizer.characters == ["a", "b"]  # made from both
-    assert splits["train"].shares == splits["valid"].shares == (0.75, 0.25)
+    assert splits["train"].fractions == splits["valid"].fractions == (0.75, 0.25)
     assert [part.num_tokens for part in splits["train"].parts] == [32, 32]
     assert splits["valid"].num_tokens == 16 and splits["valid"].num_documents == 6
     assert splits["train"].parts[1].label_names == ("x", "y")
@@ -359,7 +359,7 @@ def test_mixture(tmp_path, refuses):
     # Three documents of 4 tokens to one of 2 are 12 tokens to 2.
     spec = dataclasses.replace(spec, mixture_unit="documents")
     by_documents = load_text(spec)[1]["train"]
-    assert by_documents.shares == pytest.approx((12 / 14, 2 / 14))
+    assert by_documents.fractions == pytest.approx((12 / 14, 2 / 14))
     assert by_documents.fingerprint != splits["train"].fingerprint
     with refuses("data.mixture", "above 0"):
         load_text(dataclasses.replace(spec, mixture=(f"{a}=1", f"{b}=0")))
@@ -367,10 +367,10 @@ def test_mixture(tmp_path, refuses):
         dataclasses.replace(spec, path=a)
 
 
-def test_share_out():
-    assert share_out(7, (0.5, 0.5)) == [4, 3]
-    assert share_out(100, (0.999, 0.001)) == [100, 1]  # each at least one
-    assert share_out(0, (0.3, 0.7)) == [0, 0]
+def test_split_count():
+    assert split_count(7, (0.5, 0.5)) == [4, 3]
+    assert split_count(100, (0.999, 0.001)) == [100, 1]  # each at least one
+    assert split_count(0, (0.3, 0.7)) == [0, 0]
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ from jaxpt.text.feed import (
     ROUNDS,
     Feed,
     FeedSpec,
-    draw_bits,
+    make_quotas,
     permute,
     prefetch,
-    share_block,
+    random_bits,
 )
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import RowsSpec, make_rows
@@ -281,9 +281,9 @@ def test_bad_settings(make, refuses):
 
 
 def test_bad_arguments():
-    for places in ([], [-1, 2], [0, 6], [1, 1], [2, 1]):
-        with pytest.raises(ValueError, match="places"):
-            make_feed(FeedSpec(6, 0), places)
+    for indices in ([], [-1, 2], [0, 6], [1, 1], [2, 1]):
+        with pytest.raises(ValueError, match="indices"):
+            make_feed(FeedSpec(6, 0), indices)
     ids = make_rows(
         Corpus.from_arrays(np.arange(9), sentence_starts=[0, 5, 9]),
         RowsSpec(4, sentence_ids=True),
@@ -294,22 +294,22 @@ def test_bad_arguments():
 
 
 def test_shares_by_hand(refuses):
-    assert share_block([1.0]).tolist() == [BLOCK]
-    assert share_block([3, 1]).tolist() == [3072, 1024]
+    assert make_quotas([1.0]).tolist() == [BLOCK]
+    assert make_quotas([3, 1]).tolist() == [3072, 1024]
     # 1365.33 each: the rest goes to the first.
-    assert share_block([0.2, 0.2, 0.2]).tolist() == [1366, 1365, 1365]
+    assert make_quotas([0.2, 0.2, 0.2]).tolist() == [1366, 1365, 1365]
     # 2866.79, 819.08, 410.13 (remainders .79, .08, .13): one up.
-    assert share_block([0.6999, 0.19997, 0.10013]).tolist() == [2867, 819, 410]
+    assert make_quotas([0.6999, 0.19997, 0.10013]).tolist() == [2867, 819, 410]
     with refuses("data.mixture", "source 2 of 3", "1 in 4096"):
-        share_block([1.0, 0.0001, 1.0])
+        make_quotas([1.0, 0.0001, 1.0])
     for shares in ([1.0, 0.0], [1.0, -1.0], [math.nan, 1.0], [1.0, math.inf]):
         with refuses("data.mixture=", "above 0"):
-            share_block(shares)
+            make_quotas(shares)
 
 
 @given(st.lists(st.floats(0.01, 10), min_size=1, max_size=9))
 def test_shares(shares):
-    quotas = share_block(shares)
+    quotas = make_quotas(shares)
     assert quotas.sum() == BLOCK
     exact = np.array(shares) / sum(shares) * BLOCK
     assert abs(quotas - exact).max() < 1 + 1e-6
@@ -355,7 +355,7 @@ def test_parts_of_one_size_have_orders_of_their_own():
 
 
 def order_of(num: int, seed: int = 0, epoch: int = 0) -> np.ndarray:
-    return permute(np.arange(num), num, draw_bits(seed, EPOCH, epoch, ROUNDS))
+    return permute(np.arange(num), num, random_bits(seed, EPOCH, epoch, ROUNDS))
 
 
 def test_permutation_is_one():
@@ -369,7 +369,7 @@ def test_permutation_is_one():
 @given(st.integers(2**33, 2**50), st.data())
 def test_permutation_of_many(num, data):
     places = data.draw(st.lists(st.integers(0, num - 1), max_size=20, unique=True))
-    keys = draw_bits(1, EPOCH, 2, ROUNDS)
+    keys = random_bits(1, EPOCH, 2, ROUNDS)
     found = permute(np.array(places, np.int64), num, keys).tolist()
     assert len(set(found)) == len(places)
     assert all(0 <= place < num for place in found)

@@ -82,12 +82,12 @@ class Network:
         """-log p in nats, [B, T - 1], of every token after the first of its row."""
         raise NotImplementedError
 
-    def nll_bound(self, params, tokens, rng, num_samples: int, hidden):
-        """A bound of -log p that holds on average: nats [B, T] of every token.
+    def nll_bound(self, params, tokens, is_text, rngs):
+        """An upper bound of -log p, estimated by Monte Carlo: nats [B, T].
 
         Args:
-          num_samples: how many corruptions of each row the mean is of.
-          hidden: bool [B, T], the tokens that are predicted; the others are given.
+          is_text: bool [B, T], the tokens that are predicted; the others are given.
+          rngs: a key for each row.
         """
         raise NotImplementedError
 

@@ -62,11 +62,11 @@ class StudentTeacher(Network, nn.Module):
         states: Float[Array, "B *T D"],
         taught: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
-    ) -> chunked_loss.Taught:
+    ) -> chunked_loss.DistillationScores:
         """The student's scores beside targets and the teacher's."""
         parts = self.student.read(states), self.teacher.read(taught)
         chunk = self.student_spec.loss_chunk
-        return chunked_loss.teach(*parts, targets, self.temperature, chunk)
+        return chunked_loss.distillation_loss(*parts, targets, self.temperature, chunk)
 
     def __call__(self, ids: Int[Array, "B T"], attn_mask: Mask):
         seen = {"self": attn_mask}

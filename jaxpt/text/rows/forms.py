@@ -1,4 +1,4 @@
-"""Rows of one length from a split: joined text, packed documents, sentence pairs."""
+"""Rows of equal length from a corpus: joined text, packed documents, sentence pairs."""
 
 import bisect
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ PACKED = ("packed", "full_sentences", "doc_sentences")
 SEGMENTED = (*PACKED, *PAIRS)  # whose rows have segment_ids
 FORMS = ("chunks", "windows", *PACKED, *PAIRS)
 LONG_DOCUMENTS = ("split", "truncate")
-# What gives rows the keys that not all of them have.
+# For each key that not all rows have, the setting that adds it.
 CARRIERS = {
     "segment_ids": "data.rows=packed",
     "type_ids": "data.rows=pairs",
@@ -33,21 +33,21 @@ class RowsSpec:
 
     Attributes:
       row_length: tokens in a row.
-      form: `data.rows`. "chunks": consecutive rows, documents joined. "windows": rows
-        from any token on, as nanoGPT draws them. "packed": whole documents, best fit.
-        "full_sentences", "doc_sentences": whole neighbouring sentences, across
-        documents or not (RoBERTa). "pairs": two sentences each, the second one often
-        from elsewhere (BERT). "ordered_pairs": two that are neighbours, often swapped
-        (ALBERT).
+      form: `data.rows`. "chunks": consecutive rows of the joined documents. "windows":
+        rows that begin at a random token, as in nanoGPT. "packed": whole documents,
+        packed by best fit. "full_sentences", "doc_sentences": consecutive whole
+        sentences, across documents or not (RoBERTa). "pairs": two segments, the second
+        one often from another document (BERT). "ordered_pairs": two consecutive
+        segments, often swapped (ALBERT).
       long_documents: whether "packed" splits documents longer than a row or keeps only
         their first row. The sentence forms always cut sentences longer than a row.
-      max_documents: the most that one row of a packed form may hold parts of.
-      isolate: `data.isolate_documents`, whether packed documents are segments of their
-        own or one together.
-      sentence_ids: whether rows say which sentence each token is of.
-      dupe_factor: passes over the text of which forms of pairs make one epoch.
-      short_seq_prob: how often pairs aim at a row shorter than it could be.
-      seed: of what a form draws; only those of pairs do.
+      max_documents: the most documents that one row of a packed form may hold parts of.
+      isolate: `data.isolate_documents`, whether the documents of a packed row are
+        separate segments or one.
+      sentence_ids: whether rows have the sentence number of each token.
+      dupe_factor: the number of passes over the text that make one epoch of pairs.
+      short_seq_prob: the probability that pairs aim at a random shorter length.
+      seed: of the random choices of pairs; the other forms have none.
 
     Raises:
       UserError: a setting is not allowed.
@@ -95,7 +95,7 @@ class RowsSpec:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """What rows of the form carry."""
+        """The keys of rows of this form."""
         if self.form in PAIRS:
             return ("tokens", "segment_ids", "type_ids", PAIRS[self.form])
         keys = ("tokens", "segment_ids") if self.form in PACKED else ("tokens",)
@@ -103,28 +103,28 @@ class RowsSpec:
 
 
 class Rows(Protocol):
-    """Rows that are planned but not read.
+    """Rows that are planned but not read yet.
 
     Attributes:
-      num_rows: places 0 .. num_rows - 1 can be read.
-      keys: what `read` returns.
-      is_drawn: True where rows are drawn at random, any of them at any time; False
-        where each is read once an epoch.
-      fill_rate: how much of the rows is not padding, 0 to 1.
-      notes: what was cut or left out, one phrase each.
+      num_rows: the number of rows.
+      keys: the keys that `read` returns.
+      is_sampled: True if rows are sampled with replacement; False if each is read once
+        per epoch.
+      fill_rate: the fraction of positions that are not padding.
+      notes: phrases that say what was cut or left out.
     """
 
     num_rows: int
     keys: tuple[str, ...]
-    is_drawn: bool
+    is_sampled: bool
     fill_rate: float
     notes: tuple[str, ...]
 
-    def read(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        """The rows at places int64 [n], as int32 arrays.
+    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        """The rows at indices int64 [n], as int32 arrays.
 
         Returns:
-          tokens: [n, R], [PAD] where nothing is.
+          tokens: [n, R], padded with [PAD].
           segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
             padding.
           sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
@@ -136,11 +136,11 @@ class Rows(Protocol):
 
 
 def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
-    """Plan the rows of a split.
+    """Plans the rows of a corpus.
 
     Raises:
-      UserError: the vocabulary or the text lacks what the form needs, or the text gives
-        no row.
+      UserError: the vocabulary or the text lacks what the form needs, or the text is
+        too short for a row.
     """
     needs_sentences = spec.sentence_ids or spec.form in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
@@ -157,21 +157,21 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
 
 
 class _Stretches:
-    """Rows that each are a stretch of the split: every one apart, or any."""
+    """Rows of consecutive tokens: "chunks", which do not overlap, and "windows"."""
 
     fill_rate = 1.0
-    notes = ()
+    notes: tuple[str, ...] = ()
 
     def __init__(self, corpus: Corpus, spec: RowsSpec):
         check_length(corpus, spec.row_length)
-        self.is_drawn = spec.form == "windows"
+        self.is_sampled = spec.form == "windows"
         self.keys = spec.keys
         self._corpus, self._length = corpus, spec.row_length
-        self._stride = 1 if self.is_drawn else spec.row_length
+        self._stride = 1 if self.is_sampled else spec.row_length
         self.num_rows = (corpus.num_tokens - spec.row_length) // self._stride + 1
 
-    def read(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        starts = np.asarray(places, np.int64) * self._stride
+    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
             return {"tokens": tokens}
@@ -183,9 +183,9 @@ class _Stretches:
 
 
 class _Packed:
-    """Rows of documents or parts of them, one after the other, then padding."""
+    """Rows of whole documents or parts of them, followed by padding."""
 
-    is_drawn = False
+    is_sampled = False
 
     def __init__(self, corpus, spec: RowsSpec, pad: int, plan: Packing, notes):
         self.num_rows = len(plan.row_starts) - 1
@@ -194,18 +194,18 @@ class _Packed:
         self.notes = notes
         self._corpus, self._spec, self._pad, self._plan = corpus, spec, pad, plan
 
-    def read(self, places: np.ndarray) -> dict[str, np.ndarray]:
-        shape = len(places), self._spec.row_length
+    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+        shape = len(indices), self._spec.row_length
         plan = self._plan
-        counts = plan.row_starts[places + 1] - plan.row_starts[places]
-        pieces = ragged(plan.row_starts[places], counts)
+        counts = plan.row_starts[indices + 1] - plan.row_starts[indices]
+        pieces = ragged(plan.row_starts[indices], counts)
         starts, lengths = plan.starts[pieces], plan.lengths[pieces]
-        rows = np.repeat(np.arange(len(places)), counts)
+        rows = np.repeat(np.arange(len(indices)), counts)
         before = np.cumsum(lengths) - lengths
         offsets = before - before[np.searchsorted(rows, rows)]
         tokens = np.full(shape, self._pad, np.int32)
         copy_pieces(self._corpus, tokens, rows, offsets, starts, lengths)
-        filled = np.bincount(rows, lengths, minlength=len(places))
+        filled = np.bincount(rows, lengths, minlength=len(indices))
         is_real = np.arange(shape[1]) < filled[:, None]
         segments = is_real.astype(np.int32)
         if self._spec.isolate:
@@ -222,11 +222,13 @@ class _Packed:
 
 
 def _count_sentences(borders, starts, lengths, rows, offsets, shape) -> np.ndarray:
-    """1.. for the sentences of each row int32 [n, R], going on through padding.
+    """The sentence number of each token of rows, from 1, int32 [n, R].
+
+    Padding has the number of its row's last sentence.
 
     Args:
-      borders: [S+1], where the text's sentences start.
-      starts, lengths, rows, offsets: [k], pieces of text and where they lie in rows.
+      borders: [S+1], the starts of the text's sentences, and the end.
+      starts, lengths, rows, offsets: [k], pieces of text, and where they are in rows.
     """
     begins = np.zeros(shape, np.int32)
     begins[rows, offsets] = 1
@@ -259,22 +261,23 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             f"data.rows={spec.form!r}"
         )
     notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
-    notes = tuple(f"{num:,} {text}" for num, text in notes if num)
-    return _Packed(corpus, spec, pad, plan, notes)
+    said = tuple(f"{num:,} {text}" for num, text in notes if num)
+    return _Packed(corpus, spec, pad, plan, said)
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
-    """Rows that cover the split evenly, documents joined.
+    """Evenly spaced rows of a corpus, documents joined.
 
     Args:
-      num: 0 for all rows that do not overlap, else how many; their starts are spread
-        evenly from the first token to the last whole row, and may overlap.
+      num: the number of rows, whose starts are evenly spaced from the first token to
+        that of the last whole row, so that they may overlap; 0 for all consecutive
+        rows without overlap.
 
     Returns:
       int32 [m, length].
 
     Raises:
-      UserError: the split is shorter than one row.
+      UserError: the corpus is shorter than one row.
     """
     check_length(corpus, length)
     if num == 0:
@@ -285,19 +288,19 @@ def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
 
 
 def passages(corpus: Corpus, length: int, num: int) -> tuple[np.ndarray, np.ndarray]:
-    """Labelled rows that each lie inside one document, spread evenly over documents.
+    """Labelled rows, each within one document, spread evenly over the documents.
 
     They do not overlap; documents without a label or shorter than a row are skipped.
 
     Args:
-      num: the most to return.
+      num: the maximum number of rows.
 
     Returns:
       tokens: int32 [m, length].
-      labels: int32 [m], places in `corpus.label_names`.
+      labels: int32 [m], indices into `corpus.label_names`.
     """
     room = np.where(corpus.labels >= 0, np.diff(corpus.doc_starts) // length, 0)
-    quota = _share(room, num)
+    quota = _distribute(num, room)
     docs = np.repeat(np.arange(len(quota)), quota)
     number = ragged(np.zeros(len(quota), np.int64), quota)
     chunks = number * room[docs] // quota[docs]
@@ -306,11 +309,7 @@ def passages(corpus: Corpus, length: int, num: int) -> tuple[np.ndarray, np.ndar
 
 
 def check_length(corpus: Corpus, length: int) -> None:
-    """Check that a split holds at least one row of so many tokens.
-
-    Raises:
-      UserError: it does not.
-    """
+    """Raises UserError if a corpus is shorter than one row of `length` tokens."""
     if corpus.num_tokens < length:
         raise UserError(
             f"data.path: a split has {corpus.num_tokens} tokens, "
@@ -318,11 +317,11 @@ def check_length(corpus: Corpus, length: int) -> None:
         )
 
 
-def _share(room: np.ndarray, num: int) -> np.ndarray:
-    """Share `num` out as evenly as each place's room allows.
+def _distribute(num: int, room: np.ndarray) -> np.ndarray:
+    """Distributes `num` items over bins of limited room, as evenly as possible.
 
     Returns:
-      int64, shaped as room, at most room everywhere; its sum is the lesser of num and
+      int64, shaped as room, at most room everywhere; its sum is the smaller of num and
       the sum of room.
     """
     levels = range(int(room.max(initial=0)) + 1)
@@ -331,7 +330,7 @@ def _share(room: np.ndarray, num: int) -> np.ndarray:
     )
     level = max(level - 1, 0)
     quota = np.minimum(room, level)
-    # What is left is less than the places that have room for one more.
+    # Fewer items are left than there are bins with room for one more.
     wider = np.flatnonzero(room > level)
     left = max(min(num - int(quota.sum()), len(wider)), 0)
     quota[wider[np.arange(left) * len(wider) // max(left, 1)]] += 1

@@ -1,7 +1,7 @@
-"""Which pieces of text share a row, planned on their lengths alone.
+"""Packing: which pieces of text share a row, planned from their lengths only.
 
-    lengths 5 3 4 2, row of 6:   full_sentences   |5 .|3 .|4 2|  neighbours, in order
-                                 best_fit         |5 .|4 2|3 .|  any, little left free
+    lengths 5 3 4 2, row of 6:   full_sentences   |5 .|3 .|4 2|  consecutive, in order
+                                 best_fit         |5 .|4 2|3 .|  any order, few rows
 
 Full and doc sentences: RoBERTa, https://arxiv.org/abs/1907.11692 (section 4.2).
 Best-fit bins: "Fewer Truncations Improve Language Modeling",
@@ -16,13 +16,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Rows of pieces of a text, none of which spans two documents.
+    """Rows of pieces of a text; a piece never spans two documents.
 
     Attributes:
       row_starts: int64 [N+1]; row i is pieces row_starts[i] .. row_starts[i+1]-1.
-      starts, lengths: int64 [P], the tokens of each piece.
-      num_long: documents or sentences that were longer than a row.
-      num_left_out: rows left out.
+      starts, lengths: int64 [P], the first token and the length of each piece.
+      num_long: how many documents or sentences were longer than a row.
+      num_left_out: how many rows were left out.
     """
 
     row_starts: np.ndarray
@@ -35,13 +35,13 @@ class Packing:
 def pack_documents(
     doc_starts: np.ndarray, row_length: int, max_documents: int, truncate: bool
 ) -> Packing:
-    """Whole documents in as few rows as best fit finds.
+    """Rows of whole documents, packed by best fit.
 
     Args:
       doc_starts: [D+1], with the end.
-      max_documents: the most in a row.
-      truncate: whether a document longer than a row is cut off after its first row;
-        else it fills rows of its own, and what is left of it is packed like the others.
+      max_documents: the most documents of a row.
+      truncate: whether only the first row of a document longer than a row is kept; if
+        not, it fills whole rows, and its rest is packed like the other documents.
     """
     starts, lengths = np.asarray(doc_starts)[:-1], np.diff(doc_starts)
     num_long = int((lengths > row_length).sum())
@@ -60,12 +60,12 @@ def pack_sentences(
     row_length: int,
     max_documents: int,
 ) -> Packing:
-    """Whole neighbouring sentences; one that is longer than a row is cut.
+    """Rows of consecutive whole sentences; a sentence longer than a row is cut.
 
     Args:
       sentence_starts: [S+1], with the end, every document start among them.
       doc_starts: [D+1], with the end.
-      max_documents: the most in a row; 0 keeps each document to rows of its own.
+      max_documents: the most documents of a row; 0 gives each document its own rows.
     """
     starts, lengths = np.asarray(sentence_starts)[:-1], np.diff(sentence_starts)
     num_long = int((lengths > row_length).sum())
@@ -79,7 +79,7 @@ def pack_sentences(
         row_starts = np.arange(len(slices) + 1)
         return Packing(row_starts, slices[:, 0], lengths, num_long, num_left_out)
     slices = full_sentences(lengths, row_length, doc_ids, max_documents)
-    # Rows follow each other without a gap; pieces end where a row or a document does.
+    # Rows are contiguous in the text; pieces end where a row or a document ends.
     pieces = np.union1d(slices[:, 0], doc_starts)
     pieces = pieces[pieces < num_tokens]
     row_starts = np.append(np.searchsorted(pieces, slices[:, 0]), len(pieces))
@@ -93,15 +93,15 @@ def full_sentences(
     doc_ids: np.ndarray | None = None,
     max_documents: int = 0,
 ) -> np.ndarray:
-    """Rows of as many whole neighbouring sentences as fit, across documents.
+    """Rows of as many consecutive whole sentences as fit, across documents.
 
-    fairseq's `complete`: a sentence longer than a row is one by itself, uncut.
+    fairseq's `complete`: a sentence longer than a row is a row of its own, uncut.
 
     Args:
       lengths: [S], tokens of each sentence.
       block: tokens in a row.
-      doc_ids: [S], the document of each sentence, never falling.
-      max_documents: the most that a row may hold parts of; 0 is any number.
+      doc_ids: [S], the document of each sentence, never decreasing.
+      max_documents: the most documents that a row may hold parts of; 0 for any number.
 
     Returns:
       int64 [n, 2], where each row's tokens start and stop.
@@ -122,14 +122,14 @@ def full_sentences(
 
 
 def doc_sentences(lengths: np.ndarray, doc_ids: np.ndarray, block: int) -> np.ndarray:
-    """Rows of as many whole neighbouring sentences of one document as fit.
+    """Rows of as many consecutive whole sentences of one document as fit.
 
-    fairseq's `complete_doc`: a sentence longer than a row is one by itself, uncut; a
+    fairseq's `complete_doc`: a sentence longer than a row is a row of its own, uncut; a
     row of a single token is left out.
 
     Args:
       lengths: [S], tokens of each sentence.
-      doc_ids: [S], the document of each, never falling.
+      doc_ids: [S], the document of each sentence, never decreasing.
       block: tokens in a row.
 
     Returns:
@@ -145,10 +145,10 @@ def doc_sentences(lengths: np.ndarray, doc_ids: np.ndarray, block: int) -> np.nd
 def best_fit(
     lengths: np.ndarray, capacity: int, max_documents: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Best-fit decreasing: longest first, each piece where it leaves the least free.
+    """Best-fit decreasing: longest pieces first, each into the fullest bin it fits.
 
-    Of bins with as much free, the one with the fewest pieces takes it. Pieces of one
-    length are placed together, so the time hardly grows with their number.
+    Ties go to the bin with the fewest pieces. Pieces of one length are placed together,
+    so the time hardly depends on their number.
 
     Args:
       lengths: [N], each 1 to capacity.
@@ -167,11 +167,11 @@ def best_fit(
     if lengths.size and not 1 <= lengths.min() <= lengths.max() <= capacity:
         raise ValueError(f"lengths must lie between 1 and {capacity}")
     shapes = _place(np.bincount(lengths, minlength=1), capacity, max_documents)
-    sizes = [np.tile(shape, count) for shape, count in shapes]
-    sizes = np.concatenate([np.zeros(0, np.int64), *sizes])
+    tiled = [np.tile(shape, count) for shape, count in shapes]
+    sizes = np.concatenate([np.zeros(0, np.int64), *tiled])
     per_bin = np.repeat([len(s) for s, _ in shapes], [n for _, n in shapes])
     bin_starts = np.concatenate([[0], np.cumsum(per_bin)]).astype(np.int64)
-    # Pieces of one length fill its places in order.
+    # Pieces of one length are used in order.
     members = np.empty(len(lengths), np.int64)
     members[np.argsort(sizes, kind="stable")] = np.argsort(lengths, kind="stable")
     return bin_starts, members
@@ -199,14 +199,14 @@ def _cut(
 
 
 def _fit(lengths: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token offsets [S+1], and for each sentence the first that its row cannot hold."""
+    """Token offsets [S+1], and for a row from each sentence the first that follows."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     limits = np.searchsorted(ends, ends[:-1] + block, "right") - 1
     return ends, np.maximum(limits, np.arange(1, len(ends)))
 
 
 def _documents(doc_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Each sentence's document as 0.. [S]; each one's first sentence, and the end."""
+    """Each sentence's document number [S], and each document's first sentence [D+1]."""
     is_first = np.ones(len(doc_ids), bool)
     is_first[1:] = doc_ids[1:] != doc_ids[:-1]
     first = np.append(np.flatnonzero(is_first), len(doc_ids))
@@ -214,12 +214,12 @@ def _documents(doc_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _chain(ends: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """The rows that begin at sentence 0 and then each where the last one stopped."""
-    borders, place, last = [0], 0, len(limits)
-    step = memoryview(np.ascontiguousarray(limits))
-    while place < last:
-        place = step[place]
-        borders.append(place)
+    """Consecutive rows from sentence 0 on, each beginning where the last one ended."""
+    borders, sentence, last = [0], 0, len(limits)
+    following = memoryview(np.ascontiguousarray(limits))
+    while sentence < last:
+        sentence = following[sentence]
+        borders.append(sentence)
     tokens = ends[borders]
     return np.stack([tokens[:-1], tokens[1:]], axis=1)
 
@@ -230,10 +230,10 @@ def _place(
     """Best-fit decreasing of counts[l] pieces of each length l.
 
     Returns:
-      (lengths in a bin, how many such bins) of every kind of bin.
+      (lengths of the pieces of a bin, number of such bins) for every kind of bin.
     """
-    # open_[free]: kinds of bins [(pieces, lengths, how many)], fewest pieces first;
-    # bit `free` of mask says whether there is any, to find the next larger one fast.
+    # open_[free]: kinds of bins [(pieces, lengths, number)] with `free` tokens left,
+    # fewest pieces first; bit `free` of mask is set if there are any, to search fast.
     open_: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
     mask, done = 0, []
     for length in np.flatnonzero(counts)[::-1].tolist():
@@ -245,7 +245,7 @@ def _place(
                 pieces, shape, bins = open_[free].pop(0)
             else:
                 free, pieces, shape, bins = capacity, 0, (), left
-            # The bin that was the best fit stays so until it cannot take another.
+            # The bin that is the best fit remains so until it cannot take another.
             each = min(free // length, max_documents - pieces, left)
             used = min(left // each, bins)
             left -= used * each

@@ -1,10 +1,10 @@
-"""Sentence pairs for next-sentence and sentence-order prediction, planned on lengths.
+"""Plans sentence pairs for next-sentence and sentence-order prediction.
 
     sentences of a document:  s0 s1 s2 s3 | s4 s5 ...     a chunk of about a row
-    B is what follows:        [CLS] s0 s1 [SEP] s2 s3 [SEP]
-    B is from elsewhere:      [CLS] s0 s1 [SEP] r7 r8 [SEP]   s2 s3 are put back
+    B follows A:              [CLS] s0 s1 [SEP] s2 s3 [SEP]
+    B is random:              [CLS] s0 s1 [SEP] r7 r8 [SEP]   s2 s3 are used again
 
-    ordered, as it stands:    [CLS] s0 s1 [SEP] s2 s3 [SEP]
+    ordered, in text order:   [CLS] s0 s1 [SEP] s2 s3 [SEP]
     ordered, swapped:         [CLS] s2 s3 [SEP] s0 s1 [SEP]
 
 The procedure of create_pretraining_data.py, https://arxiv.org/abs/1810.04805
@@ -12,6 +12,7 @@ The procedure of create_pretraining_data.py, https://arxiv.org/abs/1810.04805
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -20,13 +21,13 @@ NUM_SPECIALS = 3  # [CLS] A [SEP] B [SEP]
 
 @dataclass(frozen=True, eq=False)
 class PairPlan:
-    """Where both sentences of each pair lie, in tokens; 25 bytes a pair.
+    """The tokens of both segments A and B of each pair; 25 bytes per pair.
 
     Attributes:
       a_starts, b_starts: int64 [n].
       a_lengths, b_lengths: int32 [n].
       is_random: bool [n], True where B does not follow A (ordered: it precedes A).
-      num_single: chunks of one sentence that ordered pairs leave out.
+      num_single: the number of chunks of one sentence, which give no ordered pair.
     """
 
     a_starts: np.ndarray
@@ -48,37 +49,37 @@ def plan_pairs(
 ) -> PairPlan:
     """The pairs of `dupe_factor` passes over all documents, pass by pass, in order.
 
-    One departure from the reference: B's document is drawn among the others, where that
-    one draws among all, again up to ten times if it met A's own. Another of ordered
-    pairs: a chunk of one sentence gives none, where ALBERT's code pairs it with a
-    random one and calls that swapped.
+    Departures: a random B's document is sampled among the other documents; the
+    reference samples among all, and again up to ten times if it is A's own. Of ordered
+    pairs, a chunk of one sentence gives none; ALBERT's code pairs it with a random one
+    and labels that swapped.
 
     Args:
-      sentence_starts: [S+1], strictly rising, with the end.
-      doc_starts: [D+1], strictly rising, all of them sentence starts; D at least 2
-        where B is drawn.
+      sentence_starts: [S+1], strictly increasing, with the end.
+      doc_starts: [D+1], strictly increasing, all of them sentence starts; D is at least
+        2 unless pairs are ordered.
       row_length: of [CLS] A [SEP] B [SEP]; at least 5.
-      short_seq_prob: how often a document aims at a random length below the row's.
-      is_ordered: A and B are neighbours, and which comes first is a coin's choice.
+      short_seq_prob: the probability that a document aims at a random shorter length.
+      is_ordered: whether A and B are consecutive, in random order.
     """
-    draw = _Draw(seed)
+    random = _Random(seed)
     most = row_length - NUM_SPECIALS
     first = np.searchsorted(sentence_starts, doc_starts)
     num_docs = len(doc_starts) - 1
-    # A lane is a document in one pass; all lanes take one pair a step.
+    # A lane is a document in one pass; each step makes one pair of every lane.
     lanes = np.arange(num_docs * dupe_factor)
     docs = lanes % num_docs
     cursors = first[docs]
     targets = np.where(
-        draw.uniform(len(lanes)) < short_seq_prob,
-        2 + draw.below(np.full(len(lanes), most - 1)),
+        random.uniform(len(lanes)) < short_seq_prob,
+        2 + random.below(np.full(len(lanes), most - 1)),
         most,
     )
     found, num_single = [], 0
     step = _ordered_step if is_ordered else _step
     while len(lanes):
         is_pair, pairs, cursors = step(
-            sentence_starts, first, docs, cursors, targets, most, draw
+            sentence_starts, first, docs, cursors, targets, most, random
         )
         found.append(tuple(values[is_pair] for values in (lanes, *pairs)))
         num_single += int((~is_pair).sum())
@@ -88,44 +89,45 @@ def plan_pairs(
         )
     lanes, *pairs = (np.concatenate(values) for values in zip(*found, strict=True))
     order = np.argsort(lanes, kind="stable")
-    return PairPlan(*(values[order] for values in pairs), num_single)
+    fields: list[Any] = [*(values[order] for values in pairs), num_single]
+    return PairPlan(*fields)
 
 
-def _cut_chunk(starts, first, docs, cursors, targets, draw):
-    """Each lane's next chunk: its sentences, the first of its B, and its end."""
+def _cut_chunk(starts, first, docs, cursors, targets, random):
+    """Each lane's next chunk: its number of sentences, its B's first, and its end."""
     stop = _reach(starts, cursors, targets, first[docs + 1])
     num = stop - cursors
-    middle = cursors + np.where(num > 1, 1 + draw.below(np.maximum(num - 1, 1)), 1)
+    middle = cursors + np.where(num > 1, 1 + random.below(np.maximum(num - 1, 1)), 1)
     return num, middle, stop
 
 
-def _step(starts, first, docs, cursors, targets, most, draw):
-    """Whether each lane gives a pair (all do), it, and where its next chunk begins."""
-    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, draw)
+def _step(starts, first, docs, cursors, targets, most, random):
+    """Whether each lane gives a pair (here True), the pairs, and the next cursors."""
+    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
     a_lengths = starts[middle] - starts[cursors]
-    is_random = (num == 1) | (draw.uniform(len(num)) < 0.5)
-    others = draw.below(np.full(len(num), len(first) - 2))
+    is_random = (num == 1) | (random.uniform(len(num)) < 0.5)
+    others = random.below(np.full(len(num), len(first) - 2))
     others += others >= docs
-    begin = first[others] + draw.below(first[others + 1] - first[others])
+    begin = first[others] + random.below(first[others + 1] - first[others])
     end = _reach(starts, begin, targets - a_lengths, first[others + 1])
     b_starts = np.where(is_random, starts[begin], starts[middle])
     b_lengths = np.where(is_random, starts[end], starts[stop]) - b_starts
     a_starts, b_starts, a_lengths, b_lengths = _truncate(
-        starts[cursors], b_starts, a_lengths, b_lengths, most, draw
+        starts[cursors], b_starts, a_lengths, b_lengths, most, random
     )
     pairs = _pack(a_starts, b_starts, a_lengths, b_lengths, is_random)
     return num > 0, pairs, np.where(is_random, middle, stop)
 
 
-def _ordered_step(starts, first, docs, cursors, targets, most, draw):
-    """`_step` of ordered pairs; a lane whose chunk is one sentence gives none."""
-    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, draw)
-    is_swapped = draw.uniform(len(num)) < 0.5
+def _ordered_step(starts, first, docs, cursors, targets, most, random):
+    """`_step` of ordered pairs; a chunk of one sentence gives no pair."""
+    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
+    is_swapped = random.uniform(len(num)) < 0.5
     borders = np.stack([starts[cursors], starts[middle], starts[stop]])
     begins, lengths = borders[:-1], np.diff(borders, axis=0)
     begins = np.where(is_swapped, begins[::-1], begins)
     lengths = np.where(is_swapped, lengths[::-1], lengths)
-    sides = _truncate(*begins, *lengths, most, draw)
+    sides = _truncate(*begins, *lengths, most, random)
     return num > 1, _pack(*sides, is_swapped), stop
 
 
@@ -136,15 +138,15 @@ def _pack(a_starts, b_starts, a_lengths, b_lengths, is_random):
 
 
 def _reach(starts, begin, lengths, last):
-    """The first border so many tokens on; one sentence at least, to `last` at most."""
+    """The first sentence start `lengths` tokens on; at least the next, up to `last`."""
     return np.clip(np.searchsorted(starts, starts[begin] + lengths), begin + 1, last)
 
 
-def _truncate(a_starts, b_starts, a_lengths, b_lengths, most, draw):
-    """Take tokens off the longer side, each from its front or its back at even odds.
+def _truncate(a_starts, b_starts, a_lengths, b_lengths, most, random):
+    """Removes tokens of the longer side, each with probability 0.5 at front or back.
 
-    The reference takes one at a time, B's where both are as long. So the shorter side
-    is touched only where it exceeds half a row.
+    The reference removes one token at a time, B's where both sides are equally long, so
+    the shorter side is cut only where it exceeds half a row.
     """
     halves = most - most // 2, most // 2
     fits = a_lengths + b_lengths <= most
@@ -153,37 +155,37 @@ def _truncate(a_starts, b_starts, a_lengths, b_lengths, most, draw):
     )
     a_new = np.where(fits, a_lengths, a_new)
     b_new = np.where(fits, b_lengths, np.minimum(b_lengths, most - a_new))
-    a_starts = a_starts + draw.heads(a_lengths - a_new)
-    b_starts = b_starts + draw.heads(b_lengths - b_new)
+    a_starts = a_starts + random.binomial(a_lengths - a_new)
+    b_starts = b_starts + random.binomial(b_lengths - b_new)
     return a_starts, b_starts, a_new, b_new
 
 
-class _Draw:
-    """Random numbers made of raw bits, which NumPy keeps the same in every version."""
+class _Random:
+    """Random numbers made of raw bits, which are the same in every version of NumPy."""
 
     def __init__(self, seed: int):
-        # The counter keeps them apart from the feed's, which have the same keys.
+        # The feed has the same keys; this counter keeps the bits independent of it.
         key, counter = [seed % 2**64, 0], [0, 0, 0, 2**63]
         self._bits = np.random.Philox(
             key=np.array(key, np.uint64), counter=np.array(counter, np.uint64)
         ).random_raw
 
     def uniform(self, size: int) -> np.ndarray:
-        """Between 0 and 1, float64 [size]."""
+        """Uniform in [0, 1), float64 [size]."""
         return (self._bits(size) >> np.uint64(11)) * 2.0**-53
 
     def below(self, limits: np.ndarray) -> np.ndarray:
-        """From 0 to below each limit, int64 shaped as limits."""
-        # 2**64 exceeds any limit so far that the bias of the remainder is nothing.
+        """Uniform whole numbers in [0, limit), int64 shaped as limits."""
+        # The bias of the remainder is negligible, as limits are far below 2**64.
         return (self._bits(len(limits)) % limits.astype(np.uint64)).astype(np.int64)
 
-    def heads(self, tosses: np.ndarray) -> np.ndarray:
-        """How many of so many coins show heads, int64 shaped as tosses."""
-        heads = np.zeros(len(tosses), np.int64)
-        left = tosses.copy()
+    def binomial(self, counts: np.ndarray) -> np.ndarray:
+        """Binomial samples of `counts` trials with p = 0.5, int64 shaped as counts."""
+        found = np.zeros(len(counts), np.int64)
+        left = counts.copy()
         while (some := np.flatnonzero(left > 0)).size:
             used = np.minimum(left[some], 63)
             mask = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
-            heads[some] += np.bitwise_count(self._bits(len(some)) & mask)
+            found[some] += np.bitwise_count(self._bits(len(some)) & mask)
             left[some] -= used
-        return heads
+        return found

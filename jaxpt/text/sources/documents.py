@@ -1,4 +1,4 @@
-"""Plain text to documents, and long documents to parts that can be read one by one.
+"""Cuts plain text into documents, and long documents into parts of bounded length.
 
 blocks of a file -> mark_documents -> cut_parts -> Document(is_start), Document, ...
                     1 "= A =\\n"        at most PART_CHARS each, cut only
@@ -16,21 +16,21 @@ from jaxpt.errors import UserError
 from jaxpt.text.sources.files import read_lines
 
 PART_CHARS = 1 << 18
-# A part without a place to cut may grow to so many times its size.
+# A part in which no cut is possible may grow to this many times PART_CHARS.
 MAX_GROWTH = 16
 
-# Pre-tokenizers that split on whitespace split here, whatever whitespace follows. \s is
-# Unicode's whitespace; what follows is one of four, since some know only those.
+# Pre-tokenizers that split on whitespace split here, whatever whitespace follows. \S is
+# by Unicode; the whitespace is one of these four, as some tokenizers know no other.
 _CUT = re.compile(r"\S(?=[ \t\n\r])")
 
 
 @dataclass(frozen=True)
 class Document:
-    """One text that stands by itself, or a part of a long one.
+    """A document, or a part of a long one.
 
     Attributes:
-      label: "" means none; the same in all parts.
-      is_start: False where the text goes on from the document before.
+      label: the same in all parts; "" means none.
+      is_start: False if the text continues that of the `Document` before.
     """
 
     text: str
@@ -40,14 +40,14 @@ class Document:
 
 
 def split_long(text: str, size: int = PART_CHARS) -> list[str]:
-    """Cuts a text into parts, each encoded as it would be inside the whole.
+    """Cuts a text into parts that have the same tokens as in the whole text.
 
-    A cut lies before a space, tab or newline that follows no whitespace. A part is as
-    long as it can be with at most `size` characters; where such a part has no place to
-    cut it ends at the next, or after 16 times `size` anywhere.
+    Cuts are only made before a space, tab or newline that follows no whitespace. A part
+    is as long as possible with at most `size` characters; if no cut is possible there,
+    it extends to the next one, or to 16 times `size`, where it is cut anyway.
 
     Returns:
-      Parts that join to the text; [""] for "".
+      The parts, which concatenate to the text; [""] for "".
 
     >>> split_long("one two  three", 8)
     ['one two', '  three']
@@ -60,12 +60,12 @@ def split_long(text: str, size: int = PART_CHARS) -> list[str]:
 
 
 def _find_cut(text: str, start: int, size: int) -> int:
-    """Where the part that begins at `start` ends; 0 where more text has to be seen."""
+    """The end of the part that begins at `start`; 0 if that needs more text."""
     stop = start + size + 1
-    for low in (max(start, stop - 4096), start):  # most often the near end will do
-        places = [match.end() for match in _CUT.finditer(text, low, stop)]
-        if places:
-            return places[-1]
+    for low in (max(start, stop - 4096), start):  # the last characters mostly suffice
+        cuts = [match.end() for match in _CUT.finditer(text, low, stop)]
+        if cuts:
+            return cuts[-1]
     most = start + MAX_GROWTH * size
     if match := _CUT.search(text, start + size, most):
         return match.end()
@@ -73,7 +73,7 @@ def _find_cut(text: str, start: int, size: int) -> int:
 
 
 def cut_parts(pieces: Iterable[str], size: int) -> Iterator[str]:
-    """The parts of `split_long` of the joined pieces, a bounded length in memory."""
+    """The parts of `split_long` of the joined pieces, in bounded memory."""
     held: list[str] = []
     num_chars, wanted = 0, size
     for piece in pieces:
@@ -83,7 +83,7 @@ def cut_parts(pieces: Iterable[str], size: int) -> Iterator[str]:
             *parts, rest = split_long("".join(held), size)
             yield from parts
             held, num_chars = [rest], len(rest)
-            # Where no place was found, not again for every little piece.
+            # If no cut was found, wait for much more text before searching again.
             wanted = (
                 size if num_chars <= size else min(2 * num_chars, MAX_GROWTH * size)
             )
@@ -92,7 +92,7 @@ def cut_parts(pieces: Iterable[str], size: int) -> Iterator[str]:
 
 
 def make_documents(text: str, name: str, label: str) -> list[Document]:
-    """One document, in several parts where it is long; an empty text is one too."""
+    """One document, in several parts if it is long; an empty text is one part."""
     parts = split_long(text, PART_CHARS)
     return [Document(part, name, label, i == 0) for i, part in enumerate(parts)]
 
@@ -105,11 +105,11 @@ def cut_documents(
     Args:
       blocks: the file's characters.
       rule: `SourceSpec.documents`.
-      name: the file's; with a rule other than "file" the number of the document's first
-        line follows, "name:1".
+      name: the file's name; with rules other than "file", documents are named by it and
+        the number of their first line, "name:1".
 
     Raises:
-      UserError: the rule is none.
+      UserError: there is no such rule.
     """
     marked = mark_documents(blocks, rule)
     for number, group in itertools.groupby(marked, itemgetter(0)):
@@ -121,10 +121,10 @@ def cut_documents(
 
 
 def mark_documents(blocks: Iterable[str], rule: str) -> Iterator[tuple[int, str]]:
-    """Pieces of text, each after the number of its document's first line (file: 0).
+    """Pieces of text, each with the number of its document's first line (file: 0).
 
     Raises:
-      UserError: the rule is none.
+      UserError: there is no such rule.
     """
     pattern = check_rule(rule)
     if rule == "file":
@@ -141,7 +141,7 @@ def check_rule(rule: str) -> re.Pattern | None:
     """The pattern of "start:REGEX" and "heading:REGEX"; None for the other rules.
 
     Raises:
-      UserError: the rule is none.
+      UserError: there is no such rule, or REGEX is not a regular expression.
     """
     if rule in ("file", "line", "paragraph"):
         return None
@@ -160,7 +160,7 @@ def check_rule(rule: str) -> re.Pattern | None:
 
 
 def _is_blank(line: str) -> bool:
-    # What follows the first piece of a longer line is not known yet.
+    # Of a longer line only the first piece is known here, so it counts as not blank.
     return len(line) <= PART_CHARS and line.isspace()
 
 
@@ -200,8 +200,8 @@ def _mark_starts(
     for line, begins in lines:
         if begins:
             number += 1
-            # Blank lines at the top belong to the first document. Of a line only so
-            # much is matched as is surely in its first piece.
+            # Blank lines at the top belong to the first document. Only the part of a
+            # line that is certainly in its first piece is matched.
             if may_start and pattern.search(_strip_newline(line)[:PART_CHARS]):
                 start = number
             is_blank = _is_blank(line)

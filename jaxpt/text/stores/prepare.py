@@ -1,9 +1,8 @@
-"""Documents to a store on disk, once, by all cores; killed, it goes on where it was.
+"""Prepares documents as a store on disk, on all cores; resumes if it was killed.
 
     documents -> take -> tasks -> workers -> layout -> <folder>.partial/ -> <folder>/
 
-The store is the same, byte by byte, whatever the number of workers and however often
-the process was killed.
+The store is the same, byte by byte, for any number of workers and interruptions.
 """
 
 import contextlib
@@ -62,17 +61,17 @@ def prepare(
 ) -> Store:
     """The store of a source: the one in `folder`, or a new one, written there.
 
-    Another process that prepares the same folder is waited for.
+    It waits while another process prepares the same folder.
 
     Args:
       described: `describe_source(source)`.
-      contents: `list_contents(source)`, asked for after `described`.
-      settings: what the store depends on beside the text and the tokenizer, in JSON;
-        of these sentences, limit_chars and heldout_chars are heeded here.
-      workers: processes that tokenise; 0 is one a core.
+      contents: `list_contents(source)`, computed after `described`.
+      settings: the settings, in JSON, that the store depends on beside the text and the
+        tokenizer; sentences, limit_chars and heldout_chars are used here.
+      workers: processes that tokenise; 0 means one per core.
       reporter: a `library.Reporter`.
-      is_keyed: the name of the folder depends on all of this, so that what lies there
-        is not compared with it again.
+      is_keyed: whether the folder's name is a hash of all of this, so that a store in
+        it need not be compared.
 
     Raises:
       UserError: the source cannot be read, the folder holds something else or cannot
@@ -133,16 +132,16 @@ def write_store(
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
-    """Writes the store of some documents, which no other process does meanwhile.
+    """Writes the store of some documents; no other process may do so meanwhile.
 
     Args:
-      about: what the card says of settings, sources and tokenizer (`prepare`).
-      progress: called now and then with (bytes of text, documents, tokens).
-      check: called before the store is made whole; raises where it must not be.
+      about: the card's entries for settings, sources and tokenizer (`prepare`).
+      progress: called repeatedly with (bytes of text, documents, tokens).
+      check: called before the store is completed; raises if that is not allowed.
 
     Raises:
-      UserError: as `prepare`; of a folder half-written only so much is kept as the
-        next call can go on with.
+      UserError: as `prepare`; an unfinished folder is kept only if the next call can
+        resume it.
     """
     _check_folder(folder)
     start = time.perf_counter()
@@ -154,7 +153,7 @@ def write_store(
         writing = _Writing(draft, key, tokenizer, about["settings"], sizes, state)
         done = writing.num_bytes
         if done:
-            say(f"{draft.path}: going on after {done / 1e6:.1f} MB")
+            say(f"{draft.path}: resuming after {done / 1e6:.1f} MB")
         tally = writing.run(documents, tokenizer, about["path"], workers, progress)
         if check:
             check()
@@ -175,7 +174,7 @@ def write_store(
 
 
 class _Writing:
-    """The way of the tasks into the draft, and what the journal must know of it."""
+    """Writes encoded tasks into the draft, and their progress into its journal."""
 
     def __init__(
         self,
@@ -201,7 +200,7 @@ class _Writing:
             }
             state = {"num_tasks": 0, "digest": "", "num_bytes": 0, "layout": layout}
         self._num_tasks, self._digest = state["num_tasks"], state["digest"]
-        self.num_bytes = state["num_bytes"]  # of text, dropped documents' too
+        self.num_bytes = state["num_bytes"]  # of text, including dropped documents
         self.num_encoded = 0  # tasks, by this process
         self._committed = self.num_bytes
         self._layout = Layout(**state["layout"])
@@ -214,7 +213,7 @@ class _Writing:
         workers: int,
         progress: Callable | None,
     ) -> Tally:
-        """Encodes and writes what the journal does not have yet, to the end."""
+        """Encodes and writes all tasks that the journal does not have yet."""
         tally, settings = Tally(), self._settings
         limits = settings.get("limit_chars", 0), settings.get("heldout_chars", 0)
         taken = take(documents, *limits, f"data.path={path}", tally)
@@ -249,7 +248,7 @@ class _Writing:
         return tally
 
     def make_card(self, about: dict, tally: Tally, vocab_size: int) -> dict:
-        """The card of all that `run` has written, but for its files."""
+        """The card of the store that `run` has written, without its files."""
         layout = self._layout
         names = ("tokens", "documents", "main", "bytes", "unknown")
         return {
@@ -266,27 +265,27 @@ class _Writing:
         }
 
     def _skip(self, tasks: Iterator[Task], path: str) -> None:
-        """Passes over the tasks that the journal has."""
+        """Skips the tasks that the journal has already."""
         digest = ""
         for task in itertools.islice(tasks, self._num_tasks):
             digest = task.digest
         if digest != self._digest:
             raise UserError(
-                f"data.path={path}: gives another text than before {self._draft.path} "
-                "was interrupted; that is removed now, run the same command again"
+                f"data.path={path}: has changed since {self._draft.path} was "
+                "interrupted; that is removed now, run the same command again"
             )
 
     def _write(self, tokens: np.ndarray, arrays: dict[str, np.ndarray]) -> None:
         size = self._sizes.shard_tokens
         # `layout` already counts these tokens.
-        place = self._layout.num_tokens - len(tokens)
+        position = self._layout.num_tokens - len(tokens)
         while len(tokens):
-            number, filled = divmod(place, size)
+            number, filled = divmod(position, size)
             part = tokens[: size - filled]
             self._draft.append(shard_name(number), np.ascontiguousarray(part))
             if filled + len(part) == size:
                 self._draft.end(shard_name(number))
-            tokens, place = tokens[len(part) :], place + len(part)
+            tokens, position = tokens[len(part) :], position + len(part)
         for name, array in arrays.items():
             self._draft.append(name, array.astype(DTYPES[name]))
 
@@ -304,13 +303,13 @@ class _Writing:
 def _open_draft(
     folder: Path, key: str, say: Callable[[str], None]
 ) -> tuple[Draft, dict | None]:
-    """The unfinished store beside a folder, with its state, or an empty one."""
+    """The draft beside a folder, with its state, or an empty one."""
     path = folder.with_name(folder.name + ".partial")
     if (path / JOURNAL).exists():
         try:
             return Draft.resume(path, key)
         except Unusable as reason:
-            say(f"{path}: {reason}; starting again")
+            say(f"{path}: {reason}; starting from the beginning")
     return Draft.begin(path), None
 
 
@@ -322,14 +321,14 @@ def _check_folder(folder: Path) -> None:
         raise UserError(f"{folder}: {error.strerror}") from error
     if not is_free:
         raise UserError(
-            f"{folder}: is not empty and no store (it has no card.json); must be a new "
-            "folder"
+            f"{folder}: must be a new folder; it is not empty and not a store (it has "
+            "no card.json)"
         )
 
 
 def _open(folder: Path) -> Store:
     with contextlib.suppress(OSError):
-        (folder / JOURNAL).unlink()  # of a process killed as it ended
+        (folder / JOURNAL).unlink()  # left by a process that was killed at its end
     return open_store(folder)
 
 
@@ -338,19 +337,19 @@ def _check_same(folder: Path, about: dict) -> None:
     for part in ("settings", "sources", "tokenizer"):
         if card[part] != about[part]:
             raise UserError(
-                f"{folder}: holds a store of other {part}; name another folder, or "
-                "remove it"
+                f"{folder}: holds a store of other {part}; use another folder or "
+                "remove this one"
             )
 
 
 def check_unchanged(source: SourceSpec, described: dict) -> None:
-    """Raises UserError where a source is not as `describe_source` described it."""
+    """Raises UserError if a source has changed since `describe_source`."""
     if describe_source(source) != described:
         raise UserError(f"data.path={source.path}: was changed while it was read")
 
 
 def _guess_bytes(contents: list[dict], settings: dict) -> int:
-    """How many bytes of text there will be, about; 0 where that is not known."""
+    """About how many bytes of text there will be; 0 if that is not known."""
     if settings["limit_chars"]:
         return settings["limit_chars"] + settings["heldout_chars"]
     packed = (".gz", ".zst", ".xz", ".parquet")
@@ -364,7 +363,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
 def _conclude(
     folder: Path, card: dict, num_bytes: int, seconds: float, cores: int
 ) -> str:
-    """The closing line."""
+    """The line that reports the finished store."""
     mb = num_bytes / 1e6
     speed = mb / max(seconds, 1e-9)
     notes = [

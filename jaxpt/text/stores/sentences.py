@@ -1,7 +1,7 @@
-"""Where a text is cut into sentences, never changing the ids of any tokenizer here.
+"""Cuts text into sentences without changing its ids under any tokenizer here.
 
-A cut lies before whitespace that follows something else, where all of them begin a new
-word, so that encoding sentence by sentence gives the ids of the whole.
+Cuts are before whitespace that follows other characters, where every tokenizer begins a
+new word, so that encoding sentence by sentence gives the ids of the whole text.
 """
 
 import re
@@ -10,7 +10,7 @@ SENTENCES = ("", "lines", "punctuation")
 _CLOSERS = "\"'”’»)\\]}"
 _LINE = re.compile(r"\n[ \t\n\r]*")
 _LINE_BEGIN = re.compile(r"[ \t\r]*\n")
-# Only a run's first mark may match, or a run of n dots would be tried n times.
+# A match begins at a run's first mark only, or a run of n dots would be tried n times.
 _STOP = re.compile(rf"(?<![.!?])[.!?]++[{_CLOSERS}]*+(?=[ \t\n\r])")
 _STOP_END = re.compile(rf"[.!?][{_CLOSERS}]*\Z")
 _TAIL_CHARS = 64
@@ -20,22 +20,22 @@ def cut_sentences(text: str, mode: str) -> list[str]:
     r"""Cuts a text into pieces that concatenate to it; [] for "".
 
     Args:
-      mode: "lines" cuts before each line break, "punctuation" after . ! ? and the
-        quotes and brackets that close behind them.
+      mode: "lines" cuts before each line break, "punctuation" after . ! ? and any
+        closing quotes and brackets.
 
     >>> cut_sentences('He said "No!" Why?\nWell.', "punctuation")
     ['He said "No!"', ' Why?', '\nWell.']
     >>> cut_sentences("One. Two\n\nThree", "lines")
     ['One. Two', '\n\nThree']
     """
-    places = _find_lines(text) if mode == "lines" else _find_stops(text)
-    borders = [0, *places, len(text)]
+    cuts = _find_lines(text) if mode == "lines" else _find_stops(text)
+    borders = [0, *cuts, len(text)]
     pairs = zip(borders[:-1], borders[1:], strict=True)
     return [text[start:stop] for start, stop in pairs if stop > start]
 
 
 def begins_sentence(before: str, after: str, mode: str) -> bool:
-    """Whether the whole text would be cut between its two parts."""
+    """Whether `cut_sentences` of the whole text would cut it between its two parts."""
     if not before or before[-1].isspace():
         return False
     if mode == "lines":
@@ -49,11 +49,11 @@ def _find_stops(text: str) -> list[int]:
 
 
 def _find_lines(text: str) -> list[int]:
-    places = []
+    cuts = []
     for match in _LINE.finditer(text):
         start = match.start()
         while start and text[start - 1] in " \t\r":
             start -= 1
         if start and not text[start - 1].isspace():
-            places.append(start)
-    return places
+            cuts.append(start)
+    return cuts

@@ -1,14 +1,15 @@
-"""A tokenised text on disk, memory-mapped: ids, documents, labels and sentences.
+"""A store: a tokenised text on disk, memory-mapped, with its documents and labels.
 
-    <folder>/card.json         what is here; written last, so with it the store is whole
+    <folder>/card.json         metadata; written last, so a store with it is complete
              tokenizer.json    as `tokenizer.save` writes it
-             tokens-00000.bin  and on: uint16 or uint32 ids
-             documents.bin     int64 [D+1], where each document's tokens begin; the end
+             tokens-00000.bin  and following shards: uint16 or uint32 ids
+             documents.bin     int64 [D+1], each document's first token; the end
              doc_bytes.bin     int64 [D], bytes of each document's text in UTF-8
-             token_bytes.bin   uint32 [T], those that each token stands for; only where
-                               ids do not tell (`Vocab.token_bytes` is empty)
-             labels.bin        int32 [D], places in the card's label_names, -1 for none
-             sentences.bin     int64 [S+1], where sentences begin; the end; if asked for
+             token_bytes.bin   uint32 [T], bytes of each token's text; only if ids do
+                               not determine them (`Vocab.token_bytes` is empty)
+             labels.bin        int32 [D], indices into the card's label_names, or -1
+             sentences.bin     int64 [S+1], each sentence's first token; the end; only
+                               if data.sentences is set
 
 All numbers are little endian.
 """
@@ -27,7 +28,7 @@ from jaxpt.errors import UserError
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
 
-FORMAT = 2  # of 1, which had no token_bytes.bin
+FORMAT = 2  # format 1 had no token_bytes.bin
 CARD = "card.json"
 TOKENIZER = "tokenizer.json"
 _SHARD = "tokens-"
@@ -49,25 +50,25 @@ DTYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A prepared text. The arrays are maps of its files: read-only, loaded as read.
+    """A prepared text. Its arrays are memory maps of its files, read-only.
 
     Attributes:
       card: the content of card.json: format, path, settings, sources, tokenizer
         {"sha256", "spec"}, vocab_size, dtype, num_tokens, num_documents, num_main
         (documents before those held out), num_sentences (None: not cut), num_bytes,
         num_unknown (characters), dropped (documents without a token), truncated
-        (documents cut by data.limit_chars), label_names (as they come first in the
-        text), text_sha256, and each file's bytes and sha256.
+        (documents cut by data.limit_chars), label_names (in order of appearance),
+        text_sha256, and each file's bytes and sha256.
       doc_starts: int64 [D+1]; document i is tokens doc_starts[i] to doc_starts[i+1].
-      doc_bytes: int64 [D], of the raw text in UTF-8.
-      token_bytes: of it, those that each token stands for (`Tokenizer.encode_sized`;
-        what follows a document's last token is that one's, an [EOS] has none), so that
-        a document's add up to its own; None where the vocabulary tells them.
-      labels: int32 [D], places in the card's label_names, -1 for none.
-      sentence_starts: int64 [S+1] with the end, every document start among them; None
-        where the text was not cut into sentences.
-      fingerprint: sha256 of all that the files but the card hold, in hex; of the bytes
-        of tokens nothing, which follow from the rest.
+      doc_bytes: int64 [D], the bytes of each document's raw text in UTF-8.
+      token_bytes: the bytes of each token's text (`Tokenizer.encode_sized`; text after
+        a document's last token counts to that token, an [EOS] has none); a document's
+        add up to its doc_bytes. None if the vocabulary determines them.
+      labels: int32 [D], indices into the card's label_names, -1 for none.
+      sentence_starts: int64 [S+1], including the end and all document starts; None if
+        the text was not cut into sentences.
+      fingerprint: the sha256 of the content of all files but the card, in hex, without
+        token_bytes.bin, which follows from the rest.
     """
 
     card: dict
@@ -87,17 +88,17 @@ def token_dtype(vocab_size: int) -> str:
 
 
 def shard_name(number: int) -> str:
-    """The file of the tokens' shard of a number."""
+    """The file name of a shard of the tokens."""
     return f"{_SHARD}{number:05d}.bin"
 
 
 def is_part(name: str) -> bool:
-    """Whether this is the name of a file that a store has beside its card."""
+    """Whether a store may have a file of this name beside its card."""
     return name == TOKENIZER or name in DTYPES or bool(_SHARD_NAME.fullmatch(name))
 
 
 def is_store(folder: str | os.PathLike) -> bool:
-    """Whether a folder holds a whole store; its files are not looked at."""
+    """Whether a folder holds a complete store; its files are not checked."""
     return os.path.isfile(os.path.join(folder, CARD))
 
 
@@ -105,11 +106,11 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     """Opens a store without loading it.
 
     Args:
-      verify: read every file and compare it with the card's checksum (about 2 GB/s a
+      verify: whether to compare every file with the card's checksum (about 2 GB/s per
         core); False compares sizes only.
 
     Raises:
-      UserError: the store is not whole, or not as it was written.
+      UserError: the store is incomplete or was altered.
     """
     folder = Path(folder)
     card = read_card(folder)
@@ -156,16 +157,17 @@ def seal_card(card: dict) -> bytes:
 
 
 def read_card(folder: Path) -> dict:
-    """The card of a store, as it was sealed.
+    """The card of a store.
 
     Raises:
-      UserError: there is none, it was altered, or is of a format not known here.
+      UserError: it is missing, was altered, or has an unknown format.
     """
     path = folder / CARD
     try:
         card = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        what = "is missing: the store is not whole" if folder.is_dir() else "no store"
+        is_partial = folder.is_dir()
+        what = "is missing: the store is incomplete" if is_partial else "does not exist"
         raise _fault(path, what) from error
     except OSError as error:
         raise _fault(path, f"cannot be read: {error.strerror}") from error
@@ -180,7 +182,7 @@ def read_card(folder: Path) -> dict:
     if told != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
     if foreign := [name for name in card["files"] if not is_part(name)]:
-        raise _fault(path, f"names {foreign[0]!r}, which is no store's file")
+        raise _fault(path, f"names {foreign[0]!r}, not a file of a store")
     return card
 
 
@@ -226,12 +228,12 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
 
 
 def _scan(path: Path, dtype: str) -> tuple[str, int]:
-    """A file's sha256, and the highest of its numbers, at least 0.
+    """A file's sha256, and its largest number, at least 0.
 
-    It is not mapped for that: all of it would count as this process's memory.
+    The file is read, not mapped, as a map would count as this process's memory.
 
     Raises:
-      OSError: it cannot be read.
+      OSError: the file cannot be read.
     """
     digest, highest = hashlib.sha256(), 0
     buffer = memoryview(bytearray(_SCAN_BYTES))
@@ -256,11 +258,11 @@ def _load_tokenizer(folder: Path, card: dict) -> Tokenizer:
 
 
 def _map(path: Path, dtype: str, card: dict) -> np.ndarray | None:
-    """A file as an array; None where the store has no such file."""
+    """A file as an array; None if the store has no such file."""
     if path.name not in card["files"]:
         return None
     try:
-        # Back to a plain array: slices of np.memmap's own class cost more.
+        # As a plain array: slices of np.memmap's own class are slower.
         return np.memmap(path, dtype, mode="r").view(np.ndarray)
     except (OSError, ValueError) as error:
         raise _fault(path, f"cannot be mapped: {error}") from error

@@ -1,4 +1,4 @@
-"""One long row of token ids that lies in several arrays, on disk or not."""
+"""One long sequence of token ids in several arrays, on disk or in memory."""
 
 from collections.abc import Sequence
 
@@ -6,27 +6,27 @@ import numpy as np
 
 
 class TokenStream:
-    """The shards' tokens, one after the other, read by place; nothing is loaded whole.
+    """The concatenated tokens of shards, read by position without loading a shard.
 
     Args:
       shards: 1-D arrays of an unsigned or signed integer dtype, memory-mapped or not.
     """
 
     def __init__(self, shards: Sequence[np.ndarray]):
-        # Plain arrays: slices of np.memmap's own class cost two to three times more.
+        # Plain arrays: slices of np.memmap's own class are two to three times slower.
         self.shards = [np.asarray(shard) for shard in shards]
         self.starts = np.cumsum([0, *map(len, self.shards)], dtype=np.int64)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens in all shards."""
+        """The number of tokens of all shards."""
         return int(self.starts[-1])
 
     def read(self, start: int, stop: int) -> np.ndarray:
-        """Tokens start..stop-1, int32, a copy.
+        """A copy of tokens start..stop-1, int32.
 
         Raises:
-          IndexError: they are not all there.
+          IndexError: some of them do not exist.
         """
         if not 0 <= start <= stop <= self.num_tokens:
             raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
@@ -38,7 +38,7 @@ class TokenStream:
         """Rows of `length` tokens that begin at `starts` [n], int32 [n, length].
 
         Raises:
-          IndexError: a row is not all there.
+          IndexError: a row reaches past the end.
         """
         starts = np.asarray(starts, np.int64)
         if len(starts) and not (
@@ -49,7 +49,7 @@ class TokenStream:
                 f"{self.num_tokens} tokens"
             )
         out = np.empty((len(starts), length), np.int32)
-        # Slices, not one index array: a memory map is then read in whole runs.
+        # By slices, not one index array, to read memory maps contiguously.
         for row, start in zip(out, starts.tolist(), strict=True):
             self._copy(start, row)
         return out

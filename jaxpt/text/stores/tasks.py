@@ -1,4 +1,4 @@
-"""Documents to batches that are encoded at once: what is taken and what is not."""
+"""Selects the documents of a store and groups them into tasks to encode."""
 
 import hashlib
 import itertools
@@ -15,13 +15,13 @@ from jaxpt.text.stores.sentences import begins_sentence
 
 @dataclass(frozen=True)
 class Sizes:
-    """How the work is cut up; only `shard_tokens` shows in the store.
+    """Sizes of the units of work; only `shard_tokens` affects the store.
 
     Attributes:
-      task_chars: characters that are encoded at once, about.
-      task_texts: texts that are, at most.
-      commit_bytes: of text, after which the journal is written.
-      shard_tokens: tokens in a file.
+      task_chars: about how many characters a task has.
+      task_texts: the most texts of a task.
+      commit_bytes: after how many bytes of text the journal is written.
+      shard_tokens: the number of tokens of a shard.
     """
 
     task_chars: int = 1 << 20
@@ -32,7 +32,7 @@ class Sizes:
 
 @dataclass
 class Tally:
-    """What `take` left out: documents without text, documents cut by a limit."""
+    """Counts by `take`: documents without text, and documents cut by a limit."""
 
     dropped: int = 0
     truncated: int = 0
@@ -40,13 +40,13 @@ class Tally:
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """Some texts to encode at once.
+    """Texts that are encoded together.
 
     Attributes:
-      texts: the pieces.
-      data: the same in UTF-8.
-      is_sentence: bool [p], whether a sentence begins with each.
-      digest: sha256 of all text up to and with these.
+      texts: the pieces' texts.
+      data: the texts in UTF-8.
+      is_sentence: bool [p], whether each text begins a sentence.
+      digest: the sha256 of all text up to and including this task's.
     """
 
     texts: list[str]
@@ -60,22 +60,22 @@ def take(
     documents: Iterable[Document],
     limit_chars: int,
     heldout_chars: int,
-    place: str,
+    source: str,
     tally: Tally | None = None,
 ) -> Iterator[tuple[Document, bool]]:
     """The documents up to a limit, each with whether it is held out.
 
-    Documents without text are left out. One that a limit cuts is two, of which the
-    second is held out, or not taken.
+    Documents without text are left out. A document that a limit cuts becomes two, the
+    second of which is held out or left out.
 
     Args:
-      limit_chars: of those not held out; 0 is all.
-      heldout_chars: the next so many are held out.
-      place: how an error begins, "data.path=...".
-      tally: where what is left out is counted.
+      limit_chars: characters of documents that are not held out; 0 means all.
+      heldout_chars: how many characters after those are held out.
+      source: how an error names the text, "data.path=...".
+      tally: counts the documents that are left out or cut.
 
     Raises:
-      UserError: there is less text than that.
+      UserError: the text is shorter than the limits.
     """
     tally = tally or Tally()
     wanted = limit_chars + heldout_chars
@@ -86,7 +86,7 @@ def take(
             is_due, is_cut = True, False
         if not limit_chars:
             if doc.text:
-                same = doc.is_start == is_due  # most often, and making one takes time
+                same = doc.is_start == is_due  # the usual case, without a slow copy
                 yield doc if same else replace(doc, is_start=is_due), False
                 is_due = False
             continue
@@ -110,15 +110,15 @@ def take(
     tally.dropped += is_due
     if seen < wanted:
         raise UserError(
-            f"{place} has {seen} characters: data.limit_chars and data.heldout_chars "
-            f"ask for {limit_chars} + {heldout_chars}"
+            f"{source}: has {seen} characters; must have data.limit_chars + "
+            f"data.heldout_chars = {limit_chars} + {heldout_chars}"
         )
 
 
 def make_tasks(
     taken: Iterable[tuple[Document, bool]], sentences: str, sizes: Sizes
 ) -> Iterator[Task]:
-    """What `take` gives, in batches to encode; they depend on nothing else."""
+    """The documents of `take` in tasks to encode; nothing else determines the tasks."""
     digest, tail = hashlib.sha256(), ""
     batch: list[tuple] = []
     num_chars = 0

@@ -1,9 +1,9 @@
-"""A process that turns text into ids: frames in at stdin, frames out at stdout.
+"""A process that tokenises: reads frames at stdin and writes frames to stdout.
 
     python -m jaxpt.text.stores.worker TOKENIZER.json SENTENCES DTYPE
 
 A frame is its length in bytes (uint64, little endian) and those bytes; nothing is
-pickled. It ends when its stdin does, so it never outlives the process that started it.
+pickled. The process ends with its stdin, so it never outlives its parent.
 """
 
 import os
@@ -12,7 +12,7 @@ import struct
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import BinaryIO
+from typing import IO
 
 import numpy as np
 
@@ -36,22 +36,22 @@ def encode_texts(
     sentences: str,
     dtype: str,
 ) -> Encoded:
-    """The ids of texts, one after the other.
+    """The ids of texts, concatenated.
 
     Args:
-      is_start: bool [p], False where a text goes on from another, before which every
-        tokenizer cuts.
+      is_start: bool [p], False where a text continues the one before, at a position
+        where every tokenizer splits.
       is_sentence: bool [p], whether a sentence begins with each text.
       sentences: one of `sentences.SENTENCES`.
       dtype: of the ids.
     """
-    # Some tokenizers put a space before a text, or take one away, but not after this.
+    # Some tokenizers add or remove a space at the start of a text; not after this one.
     before, num_before = _BEFORE, len(tokenizer.encode(_BEFORE))
-    # Only these do not tell by their ids how many bytes they stand for.
+    # Whether ids do not determine the bytes of their text.
     is_sized = not tokenizer.vocab.token_bytes
 
-    def encode(text: str, goes_on: bool) -> tuple[np.ndarray, np.ndarray]:
-        start, put = (num_before, before) if goes_on else (0, "")
+    def encode(text: str, continues: bool) -> tuple[np.ndarray, np.ndarray]:
+        start, put = (num_before, before) if continues else (0, "")
         if not is_sized:
             return tokenizer.encode(put + text)[start:], no_sizes
         ids, of_ids = tokenizer.encode_sized(put + text)
@@ -87,10 +87,10 @@ def encode_texts(
 
 
 def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
-    """The parts' bytes by token: what follows a part's last is the next part's first's.
+    """Each token's bytes; text after a part's last token counts to the next token.
 
     Args:
-      sizes: of each part by itself; they are changed.
+      sizes: the bytes by token of each part alone; they are modified.
     """
     rest = 0
     for part, found in zip(parts, sizes, strict=True):
@@ -104,7 +104,7 @@ def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
     return sizes
 
 
-def send(file: BinaryIO, *parts: bytes) -> None:
+def send(file: IO[bytes], *parts: bytes) -> None:
     """Writes one frame."""
     file.write(_LENGTH.pack(sum(map(len, parts))))
     for part in parts:
@@ -112,8 +112,8 @@ def send(file: BinaryIO, *parts: bytes) -> None:
     file.flush()
 
 
-def receive(file: BinaryIO) -> memoryview | None:
-    """Reads one frame; None where the other side has gone."""
+def receive(file: IO[bytes]) -> memoryview | None:
+    """Reads one frame; None if the other process has ended."""
     head = file.read(_LENGTH.size)
     if len(head) < _LENGTH.size:
         return None
@@ -166,10 +166,10 @@ def unpack_reply(data: memoryview, dtype: str) -> Encoded:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Answers every frame of texts by one of ids, or of what is wrong."""
+    """Replies to every frame of texts with one of ids, or of an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says when to end
     path, sentences, dtype = arguments
-    # What anyone prints goes to stderr, not into the frames.
+    # Anything printed goes to stderr, not into the frames.
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     tokenizer = None

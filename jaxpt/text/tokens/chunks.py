@@ -1,12 +1,11 @@
 """Fast encoding: text is cut into chunks, and each distinct chunk is encoded once.
 
-Beside its ids it is remembered how many bytes of the text each of them stands for.
+A cache maps a chunk to its ids and to the number of bytes of text of each id.
 
-The `tokenizers` library encodes 3 to 6 MB/s on one core. Words repeat, so a cache from
-a chunk to its ids does better, if what is cut apart never changes an id: a chunk's ids
-in the text are those it has alone. That holds between pieces that a tokenizer's own
-pre-tokenizer keeps apart, so the cut goes by the tokenizer's structure; the tests hold
-chunked ids to those of the whole text.
+The `tokenizers` library encodes 3 to 6 MB/s on one core. As words repeat, the cache is
+faster, provided that a chunk has the same ids alone as inside the text. That is true of
+chunks that a tokenizer's own pre-tokenizer separates, so how to cut depends on the
+tokenizer's structure; the tests compare chunked ids with those of the whole text.
 """
 
 import re
@@ -18,48 +17,50 @@ from tokenizers import Tokenizer
 _SPACE = r" \t\n\r"
 _ASCII = r"!-/:-@\[-`{-~"
 _DASHES = "\u2010-\u2027"  # and typographic quotes, all of category P
-# Characters that no normalizer in use turns into whitespace or into nothing: whatever
-# follows them is not joined to what stands before them.
+# Characters that no normalizer in use removes or turns into whitespace, so that the
+# text after them is never joined to the text before them.
 _SAFE = rf"\w{_ASCII}\xa1-\xac\xae-\xff{_DASHES}\u3001-\u3029\uff01-\uff5e"
 _TAIL = rf"(?:(?<![{_SAFE}])[{_SPACE}]++[^{_SPACE}]*+)*+"
 
 # A chunk that ends before whitespace, and after a safe character.
 _WORD = rf"[^{_SPACE}]++{_TAIL}"
 # An ASCII word that ends before punctuation, and punctuation that ends before
-# whitespace: English has three times as many distinct chunks without them.
+# whitespace. Without these, English has three times as many distinct chunks.
 _FINE = (
     rf"[A-Za-z0-9]++(?![^{_SPACE}{_ASCII}{_DASHES}])",
     rf"[{_ASCII}]++(?![^{_SPACE}])",
 )
 
-# With the whitespace before each chunk, where tokens hold it: GPT-2's way of splitting.
+# Chunks with the whitespace before them, where tokens include it, as in GPT-2.
 WITH_SPACE = "|".join(
     [*(rf"[{_SPACE}]*+{each}" for each in (*_FINE, _WORD)), rf"[{_SPACE}]++"]
 )
-# Without it, where tokens do not: T5's way, by whitespace alone, and BERT's.
+# Chunks without it: split by whitespace only, as in T5, or also by punctuation (BERT).
 WORDS = _WORD
 FINE_WORDS = "|".join([*_FINE, _WORD])
 
-MAX_CACHED = 64  # characters: longer chunks hardly ever come again
-MAX_ENTRIES = 1 << 18  # some 60 MB; the 78 MB of a hundred novels have 200,000
-_PIECE = 1 << 14  # characters cut at a time: what is at work stays in the processor
-_NO_ID = (1 << 32) - 1  # stands before the bytes of a chunk that follow its last token
+MAX_CACHED = 64  # characters; longer chunks hardly ever repeat
+MAX_ENTRIES = 1 << 18  # about 60 MB; the 78 MB of a hundred novels have 200,000 chunks
+_PIECE = (
+    1 << 14
+)  # characters cut at a time, so that they stay in the processor's caches
+_NO_ID = (1 << 32) - 1  # the "id" of a chunk's bytes after its last token
 
-# What may stand before a pre-tokenizer that goes by whitespace, and leaves it alone.
+# Normalizers that may precede a pre-tokenizer by whitespace and do not affect it.
 _FOLDS = {"Lowercase", "NFC"}
 _REWRITES = _FOLDS | {"NFKC", "Nmt", "Precompiled"}
 
 
 class ChunkEncoder:
-    """Text to ids through a cache.
+    """Encodes text through a cache of chunks.
 
-    A chunk is looked up with the whitespace before it, so that all of the text is in
-    one: its bytes are counted.
+    A chunk includes the whitespace before it, so that the chunks contain all bytes of
+    the text.
 
     Args:
-      core: what encodes a chunk, without any special token.
-      cut: what a chunk matches, as `choose_cut` says; "" encodes texts whole.
-      prefix: what is put before a text that does not begin with it.
+      core: the tokenizer that encodes a chunk, without special tokens.
+      cut: the pattern of a chunk, from `choose_cut`; "" encodes texts whole.
+      prefix: put before a text that does not begin with it.
     """
 
     def __init__(self, core: Tokenizer, cut: str, prefix: str = ""):
@@ -75,7 +76,7 @@ class ChunkEncoder:
         return self.encode_sized(text)[0]
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The ids, and the bytes of the text that each stands for: int32, int64 [n].
+        """The ids, and the number of bytes of text of each: int32, int64 [n].
 
         See `Tokenizer.encode_sized`.
         """
@@ -91,36 +92,37 @@ class ChunkEncoder:
             return self._encode_alone(text)
         get, find, parts, start = self._cache.__getitem__, self._cut.findall, [], 0
         while start < len(text):
-            place = self._place.search(text, start + _PIECE)
-            stop = place.start() if place else len(text)
+            end = self._place.search(text, start + _PIECE)
+            stop = end.start() if end else len(text)
             parts.append(b"".join(map(get, find(text, start, stop))))
             start = stop
         return b"".join(parts)
 
     def _encode_alone(self, text: str) -> bytes:
-        """Pairs of uint32: ids and bytes of the text, which add up to all of it."""
+        """Pairs of uint32, id and number of bytes, which add up to the text's."""
         try:
             found = self._core.encode(text, add_special_tokens=False)
-        except TypeError:  # a lone surrogate is no text; what is has as many bytes
+        except TypeError:  # a lone surrogate; U+FFFD has the same number of bytes
             text = re.sub("[\ud800-\udfff]", "\ufffd", text)
             found = self._core.encode(text, add_special_tokens=False)
-        # Of tokens that share a character the last has its bytes: a T5 word's "▁" alone
-        # is said to stand for the word's first letter.
+        # If tokens share a character, its bytes count to the last one: the library says
+        # that a T5 word's "▁" alone covers the word's first letter.
         ends, later = [], len(text)
         for start, end in reversed(found.offsets):
             ends.append(min(end, later))
             later = min(later, start)
-        pairs, place, is_ascii = array("I"), 0, text.isascii()
-        for id_, end in zip([*found.ids, _NO_ID], [*reversed(ends), len(text)]):
-            end = max(end, place)
+        pairs, done, is_ascii = array("I"), 0, text.isascii()
+        ids, stops = [*found.ids, _NO_ID], [*reversed(ends), len(text)]
+        for id_, end in zip(ids, stops, strict=True):
+            end = max(end, done)
             pairs.append(id_)
-            pairs.append(end - place if is_ascii else len(text[place:end].encode()))
-            place = end
+            pairs.append(end - done if is_ascii else len(text[done:end].encode()))
+            done = end
         return (pairs if pairs[-1] else pairs[:-2]).tobytes()
 
 
 class _Cache(dict):
-    """Chunks to what is kept of them; emptied when full, to bound the memory."""
+    """A cache of encoded chunks; emptied when full, to bound the memory."""
 
     def __init__(self, encode):
         self._encode = encode
@@ -135,19 +137,19 @@ class _Cache(dict):
 
 
 def choose_cut(core: dict) -> str:
-    """What the chunks of a text match, or "" where it is not known how to cut it.
+    """The pattern of a tokenizer's chunks, or "" if it is not known how to cut text.
 
     Args:
       core: a Hugging Face `tokenizer.json`.
     """
     if any(not token["special"] for token in core["added_tokens"]):
-        return ""  # these are found in the text before it is split
+        return ""  # such tokens are matched before the text is split
     before, split = flatten_steps(core["normalizer"]), core["pre_tokenizer"]
     names = {step["type"] for step in before}
     steps = flatten_steps(split)
     kinds = [step["type"] for step in steps]
     if kinds == ["ByteLevel"] and names <= _FOLDS:
-        # add_prefix_space would put a space before chunks inside a text, too.
+        # add_prefix_space would also put a space before chunks inside a text.
         is_plain = steps[0].get("use_regex", True) and not steps[0]["add_prefix_space"]
         return WITH_SPACE if is_plain else ""
     if kinds == ["BertPreTokenizer"] and names <= {"BertNormalizer"}:
@@ -158,7 +160,7 @@ def choose_cut(core: dict) -> str:
 
 
 def flatten_steps(step: dict | None) -> list[dict]:
-    """The steps of a normalizer or pre-tokenizer, with sequences taken apart."""
+    """The steps of a normalizer or pre-tokenizer, with sequences flattened."""
     if step is None:
         return []
     if step["type"] != "Sequence":

@@ -1,4 +1,4 @@
-"""What every tokenizer can do, whatever its tokens are."""
+"""The interface that all tokenizers share."""
 
 import re
 from typing import Protocol
@@ -8,7 +8,7 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# Unicode's White_Space, which the library strips; `str.isspace` has \x1c to \x1f more.
+# Unicode's White_Space, which the library strips; `str.isspace` adds \x1c to \x1f.
 WHITESPACE = (
     "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007"
     "\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
@@ -16,13 +16,13 @@ WHITESPACE = (
 
 
 class Tokenizer(Protocol):
-    """What every tokenizer can do; a kind inherits from it.
+    """The interface of tokenizers; each kind inherits from it.
 
     Attributes:
-      vocab: its ids.
+      vocab: its vocabulary.
       kind: char, byte, bpe, wordpiece or unigram.
-      strips_left, strips_right: special ids that take the whitespace beside them in a
-        prompt, as a mask does where a word's token begins with its space (bpe).
+      strips_left, strips_right: special ids that remove the whitespace beside them in a
+        prompt, as [MASK] does if a word's token includes the space before it (bpe).
     """
 
     vocab: Vocab
@@ -31,28 +31,28 @@ class Tokenizer(Protocol):
     strips_right: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> np.ndarray:
-        """The int32 ids [n] of plain text: a special's name is ordinary characters."""
+        """The int32 ids [n] of plain text; names of specials in it are plain text."""
         ...
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """`encode`, and how many bytes of the text each id stands for, int64 [n].
+        """`encode`, and the number of bytes of text of each id, int64 [n].
 
-        That is the UTF-8 from the end of the token before it to its own: what stands
-        between words belongs to the word after it. What follows the last token is in
-        no number.
+        They are the bytes of UTF-8 from the end of the token before to the token's own
+        end: text between words counts to the word after it. Text after the last token
+        is not counted.
         """
         ids = self.encode(text)
         return ids, np.array(self.vocab.token_bytes, np.int64)[ids]
 
     def count_unknown(self, text: str) -> int:
-        """How often the text has what the vocabulary lacks: characters, or [UNK]s."""
+        """How many characters the vocabulary lacks; of subwords, how many [UNK]s."""
         ...
 
     def decode(self, ids: np.ndarray) -> str:
-        """The text of ids, specials by their name.
+        """The text of ids, with specials as their names.
 
-        Ordinary text comes back exactly from char, byte and bpe; wordpiece and unigram
-        have already lost line ends, runs of spaces and the like.
+        Ordinary text is restored exactly by char, byte and bpe; wordpiece and unigram
+        lose line ends, repeated spaces and the like when encoding.
         """
         ...
 
@@ -61,16 +61,16 @@ class Tokenizer(Protocol):
         ...
 
     def to_json(self) -> dict:
-        """All that `from_json` needs to make this tokenizer again."""
+        """The values from which `from_json` makes this tokenizer again."""
         ...
 
     def encode_prompt(self, text: str) -> np.ndarray:
         """The int32 ids [n] of a prompt, where `[MASK]` or `<extra_id_0>` are tokens.
 
-        A special may be written as the vocabulary does (`<mask>`) or as `SPECIALS` does
-        (`[MASK]`). Where words carry the space before them (bpe), whitespace before a
-        mask or a sentinel is dropped: the token in its place brings its own. So the
-        `tokenizers` library does with a token's `lstrip`, line ends and all.
+        A special may have its name in the vocabulary (`<mask>`) or in `SPECIALS`
+        (`[MASK]`). If tokens include the space before a word (bpe), whitespace before a
+        mask or sentinel is removed, as the token it replaces has its own. This is what
+        the `tokenizers` library does for a token with `lstrip`, line ends included.
 
         Raises:
           UserError: a character is outside the vocabulary.
@@ -87,7 +87,7 @@ class Tokenizer(Protocol):
                 parts[i - 1] = parts[i - 1].rstrip(WHITESPACE)
             if ids[parts[i]] in self.strips_right:
                 parts[i + 1] = parts[i + 1].lstrip(WHITESPACE)
-        # A character may be known with its neighbour alone, as an accent with a letter.
+        # A character may be known only with its neighbour, as an accent with a letter.
         texts = [part for part in parts[::2] if self.count_unknown(part)]
         unknown = {c for part in texts for c in part if self.count_unknown(c)}
         if unknown:
@@ -103,7 +103,7 @@ class Tokenizer(Protocol):
 
 
 def make_visible(text: str) -> str:
-    """A text with its spaces, control characters and stray bytes to be seen."""
+    """A text with its spaces, control characters and invalid bytes made visible."""
     return "".join(map(_show, text))
 
 

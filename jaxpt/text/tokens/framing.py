@@ -1,13 +1,14 @@
-"""What stands around texts without being text: how one begins, ends, and is answered.
+"""Framing: the special ids around a model's texts, and those that end generation.
 
-A model that was trained on `[CLS] a text [SEP]` is to be given that, and one that ends
-its texts with one of three ids is to be stopped at any of them. Of a run made here this
-follows from its objective and its rows; what a model of another house came with is kept
-in its run's folder as `framing.json`.
+A model that was trained on `[CLS] a text [SEP]` must be given such texts, and one that
+ends its texts with any of three ids must be stopped at any of them. For a run trained
+here this follows from its objective and its rows; for an imported model it is kept in
+the run's folder as `framing.json`.
 """
 
 import dataclasses
 import json
+from typing import Any
 
 import numpy as np
 import tokenizers
@@ -17,16 +18,15 @@ from jaxpt.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Framing:
-    """Ids that are put around a text, hashable like the vocabulary they belong to.
+    """Special ids around a text, hashable like the vocabulary they belong to.
 
     Attributes:
-      before, after: around each text that is read (of an encoder-decoder by its
-        encoder).
-      bos: what a text that goes on from nothing begins with.
-      start: what a decoder begins with; None is [PAD], as T5's.
-      first, last: what a decoder must write first, and at the last place that it is
-        given (`forced_bos_token_id`, `forced_eos_token_id` of transformers).
-      ends: any of these ends what is written.
+      before, after: around each text that the model (or its encoder) reads.
+      bos: the first id of a text that is generated without a prompt.
+      start: a decoder's first input; None means [PAD], as for T5.
+      first, last: a decoder's forced first output, and its forced output at the last
+        position (`forced_bos_token_id`, `forced_eos_token_id` of transformers).
+      ends: ids that end generation.
     """
 
     before: tuple[int, ...] = ()
@@ -38,7 +38,7 @@ class Framing:
     ends: tuple[int, ...] = ()
 
     def wrap(self, ids: np.ndarray) -> np.ndarray:
-        """The int32 ids of a text with what stands around it.
+        """The int32 ids of a text with `before` and `after` around it.
 
         >>> Framing(before=(1,), after=(2, 3)).wrap(np.array([7, 8])).tolist()
         [1, 7, 8, 2, 3]
@@ -67,7 +67,10 @@ def from_json(values: dict) -> Framing:
         listed = held if is_list else [held] * (held is not None)
         if not all(type(id_) is int and id_ >= 0 for id_ in listed):
             raise UserError(f"{name} is {held!r}: must be {_say(is_list)}")
-    return Framing(**{k: tuple(v) if type(v) is list else v for k, v in values.items()})
+    made: dict[str, Any] = {
+        k: tuple(v) if type(v) is list else v for k, v in values.items()
+    }
+    return Framing(**made)
 
 
 def _say(is_list: bool) -> str:
@@ -77,14 +80,14 @@ def _say(is_list: bool) -> str:
 def read_template(
     post_processor: dict | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """What a `tokenizer.json`'s post-processor puts before and after one text.
+    """The ids that a `tokenizer.json`'s post-processor puts before and after one text.
 
-    The library itself is asked, whatever the kind of post-processor.
+    The library itself applies it, so any kind of post-processor works.
 
     Raises:
-      UserError: it types the text's ids as of a second text, or is none.
+      UserError: it is not valid, changes the text's tokens, or gives type ids above 0.
     """
-    plain = {
+    plain: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -99,28 +102,28 @@ def read_template(
         found = tokenizers.Tokenizer.from_str(json.dumps(plain)).encode("x")
     except Exception as error:  # the library raises nothing finer
         raise UserError(f"post_processor: not one of tokenizers: {error}") from error
-    places = [i for i, text in enumerate(found.sequence_ids) if text == 0]
-    if len(places) != 1:
+    positions = [i for i, text in enumerate(found.sequence_ids) if text == 0]
+    if len(positions) != 1:
         raise UserError("post_processor: must leave a text's tokens as they are")
     if any(found.type_ids):
         raise UserError(
             f"post_processor: gives a single text the type ids {found.type_ids}: "
             "must be 0 throughout"
         )
-    (place,) = places
-    return tuple(found.ids[:place]), tuple(found.ids[place + 1 :])
+    (position,) = positions
+    return tuple(found.ids[:position]), tuple(found.ids[position + 1 :])
 
 
 def write_template(
     framing: Framing, names: dict[int, str], has_types: bool
 ) -> dict | None:
-    """The post-processor that puts what the framing has around a text, or two of them.
+    """The post-processor that puts a framing around a text, or around two of them.
 
-    Two texts are `before` A `after` B `after`, BERT's way.
+    Two texts become `before` A `after` B `after`, as in BERT.
 
     Args:
-      names: how each special id is written.
-      has_types: whether the second text's ids are of type 1.
+      names: the name of each special id.
+      has_types: whether the second text's ids have type 1.
     """
     if not framing.before and not framing.after:
         return None

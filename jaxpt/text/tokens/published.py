@@ -1,4 +1,4 @@
-"""Vocabularies as they are published: GPT-2's, BERT's, T5's and `tokenizer.json`."""
+"""Reads published vocabularies: GPT-2's, BERT's, T5's and `tokenizer.json`."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from jaxpt.errors import UserError
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_core, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
-# What a folder may hold, the first that is whole is read.
+# The files a folder may hold; the first complete entry is read.
 FOLDERS = (
     ("tokenizer.json",),
     ("encoder.json", "vocab.bpe"),
@@ -21,7 +21,7 @@ FOLDERS = (
     ("vocab.txt",),
 )
 
-# How specials are written, the first that a vocabulary has is taken.
+# Names of specials; the first that a vocabulary has is used.
 _NAMES = {
     "pad": ("[PAD]", "<pad>", "<|pad|>"),
     "unk": ("[UNK]", "<unk>"),
@@ -39,7 +39,7 @@ _NAMES = {
 def read_published(
     path: str | os.PathLike, specials: tuple[str, ...] = (), num_sentinels: int = 0
 ) -> SubwordTokenizer:
-    """Read a published vocabulary; what of the specials it lacks is added at its end.
+    """Reads a published vocabulary; specials that it lacks are added at its end.
 
     Args:
       path: a `tokenizer.json`, a SentencePiece `.model` (Unigram), BERT's `vocab.txt`,
@@ -67,7 +67,7 @@ def read_json(data: dict) -> tokenizers.Tokenizer:
     """The library's tokenizer of a parsed `tokenizer.json`.
 
     Raises:
-      UserError: it is none.
+      UserError: it is not valid.
     """
     try:
         model = data["model"]
@@ -86,18 +86,19 @@ def name_specials(
     sentinels: tuple[int, ...] | None = None,
     is_own: bool = False,
 ) -> SubwordTokenizer:
-    """Find the special ids of a tokenizer by their names; add those that it lacks.
+    """Finds the special ids of a tokenizer by their names; adds those that it lacks.
 
-    Where words carry the space before them, a mask or a sentinel that is made special
-    here takes it, as the token did that it hides (`lstrip`). One that already is does
-    what its file says.
+    If tokens include the space before a word, a mask or sentinel that becomes special
+    here gets `lstrip`, as the token that it replaces includes that space. One that is
+    special already keeps its flags.
 
     Args:
-      roles: those already known, instead of looking for them; likewise `sentinels`.
-      is_own: it was made here, and so were its masks and sentinels, whatever it says.
+      roles: ids by role, if they are known; likewise `sentinels`.
+      is_own: whether jaxpt made the tokenizer, so that all masks and sentinels get the
+        flag.
 
     Raises:
-      UserError: it cannot be used as a vocabulary.
+      UserError: the tokenizer cannot be used as a vocabulary.
     """
     roles = find_roles(core) if roles is None else dict(roles)
     sentinels = find_sentinels(core) if sentinels is None else sentinels
@@ -105,20 +106,20 @@ def name_specials(
     lacking_roles = [role for role in specials if role not in roles]
     lacking = range(num_sentinels - 1, len(sentinels) - 1, -1)
     if lacking_roles or lacking:
-        # Ids must be whole before any is added to them.
+        # Ids must be without holes before any is added.
         check_core(core, json.loads(core.to_str()))
     for role in lacking_roles:
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in lacking]
     sentinels = (*sentinels, *reversed(added))
-    holes = {roles.get("mask"), *sentinels} - {None}
+    strippers = {roles.get("mask"), *sentinels} - {None}
     if not is_own:
-        holes &= {*marked, *added, *(roles[role] for role in lacking_roles)}
-    if holes and is_byte_level(json.loads(core.to_str())):
+        strippers &= {*marked, *added, *(roles[role] for role in lacking_roles)}
+    if strippers and is_byte_level(json.loads(core.to_str())):
         core.add_special_tokens(
             [
                 AddedToken(core.id_to_token(i), normalized=False, lstrip=True)
-                for i in sorted(holes)
+                for i in sorted(strippers)
             ]
         )
     return SubwordTokenizer(core, roles, sentinels)
@@ -127,17 +128,18 @@ def name_specials(
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
     """The ids of the specials that a vocabulary has, by their usual names."""
     ids = core.get_vocab(with_added_tokens=True)
-    found = {}
+    found: dict[str, int] = {}
     for role, names in _NAMES.items():
         if role in ("cls", "sep") and "<s>" not in ids:
-            names = names[:2]  # T5's </s> ends a text; RoBERTa's separates, too
+            names = names[:2]  # T5's </s> only ends a text; RoBERTa's also separates
         here = [ids[name] for name in names if name in ids]
-        found |= {role: id_ for id_ in here[:1]}
+        if here:
+            found[role] = here[0]
     return found
 
 
 def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
-    """The ids of `<extra_id_0>`, `<extra_id_1>`, ... as far as there are any."""
+    """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one."""
     ids, found = core.get_vocab(with_added_tokens=True), []
     while f"<extra_id_{len(found)}>" in ids:
         found.append(ids[f"<extra_id_{len(found)}>"])
@@ -145,7 +147,7 @@ def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
 
 
 def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
-    """Make tokens special to the library; they keep their ids. Which were not."""
+    """Makes tokens special to the library, with the same ids; returns the new ones."""
     added = core.get_added_tokens_decoder()
     plain = [i for i in ids if i not in added or not added[i].special]
     core.add_special_tokens(
@@ -155,7 +157,7 @@ def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
 
 
 def _append(core: tokenizers.Tokenizer, name: str) -> int:
-    """Add a special token, at the end where the vocabulary lacks it."""
+    """Adds a special token, at the end if the vocabulary lacks it; returns its id."""
     core.add_special_tokens([AddedToken(name, special=True, normalized=False)])
     return core.token_to_id(name)
 
@@ -186,7 +188,7 @@ def _read_bpe(vocab_path: Path, merges_path: Path) -> tokenizers.Tokenizer:
 
 
 def make_bpe(model: models.BPE) -> tokenizers.Tokenizer:
-    """BPE on bytes with all that GPT-2 does before and after."""
+    """Byte-level BPE with GPT-2's pre-tokenizer and decoder."""
     core = tokenizers.Tokenizer(model)
     core.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     core.decoder = decoders.ByteLevel()
@@ -211,7 +213,7 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
 
 
 def make_wordpiece(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer:
-    """WordPiece with all that BERT does before and after."""
+    """WordPiece with BERT's normalizer, pre-tokenizer and decoder."""
     core = tokenizers.Tokenizer(models.WordPiece(ids, unk_token=SPECIALS["unk"]))
     core.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -220,7 +222,7 @@ def make_wordpiece(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer
 
 
 def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
-    """A Unigram model of SentencePiece, put together as transformers does for T5."""
+    """SentencePiece's Unigram model, converted as transformers does for T5."""
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(path.read_bytes())
@@ -263,11 +265,11 @@ def make_unigram(
     charsmap: bytes = b"",
     byte_fallback: bool = False,
 ) -> tokenizers.Tokenizer:
-    """Unigram with all that T5 does before and after: each word begins with "▁".
+    """Unigram with T5's normalizer, pre-tokenizer and decoder; words begin with "▁".
 
     Args:
       pieces: with their log probabilities, in the order of ids.
-      charsmap: SentencePiece's compiled rules that normalize the text.
+      charsmap: SentencePiece's compiled normalization rules.
     """
     pieces = _round_scores(pieces)
     core = tokenizers.Tokenizer(models.Unigram(pieces, unk_id, byte_fallback))
@@ -281,7 +283,7 @@ def make_unigram(
 
 
 def _round_scores(pieces) -> list[tuple[str, float]]:
-    """Scores to 12 decimals: the library reads no longer ones back as it wrote them."""
+    """Scores rounded to 12 decimals, which the library writes and reads unchanged."""
     return [(piece, round(float(score), 12)) for piece, score in pieces]
 
 
@@ -289,7 +291,7 @@ def _parse(path: Path) -> dict:
     """The JSON of a file.
 
     Raises:
-      UserError: it is none.
+      UserError: the file is not JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))

@@ -1,7 +1,7 @@
-"""Tokenizers whose tokens are parts of words: byte-level BPE, WordPiece, Unigram.
+"""Subword tokenizers: byte-level BPE, WordPiece, Unigram.
 
-The `tokenizers` library does the work; its own JSON (`tokenizer.json`) is what is
-stored. GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
+They wrap the `tokenizers` library, and are stored as its own JSON (`tokenizer.json`).
+GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
 arXiv:1804.10959, as in T5.
 """
 
@@ -16,22 +16,21 @@ from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# Of `to_json`. Without one, a mask took the spaces before it whatever its flags said.
+# The version of `to_json`. Without one, masks strip the spaces before them always.
 VERSION = 2
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
 
 class SubwordTokenizer(Tokenizer):
-    """A tokenizer of the `tokenizers` library, its special ids named.
+    """A tokenizer of the `tokenizers` library, with named special ids.
 
-    Plain text never holds a special token, whatever it says. What the library would add
-    or cut off (post-processor, truncation, padding) is left out, and a lone surrogate
-    is read as U+FFFD.
+    Plain text is never encoded as special tokens. The library's post-processor,
+    truncation and padding are not applied, and a lone surrogate is read as U+FFFD.
 
     Args:
-      core: the library's; every special of `roles` and `sentinels` among its special
-        added tokens.
-      roles: keys of `vocab.SPECIALS` to ids.
+      core: the library's tokenizer; every special of `roles` and `sentinels` must be
+        one of its special added tokens.
+      roles: ids by keys of `vocab.SPECIALS`.
       sentinels: their ids, `<extra_id_0>` first.
 
     Raises:
@@ -51,7 +50,7 @@ class SubwordTokenizer(Tokenizer):
         self.strips_left = _list_flagged(data, "lstrip")
         self.strips_right = _list_flagged(data, "rstrip")
         id_of = core.get_vocab(with_added_tokens=True)
-        names = sorted(id_of, key=id_of.get)
+        names = sorted(id_of, key=lambda name: id_of[name])
         special = {token["id"] for token in data["added_tokens"] if token["special"]}
         self._bytes = self._list_bytes(names, special, data["model"])
         self.vocab = self._make_vocab(names, special, roles, sentinels, data)
@@ -73,11 +72,11 @@ class SubwordTokenizer(Tokenizer):
 
     def decode(self, ids: np.ndarray) -> str:
         """See `Tokenizer.decode`; bytes that are not UTF-8 are shown as U+FFFD."""
-        ids = np.asarray(ids).tolist()
+        listed = np.asarray(ids).tolist()
         if self._is_byte_level:
-            data = b"".join(self._bytes[i] for i in ids)
+            data = b"".join(self._bytes[i] for i in listed)
             return data.decode("utf-8", "replace")
-        return self._core.decode(ids, skip_special_tokens=False)
+        return self._core.decode(listed, skip_special_tokens=False)
 
     def token_name(self, id_: int) -> str:
         """See `Tokenizer.token_name`."""
@@ -88,7 +87,7 @@ class SubwordTokenizer(Tokenizer):
         return make_visible(text)
 
     def find_id(self, name: str) -> int | None:
-        """The id of a token by the vocabulary's own name for it, if it has one."""
+        """The id of a token by its name in the vocabulary, or None."""
         return self._core.token_to_id(name)
 
     def to_json(self) -> dict:
@@ -103,7 +102,7 @@ class SubwordTokenizer(Tokenizer):
         }
 
     def _list_bytes(self, names, special: set[int], model: dict) -> list[bytes]:
-        """What each id stands for in a text; a special for its name."""
+        """The bytes of each id's text; a special's are those of its name."""
         prefix = model.get("continuing_subword_prefix") or ""
         byte_of = {char: byte for byte, char in enumerate(_list_byte_chars())}
         byte_of = byte_of if self._is_byte_level else {}
@@ -112,7 +111,7 @@ class SubwordTokenizer(Tokenizer):
             if id_ in special:
                 out.append(name.encode())
             elif byte_of.keys() >= set(name):
-                out.append(bytes(map(byte_of.get, name)))
+                out.append(bytes(byte_of[c] for c in name))
             elif model.get("byte_fallback") and _is_byte_name(name):
                 out.append(bytes([int(name[3:5], 16)]))
             elif self.kind == "wordpiece":
@@ -154,7 +153,7 @@ class SubwordTokenizer(Tokenizer):
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
-    """Check that a tokenizer of the library can be used, and say which kind it is.
+    """Checks that a tokenizer of the library can be used, and returns its kind.
 
     Args:
       data: its JSON.
@@ -192,11 +191,11 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
 
 
 def _make_encoder(data: dict) -> ChunkEncoder:
-    """What encodes plain text as the tokenizer of this JSON does."""
+    """The encoder of plain text for the tokenizer of this JSON."""
     data, prefix = _hide_specials(data), ""
     cut, split = choose_cut(data), data["pre_tokenizer"]
     if split and split["type"] == "ByteLevel" and split["add_prefix_space"]:
-        # The space is for a text and not for a chunk of it: it is put there here.
+        # The space belongs before a text, not before each chunk; it is added here.
         plain = data | {"pre_tokenizer": split | {"add_prefix_space": False}}
         cut = choose_cut(plain)
         if cut:
@@ -207,10 +206,10 @@ def _make_encoder(data: dict) -> ChunkEncoder:
 
 
 def _hide_specials(data: dict) -> dict:
-    """The JSON with specials renamed to what no text can spell: it holds a space.
+    """The JSON with specials renamed to names with a space, which no text matches.
 
     The library finds specials in plain text; even where it is told not to, a Unigram
-    model takes "</s>" for the piece of that name.
+    model encodes "</s>" as the piece of that name.
     """
     hidden = {
         token["content"]: f"special {token['id']}"
@@ -235,15 +234,16 @@ def _hide_specials(data: dict) -> dict:
 
 
 def is_byte_level(data: dict) -> bool:
-    """Whether tokens are bytes, each written as one character (GPT-2's way)."""
+    """Whether tokens are bytes, each written as one character, as in GPT-2."""
     steps = flatten_steps(data["pre_tokenizer"])
     return any(step["type"] == "ByteLevel" for step in steps)
 
 
 def _keeps_bytes(data: dict) -> bool:
-    """Whether the ids of any text hold all of its bytes, and none that it has not.
+    """Whether the ids of any text have exactly its bytes.
 
-    Others lose or change spaces, line ends, capitals, or put a space before a text.
+    Other tokenizers lose or change spaces, line ends or capitals, or add a space before
+    a text.
     """
     model, split = data["model"], data["pre_tokenizer"] or {}
     added = [token for token in data["added_tokens"] if not token["special"]]
@@ -261,16 +261,16 @@ def _keeps_bytes(data: dict) -> bool:
 
 
 def _list_flagged(data: dict, flag: str) -> frozenset[int]:
-    """The special tokens that have a flag of the library's."""
+    """The ids of special tokens that have one of the library's flags."""
     tokens = data["added_tokens"]
     return frozenset(t["id"] for t in tokens if t["special"] and t[flag])
 
 
 def _list_byte_chars() -> list[str]:
-    """The character that GPT-2 writes for each byte: printable ones for themselves."""
+    """The character that GPT-2 writes for each byte; printable ones are unchanged."""
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
-    chars = dict(zip(printable, map(chr, printable)))
+    chars = dict(zip(printable, map(chr, printable), strict=True))
     chars |= {byte: chr(256 + i) for i, byte in enumerate(others)}
     return [chars[byte] for byte in range(256)]
 

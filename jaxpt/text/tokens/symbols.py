@@ -1,24 +1,25 @@
-"""Tokenizers whose token is one character or one UTF-8 byte.
+"""Tokenizers whose tokens are single characters or single bytes of UTF-8.
 
-Ids of either kind: the specials at 0, 1, ... as listed, then the ordinary symbols in
-order, then the sentinels at the top, descending.
+The ids of both kinds: first the specials 0, 1, ... as listed, then the ordinary symbols
+in order, then the sentinels, descending from the last id.
 """
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-WHITESPACE = " \t\n\r\x0b\x0c"  # that of one byte
+WHITESPACE = " \t\n\r\x0b\x0c"  # whitespace of one byte
 
 
 class CharTokenizer(Tokenizer):
-    """A token is a character (Unicode code point), sorted by code point.
+    """A token is a character (Unicode code point); ids are sorted by code point.
 
-    A character it was not made with becomes [UNK], or is left out without one.
+    An unknown character becomes [UNK], or is left out if there is no [UNK].
     """
 
     kind = "char"
@@ -34,7 +35,7 @@ class CharTokenizer(Tokenizer):
         vocab = _make_vocab(
             specials, num_sentinels, symbols, [c.isspace() for c in self.characters]
         )
-        # What it was not made with may have any number of bytes.
+        # Unknown characters may have any number of bytes.
         self.vocab = replace(vocab, token_bytes=())
         self._texts = _list_texts(self.vocab, self.characters)
         self._id_of_code = np.full(0x110000, -1, np.int32)
@@ -118,17 +119,18 @@ class ByteTokenizer(Tokenizer):
 def _make_vocab(
     specials, num_sentinels: int, symbols: list[bytes], begin_words: list[bool]
 ) -> Vocab:
-    """Lay out the ids of ordinary symbols that stand for these bytes."""
+    """The vocabulary of specials, sentinels and symbols with these bytes."""
     widths = tuple(map(len, symbols))
     token_bytes = (0,) * len(specials) + widths + (0,) * num_sentinels
     size = len(token_bytes)
     starts = (True,) * len(specials) + tuple(begin_words) + (True,) * num_sentinels
+    ids: dict[str, Any] = {name: id_ for id_, name in enumerate(specials)}
     vocab = Vocab(
         size=size,
         sentinels=tuple(range(size - 1, size - 1 - num_sentinels, -1)),
         token_bytes=token_bytes,
         word_starts=starts,
-        **{name: id_ for id_, name in enumerate(specials)},
+        **ids,
     )
     names, ordinary = vocab.special_names, iter(symbols)
     pieces = [names[i].encode() if i in names else next(ordinary) for i in range(size)]
@@ -136,17 +138,19 @@ def _make_vocab(
 
 
 def _list_texts(vocab: Vocab, symbols: list[str]) -> list[str]:
-    """What each id is written as."""
+    """The text of each id."""
     names, ordinary = vocab.special_names, iter(symbols)
     return [names[i] if i in names else next(ordinary) for i in range(vocab.size)]
 
 
 def _to_codes(text: str) -> np.ndarray:
-    """The code points of a text; a lone surrogate is one like any other."""
+    """The code points of a text, including lone surrogates."""
     return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
 
 
 def _describe(kind: str, vocab: Vocab) -> dict:
     ids = {name: getattr(vocab, name) for name in SPECIALS}
-    specials = sorted((name for name in ids if ids[name] is not None), key=ids.get)
+    specials = sorted(
+        (name for name in ids if ids[name] is not None), key=lambda name: ids[name]
+    )
     return {"kind": kind, "specials": specials, "num_sentinels": vocab.num_sentinels}

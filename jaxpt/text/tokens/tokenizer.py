@@ -1,7 +1,7 @@
-"""Tokenizers by their settings, and as files.
+"""Makes tokenizers from settings, and reads and writes them as files.
 
-A file is either our own JSON, which names every special id, or the `tokenizer.json` of
-Hugging Face, where they are found by their usual names.
+A file is either jaxpt's own JSON, which lists every special id, or the `tokenizer.json`
+of Hugging Face, in which special ids are found by their usual names.
 """
 
 import hashlib
@@ -35,12 +35,12 @@ class TokenizerSpec:
       path: a `tokenizer.json`, BERT's `vocab.txt`, a SentencePiece `.model` (Unigram),
         or a folder with a `tokenizer.json` (such as a prepared store), with
         encoder.json and vocab.bpe, or with vocab.json and merges.txt.
-      vocab_size: of bpe, wordpiece and unigram, everything counted.
-      specials: keys of `vocab.SPECIALS`, in id order; of a file those that it must
-        have: what it lacks is added at its end.
-      num_sentinels: how many `<extra_id_*>`; what a file lacks of them is added at its
-        end.
-      lowercase: of wordpiece. A loaded vocab.txt tells by itself.
+      vocab_size: of bpe, wordpiece and unigram, including specials and sentinels.
+      specials: keys of `vocab.SPECIALS`, in id order; those that a file lacks are added
+        at its end.
+      num_sentinels: how many `<extra_id_*>` there are; those that a file lacks are
+        added at its end.
+      lowercase: whether wordpiece lowercases text; a vocab.txt determines it itself.
 
     Raises:
       UserError: a setting is not allowed.
@@ -58,10 +58,10 @@ class TokenizerSpec:
 
 
 def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
-    """Make the tokenizer of a spec; the texts are read once, and only if it needs them.
+    """Makes the tokenizer of a spec; the texts are read once, if it is trained.
 
     Raises:
-      UserError: the file is no tokenizer, or the texts have nothing to learn from.
+      UserError: the file is not a tokenizer, or the texts are empty.
     """
     if spec.kind == "file":
         return _load_with(Path(spec.path), spec.specials, spec.num_sentinels)
@@ -83,10 +83,10 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def from_json(data: dict) -> Tokenizer:
-    """Make a tokenizer again from its `to_json`.
+    """Makes a tokenizer from its `to_json`.
 
     Raises:
-      UserError: the value is not one that `to_json` wrote.
+      UserError: the value is not one of `to_json`.
     """
     if not isinstance(data, dict) or "kind" not in data:
         raise UserError("not a jaxpt tokenizer: it names no kind")
@@ -98,21 +98,21 @@ def from_json(data: dict) -> Tokenizer:
 
 
 def save(tokenizer: Tokenizer, path: str | os.PathLike) -> None:
-    """Write a tokenizer as our own JSON, whole or not at all."""
+    """Writes a tokenizer as jaxpt's own JSON, atomically."""
     disk.replace(path, dump(tokenizer))
 
 
 def dump(tokenizer: Tokenizer) -> bytes:
-    """What `save` writes."""
+    """The bytes that `save` writes."""
     return (_to_text(tokenizer.to_json()) + "\n").encode("ascii")
 
 
 def load(path: str | os.PathLike) -> Tokenizer:
-    """Read a tokenizer that `save` or `export` wrote, or any of `read_published`.
+    """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`.
 
     Raises:
-      UserError: the file is missing, not JSON, not a tokenizer, or not the one that the
-        checksums beside it tell of.
+      UserError: the file is missing, not JSON, not a tokenizer, or does not match the
+        checksums beside it.
     """
     return _load_with(Path(path), (), 0)
 
@@ -123,14 +123,14 @@ def export(
     framing: Framing | None = None,
     has_types: bool = False,
 ) -> None:
-    """Write a tokenizer for others: a Hugging Face `tokenizer.json`.
+    """Writes a tokenizer as a Hugging Face `tokenizer.json`.
 
-    Its ids of a text are those of `encode_prompt` with the framing around them, where
-    the text spells specials as the vocabulary does. Characters and bytes have no such
-    form; they are written as `save` does.
+    It encodes a text as `encode_prompt` does, with the framing around it, if specials
+    in the text have their names in the vocabulary. Char and byte tokenizers have no
+    such form; they are written as by `save`.
 
     Args:
-      framing: None leaves what a file came with as it is.
+      framing: None keeps the post-processor of the file that the tokenizer is from.
       has_types: whether the second of two texts has ids of type 1.
     """
     if not isinstance(tokenizer, SubwordTokenizer):
@@ -154,9 +154,9 @@ def _template_or_none(core: dict) -> tuple | None:
 
 
 def fingerprint(tokenizer: Tokenizer) -> str:
-    """The sha256, in hex, of all that gives the ids of a plain text.
+    """The sha256, in hex, of everything that determines the ids of plain text.
 
-    Neither what stands around it nor how a special is found in a prompt is part of it.
+    Neither the framing nor how specials are found in a prompt is part of it.
     """
     data = tokenizer.to_json()
     if isinstance(tokenizer, SubwordTokenizer):
@@ -169,7 +169,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 
 
 def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
-    """Read a tokenizer; what of the specials and sentinels it lacks is added."""
+    """Reads a tokenizer; specials and sentinels that it lacks are added."""
     if (path / "tokenizer.json").is_file():
         path /= "tokenizer.json"
     if path.is_dir() or path.suffix not in ("", ".json"):
@@ -197,7 +197,7 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
 
 
 def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTokenizer:
-    """A subword tokenizer of its `to_json`; lacking specials are added."""
+    """A subword tokenizer from its `to_json`; specials that it lacks are added."""
     roles, sentinels = data.get("specials"), data.get("sentinels")
     is_known = (
         isinstance(roles, dict)
@@ -222,7 +222,7 @@ def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTok
 
 
 def _make_symbols(data: dict) -> Tokenizer:
-    """A char or byte tokenizer of its `to_json`."""
+    """A char or byte tokenizer from its `to_json`."""
     specials, num_sentinels = data["specials"], data["num_sentinels"]
     if not _is_list_of_text(specials):
         raise UserError(f"specials is {specials!r}: must be a list of names")
@@ -274,5 +274,5 @@ def _is_list_of_text(value) -> bool:
 
 
 def _to_text(data: dict) -> str:
-    """Canonical JSON: ASCII, so that a lone surrogate can be written too."""
+    """Canonical JSON in ASCII, which can also represent a lone surrogate."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"))

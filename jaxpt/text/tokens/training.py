@@ -1,9 +1,9 @@
-"""Subword vocabularies made from text, in the forms of GPT-2, BERT and T5.
+"""Trains subword vocabularies in the forms of GPT-2, BERT and T5, deterministically.
 
-The libraries train; what is ours makes two trainings alike. BPE and WordPiece are
-trained by `tokenizers`, whose WordPiece numbers its alphabet in the order of a randomly
-seeded table, and so breaks ties at random: it is handed the alphabet in order. Its
-Unigram is random in the same way with no such remedy: that one is SentencePiece's own.
+BPE and WordPiece are trained by `tokenizers`. Its WordPiece numbers the alphabet in the
+order of a randomly seeded hash table, and so breaks ties at random; here it gets the
+alphabet in a fixed order. Its Unigram is random in the same way and cannot be fixed, so
+Unigram is trained by SentencePiece.
 """
 
 import io
@@ -28,12 +28,12 @@ from jaxpt.text.tokens.published import (
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.vocab import SPECIALS
 
-MAX_ALPHABET = 1000  # of wordpiece, BERT's: rarer characters are [UNK]
-MAX_COUNTED = 1 << 21  # distinct chunks at a time, some 300 MB; the rarest are let go
-# Characters that wordpiece and unigram are trained on: of more text, counts are scaled
-# down. SentencePiece spells every count out, at some 25 bytes a character.
+MAX_ALPHABET = 1000  # of wordpiece, as in BERT: rarer characters become [UNK]
+MAX_COUNTED = 1 << 21  # distinct chunks at a time, about 300 MB; the rarest are dropped
+# Characters that wordpiece and unigram are trained on; for more text, counts are scaled
+# down. SentencePiece repeats a word by its count, at about 25 bytes per character.
 MAX_CHARS = 1 << 24
-MAX_WORD = 1000  # characters; SentencePiece leaves out what has more than 4192 bytes
+MAX_WORD = 1000  # characters; SentencePiece ignores words of more than 4192 bytes
 
 
 def train_subword(
@@ -44,16 +44,16 @@ def train_subword(
     num_sentinels: int = 0,
     lowercase: bool = False,
 ) -> SubwordTokenizer:
-    """Train a vocabulary; the same texts in the same order give the same one.
+    """Trains a vocabulary; the same texts in the same order give the same one.
 
-    Ids: the specials as listed, the learnt tokens, the sentinels descending from the
-    top. A short text may hold less than `vocab_size` tokens; the vocabulary is then as
-    large as what was found.
+    The ids are the specials as listed, the trained tokens, and the sentinels descending
+    from the last id. A short text may give fewer than `vocab_size` tokens; then the
+    vocabulary is smaller.
 
     Args:
       kind: "bpe" (GPT-2's byte-level), "wordpiece" (BERT's) or "unigram" (T5's).
-      vocab_size: everything counted.
-      lowercase: wordpiece as BERT's uncased, without accents.
+      vocab_size: including specials and sentinels.
+      lowercase: whether wordpiece removes case and accents, as BERT's uncased does.
 
     Raises:
       UserError: there is no text, or `vocab_size` or `specials` do not allow it.
@@ -98,18 +98,19 @@ def _train_wordpiece(
     texts, size: int, names: list[str], lowercase: bool
 ) -> tokenizers.Tokenizer:
     core = make_wordpiece({SPECIALS["unk"]: 0}, lowercase)
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, FINE_WORDS).items():
         chunk = core.normalizer.normalize_str(chunk)
         for word, _ in core.pre_tokenizer.pre_tokenize_str(chunk):
             counts[word] += count
     counts = _scale(counts)
-    chars, later = Counter(), set()
+    chars: Counter[str] = Counter()
+    later: set[str] = set()
     for word, count in counts.items():
         later.update(word[1:])
         for char in word:
             chars[char] += count
-    # The most frequent, the first by code point where they are as frequent.
+    # The most frequent characters; ties are broken by code point.
     alphabet = sorted(sorted(chars, key=lambda c: (-chars[c], c))[:MAX_ALPHABET])
     inner = [f"##{char}" for char in alphabet if char in later]
     trainer = trainers.WordPieceTrainer(
@@ -120,7 +121,7 @@ def _train_wordpiece(
     )
     repeated = (f"{word} " * count for word, count in sorted(counts.items()))
     core.train_from_iterator(repeated, trainer)
-    # Anew, since the alphabet is no special token of what we want.
+    # Made anew, as the alphabet must not be special tokens.
     ids = json.loads(core.to_str())["model"]["vocab"]
     return make_wordpiece(ids, lowercase)
 
@@ -128,7 +129,7 @@ def _train_wordpiece(
 def _train_unigram(
     texts, size: int, names: list[str], vocab_size: int
 ) -> tokenizers.Tokenizer:
-    counts = Counter()
+    counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, WORDS).items():
         for word in chunk.split():
             for start in range(0, len(word), MAX_WORD):
@@ -146,7 +147,7 @@ def _train_unigram(
             bos_id=-1,
             eos_id=-1,
             pad_id=-1,
-            num_threads=4,  # the sums depend on it, so not the machine's cores
+            num_threads=4,  # fixed, as the result depends on it
             minloglevel=2,
         )
     except RuntimeError as error:
@@ -170,7 +171,7 @@ def _too_small(vocab_size: int, least: str) -> UserError:
 
 
 def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
-    """How often each chunk comes; of very many, those that came seldom are let go."""
+    """How often each chunk occurs; if there are too many, rare ones are dropped."""
     find, counts, least = re.compile(cut).findall, Counter(), 1
     for text in texts:
         counts.update(find(text))
@@ -181,7 +182,7 @@ def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
 
 
 def _scale(counts: Counter) -> Counter:
-    """Counts of words divided alike, so that the text they make up has MAX_CHARS."""
+    """Counts of words scaled so that their text has at most MAX_CHARS characters."""
     num_chars = sum((len(word) + 1) * count for word, count in counts.items())
     divisor = -(-num_chars // MAX_CHARS)
     scaled = {w: (n + divisor // 2) // divisor for w, n in counts.items()}

@@ -1,4 +1,4 @@
-"""What each id of a vocabulary is: an ordinary token, a named special or a sentinel."""
+"""A vocabulary: which ids are ordinary tokens, named specials or sentinels."""
 
 from dataclasses import dataclass, field
 
@@ -19,7 +19,7 @@ SPECIALS = {
     "nlg": "[NLG]",
     "s2s": "[S2S]",
 }
-MODES = ("nlu", "nlg", "s2s")  # UL2's, which say in an input what was done to it
+MODES = ("nlu", "nlg", "s2s")  # UL2's mode tokens, which name an input's corruption
 
 
 @dataclass(frozen=True)
@@ -31,18 +31,17 @@ class Vocab:
     Attributes:
       sentinels: T5's, in order of use: `<extra_id_0>` first.
       others: further special ids, which have no role here.
-      framing: what its model came with, where that was made elsewhere.
-      special_texts: (id, text) of each special that is not written as `SPECIALS` says.
-      token_bytes: the UTF-8 bytes that each id stands for (0 for specials), to turn a
-        loss per token into bits per byte; empty where ids do not hold the whole of any
-        text, so that only `Tokenizer.encode_sized` tells.
-      word_starts: True at each id that begins a word, bool [size] in a tuple: the text
-        begins with whitespace, or has no "##" before it; specials are True. Fairseq's
-        `get_whole_word_mask` has the same table.
-      pieces: what each id is written as in a text, as bytes of UTF-8; a special's is
-        its name.
-      counts: how often each id stands in the text to train on, where that is known; of
-        a long text, in an even sample of it.
+      framing: that of an imported model, else None.
+      special_texts: (id, text) of each special whose name is not that of `SPECIALS`.
+      token_bytes: the number of bytes of UTF-8 of each id (0 for specials), to turn a
+        loss per token into bits per byte; empty if ids do not determine the bytes of
+        their text, which then only `Tokenizer.encode_sized` returns.
+      word_starts: whether each id begins a word, a tuple of [size] bools: its text
+        begins with whitespace, or has no "##" before it; specials are True. It is the
+        table of fairseq's `get_whole_word_mask`.
+      pieces: the text of each id, as bytes of UTF-8; a special's is its name.
+      counts: how often each id occurs in the training text, where an objective needs
+        it; for a long text, in an evenly spaced sample of it.
     """
 
     size: int
@@ -59,7 +58,7 @@ class Vocab:
     sentinels: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
     framing: Framing | None = None
-    # Left out of the hash, not of equality: a compiled step hashes its vocabulary on
+    # Part of equality but not of the hash: a compiled step hashes its vocabulary at
     # every call, and these are as long as the vocabulary.
     special_texts: tuple[tuple[int, str], ...] = field(default=(), hash=False)
     token_bytes: tuple[int, ...] = field(default=(), hash=False)
@@ -69,10 +68,10 @@ class Vocab:
 
     @property
     def start(self) -> int:
-        """What a decoder beside an encoder begins with: [PAD], T5's way, or another.
+        """The first input of a decoder: the framing's `start`, else [PAD], as in T5.
 
         Raises:
-          UserError: none is told, and the vocabulary has no [PAD].
+          UserError: the framing names none, and the vocabulary has no [PAD].
         """
         if self.framing is None or self.framing.start is None:
             return self.require("pad")
@@ -80,12 +79,12 @@ class Vocab:
 
     @property
     def num_sentinels(self) -> int:
-        """How many sentinels there are."""
+        """The number of sentinels."""
         return len(self.sentinels)
 
     @property
     def special_names(self) -> dict[int, str]:
-        """How each special id is written out: `[MASK]`, `<extra_id_0>`."""
+        """The name of each special id, such as `[MASK]` and `<extra_id_0>`."""
         ids = {name: getattr(self, name) for name in SPECIALS}
         names = {ids[name]: SPECIALS[name] for name in ids if ids[name] is not None}
         names |= {id_: f"<extra_id_{i}>" for i, id_ in enumerate(self.sentinels)}
@@ -110,7 +109,7 @@ class Vocab:
         return np.flatnonzero(~self.is_special).astype(np.int32)
 
     def require(self, name: str) -> int:
-        """The id of a special that an objective cannot do without.
+        """The id of a special that an objective needs.
 
         Raises:
           UserError: the vocabulary lacks it.
@@ -125,7 +124,7 @@ class Vocab:
         return id_
 
     def require_sentinels(self, num: int) -> None:
-        """Check that there are `num` sentinels, so that none can overrun into real ids.
+        """Checks that there are `num` sentinels.
 
         Raises:
           UserError: there are fewer.

@@ -54,7 +54,7 @@ def test_chunks_by_hand():
     rows = make_rows(lay_out(TEXT), RowsSpec(6), Vocab(size=30))
     assert rows.keys == ("tokens",)
     assert (rows.num_rows, rows.fill_rate, rows.notes) == (3, 1.0, ())
-    assert not rows.is_drawn
+    assert not rows.is_sampled
     found = rows.read(np.array([2, 0]))["tokens"]
     assert found.tolist() == [list(range(12, 18)), list(range(6))]
     assert found.dtype == np.int32
@@ -62,7 +62,7 @@ def test_chunks_by_hand():
 
 def test_windows_form_by_hand():
     rows = make_rows(lay_out(TEXT), RowsSpec(6, "windows"), Vocab(size=30))
-    assert (rows.num_rows, rows.is_drawn, rows.keys) == (14, True, ("tokens",))
+    assert (rows.num_rows, rows.is_sampled, rows.keys) == (14, True, ("tokens",))
     found = rows.read(np.array([13, 0, 5]))["tokens"]
     assert found[:, 0].tolist() == [13, 0, 5]
     assert found[0].tolist() == list(range(13, 19))
@@ -209,11 +209,11 @@ def test_packed_rows(documents, row_length, form, max_documents, isolate, has_id
 
 
 @given(DOCUMENTS, st.integers(1, 10), st.booleans())
-def test_sentence_ids_of_stretches(documents, row_length, is_drawn):
+def test_sentence_ids_of_stretches(documents, row_length, is_sampled):
     corpus = lay_out(documents)
     if corpus.num_tokens < row_length:
         return
-    form = "windows" if is_drawn else "chunks"
+    form = "windows" if is_sampled else "chunks"
     spec = RowsSpec(row_length, form, sentence_ids=True)
     found = read_all(make_rows(corpus, spec, VOCAB))
     lengths = np.diff(corpus.sentence_starts)
@@ -289,7 +289,7 @@ def test_ordered_pairs_by_hand():
     assert 0.3 < share < 0.7
     assert rows.notes == (f"sentence pairs of 40 passes, {share:.1%} in swapped order",)
     some = make_rows(lay_out([[2, 3], [4]]), spec, VOCAB)
-    assert some.notes[1] == "40 sentences without a second left out"
+    assert some.notes[1] == "40 chunks of one sentence left out"
 
 
 @pytest.mark.parametrize("form", FORMS)

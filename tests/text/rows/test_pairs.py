@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared import find_shared
 
-from jaxpt.text.rows.pairs import _Draw, _truncate, plan_pairs
+from jaxpt.text.rows.pairs import _Random, _truncate, plan_pairs
 
 
 def lay_out(documents) -> tuple[np.ndarray, np.ndarray]:
@@ -174,7 +174,7 @@ def truncate_slowly(a_length, b_length, most) -> tuple[int, int]:
 def test_truncation_lengths():
     a, b = (side.ravel() for side in np.meshgrid(np.arange(1, 30), np.arange(1, 30)))
     for most in (2, 3, 7, 20, 58, 59):
-        found = _truncate(0 * a, 0 * b, a, b, most, _Draw(0))
+        found = _truncate(0 * a, 0 * b, a, b, most, _Random(0))
         expected = [truncate_slowly(*pair, most) for pair in zip(a, b)]
         assert list(zip(*(side.tolist() for side in found[2:]))) == expected
         for start, before, after in zip(found[:2], (a, b), found[2:]):
@@ -186,7 +186,7 @@ def test_truncation_takes_front_and_back_alike():
     num = 4000
     sizes = np.full(num, 230), np.full(num, 10)
     zeros = np.zeros(num, np.int64)
-    starts, b_starts, lengths, _ = _truncate(zeros, zeros, *sizes, 40, _Draw(3))
+    starts, b_starts, lengths, _ = _truncate(zeros, zeros, *sizes, 40, _Random(3))
     assert (lengths == 30).all()
     assert (b_starts == 0).all()
     # 200 coins: mean 100, standard deviation 7.07.
@@ -197,11 +197,11 @@ def test_truncation_takes_front_and_back_alike():
 @pytest.mark.parametrize("tosses", [1, 2, 63, 64, 130])
 def test_heads(tosses):
     num = 20_000
-    heads = _Draw(5).heads(np.full(num, tosses))
+    heads = _Random(5).binomial(np.full(num, tosses))
     assert 0 <= heads.min() <= heads.max() <= tosses
     assert abs(heads.mean() - tosses / 2) < 5 * (tosses / 4 / num) ** 0.5
     assert abs(heads.var() / (tosses / 4) - 1) < 0.06
-    assert _Draw(5).heads(np.array([0, 0])).tolist() == [0, 0]
+    assert _Random(5).binomial(np.array([0, 0])).tolist() == [0, 0]
 
 
 def make_slowly(documents, row_length, rng) -> list[tuple[int, int, bool]]:

@@ -189,7 +189,7 @@ def test_more_bad_parquet(write_parquet, tmp_path, refuses):
         read(path, label_field="kind")
     packed = tmp_path / "b.parquet.gz"
     packed.write_bytes(b"")
-    with refuses(f"data.path={packed}: Parquet is packed inside; take off .gz"):
+    with refuses(f"data.path={packed}: Parquet compresses by itself; remove .gz"):
         read(packed)
 
 

@@ -354,7 +354,7 @@ def test_goes_on_where_it_was(tmp_path, undisturbed, monkeypatch):
         assert not folder.exists()
     _, lines = write(documents, folder)
     assert read_folder(folder) == undisturbed
-    assert "going on after" in lines[0]
+    assert "resuming after" in lines[0]
     # Not more than what lies between two entries of the journal was done again.
     total = sum(len(doc.text) for doc in documents)
     assert encoded < total + len(documents) / 3 * (3000 + 2 * 1000)
@@ -391,7 +391,7 @@ def test_a_damaged_partial_is_no_danger(tmp_path, undisturbed, name, how):
     _, lines = write(make_documents(), tmp_path / "s")
     assert read_folder(tmp_path / "s") == undisturbed
     is_sound = how == "longer" and name != "*.json"
-    word = "going on" if is_sound else "starting again"
+    word = "resuming" if is_sound else "starting from the beginning"
     if not (how == "missing" and name == "*.json"):
         assert word in lines[0]
 
@@ -413,7 +413,7 @@ def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
     (partial / "journal.json").write_text(json.dumps({"sha256": digest, **journal}))
     _, lines = write(make_documents(), tmp_path / "s")
     assert victim.read_text() == "dear diary"
-    assert "no store's file; starting again" in lines[0]
+    assert "not a file of a store; starting from the beginning" in lines[0]
     assert read_folder(tmp_path / "s") == undisturbed
 
 
@@ -439,7 +439,7 @@ def test_a_partial_that_is_a_link(tmp_path, undisturbed):
     partial.symlink_to(tmp_path / "elsewhere")
     before = read_folder(tmp_path / "elsewhere")
     _, lines = write(make_documents(), tmp_path / "s")
-    assert "it is a link; starting again" in lines[0]
+    assert "it is a link; starting from the beginning" in lines[0]
     assert read_folder(tmp_path / "elsewhere") == before
     assert read_folder(tmp_path / "s") == undisturbed
 
@@ -456,7 +456,7 @@ def test_a_partial_of_other_settings(tmp_path, changes):
     write(make_documents(), tmp_path / "other", **changes)
     leave_partial(tmp_path / "s")
     _, lines = write(make_documents(), tmp_path / "s", **changes)
-    assert "other settings" in lines[0] and "starting again" in lines[0]
+    assert "other settings" in lines[0] and "starting from the beginning" in lines[0]
     assert read_folder(tmp_path / "s") == read_folder(tmp_path / "other")
 
 
@@ -668,7 +668,7 @@ def test_killed_at_random_moments(tmp_path, tinyshakespeare):
             assert process.returncode == -signal.SIGKILL
         store, said = prepare_file(tinyshakespeare, folder, 1, **SHAKESPEARE)
         assert store.fingerprint == lines[-1]
-        continued += any("going on after" in line for line in said)
+        continued += any("resuming after" in line for line in said)
         assert read_folder(folder) == wanted
         assert not list(tmp_path.glob("*.partial"))
         assert not list(tmp_path.glob("*.lock"))

@@ -58,7 +58,7 @@ def test_what_is_in_it(intact):
     assert store.doc_bytes.tolist() == [7, 4, 3]
     sizes = store.token_bytes.read(0, 16).tolist()
     assert sizes == [1] * 7 + [0, 1, 1, 2, 0, 1, 1, 1, 0]  # [EOS] has none, é has two
-    assert [name for name in store.card["label_names"]] == ["x", "a"]
+    assert list(store.card["label_names"]) == ["x", "a"]
     assert store.labels.tolist() == [0, -1, 1]
     assert store.sentence_starts.tolist() == [0, 3, 8, 12, 13, 16]
     for array in (store.doc_starts, store.doc_bytes, store.sentence_starts):
@@ -206,7 +206,7 @@ def test_a_resealed_card_is_read(folder):
         ({"vocab_size": 8}, ["tokenizer.json", "7", "8"]),
         ({"format": 1}, ["card.json", "format 1", "format 2; prepare the text again"]),
         ({"format": 3}, ["card.json", "format 3", "format 2"]),
-        ({"files": {"../x": {}}}, ["card.json", "'../x'", "no store's file"]),
+        ({"files": {"../x": {}}}, ["card.json", "'../x'", "not a file of a store"]),
         ({"format": "1"}, ["card.json", "format '1'"]),
     ],
 )
@@ -239,9 +239,9 @@ def test_a_card_that_is_none(folder, refuses, text):
 
 
 def test_no_store(tmp_path, refuses):
-    with refuses(str(tmp_path / "gone"), "no store"):
+    with refuses(str(tmp_path / "gone"), "does not exist"):
         open_store(tmp_path / "gone")
-    with refuses(str(tmp_path / "card.json"), "not whole"):
+    with refuses(str(tmp_path / "card.json"), "is incomplete"):
         open_store(tmp_path)
     (tmp_path / "file").write_text("")
     with refuses(str(tmp_path / "file")):

@@ -73,7 +73,7 @@ def test_an_empty_beginning_is_no_beginning():
 
 
 def test_too_short(refuses):
-    with refuses("data.path=x has 9 characters", "data.limit_chars", "8 + 2"):
+    with refuses("data.path=x: has 9 characters", "data.limit_chars", "8 + 2"):
         taken(TEXTS, 8, 2)
 
 

@@ -1,0 +1,107 @@
+"""What an objective needs and a config lacks, filled in.
+
+Any objective trains from any config: a decoder, special tokens, sentinels, the form of
+rows, sentences, segment types and positions are added where the objective asks for them
+(`jaxpt.objectives.objective.Needs`). What the user has set by name is never changed;
+where it contradicts the objective, the checks of `jaxpt.config.plan` say so.
+"""
+
+import math
+from collections.abc import Collection, Iterable
+
+from jaxpt.objectives.objective import Needs, ObjectiveSpec
+from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
+from jaxpt.text.rows.paired import PAIRS
+
+# How a text is cut into sentences where an objective needs them and none is said.
+SENTENCES = "punctuation"
+PLAIN_ROWS = "chunks"
+
+
+class Filler:
+    """Changes a plain config, and notes what it changed.
+
+    Args:
+      given: full names ("model.num_layers") of what the user has set, which stays.
+    """
+
+    def __init__(self, config: dict, given: Collection[str]):
+        self.config, self.given = config, frozenset(given)
+        self.changes: dict[str, object] = {}
+
+    def get(self, name: str, default):
+        """A setting's value; a section that a config leaves out is at its defaults."""
+        section, field = name.split(".")
+        return self.config.get(section, {}).get(field, default)
+
+    def set(self, name: str, value) -> None:
+        """Sets it, unless the user did."""
+        section, field = name.split(".")
+        if name in self.given or self.get(name, None) == value:
+            return
+        self.config.setdefault(section, {})[field] = value
+        self.changes[name] = value
+
+    def add(self, name: str, values: Iterable[str]) -> None:
+        """Adds what a list lacks, at its end."""
+        held = list(self.get(name, ()))
+        lacking = [value for value in values if value not in held]
+        if lacking:
+            self.set(name, held + lacking)
+
+    def describe(self) -> str:
+        """What was filled in, as one line; "" for nothing."""
+        return ", ".join(f"{name}={_show(v)}" for name, v in self.changes.items())
+
+
+def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
+    """As many decoder layers as the objective's kinds of network have."""
+    num_layers = filler.get("model.num_decoder_layers", 0)
+    is_wanted = spec_type.PREFERS_DECODER and not num_layers
+    if spec_type.kind(num_layers) is None or is_wanted:
+        other = 0 if num_layers else filler.get("model.num_layers", 2)
+        filler.set("model.num_decoder_layers", other)
+
+
+def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
+    """A form of rows that the objective can read, with what it needs of them."""
+    form = filler.get("data.rows", PLAIN_ROWS)
+    if needs.rows and form not in needs.rows:
+        filler.set("data.rows", needs.rows[0])
+    elif form in FORMS and not set(RowsSpec(128, form).keys) <= reads:
+        filler.set("data.rows", PLAIN_ROWS)
+    if needs.sentence_ids:
+        filler.set("data.sentence_ids", True)
+    elif "sentence_ids" not in reads:
+        filler.set("data.sentence_ids", False)
+    cuts = filler.get("data.rows", PLAIN_ROWS) in (*PACKED[1:], *PAIRS)
+    if (cuts or needs.sentence_ids) and not filler.get("data.sentences", ""):
+        filler.set("data.sentences", SENTENCES)
+
+
+def fill_tokenizer(filler: Filler, needs: Needs) -> None:
+    """The special tokens and the sentinels."""
+    filler.add("tokenizer.specials", needs.specials)
+    if filler.get("tokenizer.num_sentinels", 0) < needs.num_sentinels:
+        filler.set("tokenizer.num_sentinels", needs.num_sentinels)
+
+
+def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:
+    """Segment types, and positions for the longest of the stacks."""
+    if filler.get("model.num_types", 0) < needs.num_types:
+        filler.set("model.num_types", needs.num_types)
+    longest = max(lengths.values())
+    is_table = filler.get("model.positions", "learned") in ("learned", "sinusoidal")
+    if is_table and filler.get("model.max_len", math.inf) < longest:
+        filler.set("model.max_len", longest)
+
+
+def fill_warmup(filler: Filler) -> None:
+    """A warm-up that a short run has room for: a tenth of its steps."""
+    steps = filler.get("train.steps", math.inf)
+    if filler.get("optim.warmup_steps", 0) >= steps:
+        filler.set("optim.warmup_steps", steps // 10)
+
+
+def _show(value) -> str:
+    return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -1,0 +1,57 @@
+"""A teacher for an objective that needs one, where the user names none."""
+
+import dataclasses
+from collections.abc import Collection
+from pathlib import Path
+
+from jaxpt import processes
+from jaxpt.config.plan import Plan, make_plan
+from jaxpt.run.data import with_token_counts
+from jaxpt.run.loop import train
+from jaxpt.run.task import Task, make_task
+from jaxpt.text.dataset import Split
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+
+def lacks_teacher(plan: Plan) -> bool:
+    """Whether the objective learns from another run, and none is named."""
+    return bool(plan.spec.TEACHER) and not plan.config[plan.objective_name]["teacher"]
+
+
+def make_teacher_task(
+    plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
+) -> Task:
+    """What trains a teacher: the plan's config under the teacher's objective."""
+    config = plan.config | {"objective": plan.spec.TEACHER_OBJECTIVE}
+    teacher = make_plan(config, given, is_run=True)
+    vocab = with_token_counts(teacher, tokenizer.vocab, corpora["train"])
+    return make_task(teacher, vocab)
+
+
+def with_teacher(
+    plan: Plan,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    folder: Path,
+    given: Collection[str] = (),
+) -> Plan:
+    """The plan with a teacher, which is trained in `folder` first where none is named.
+
+    Started again, a teacher resumes; one that is finished is taken as it is.
+
+    Raises:
+      UserError, DivergedError, Stopped: as `loop.train`.
+    """
+    if not lacks_teacher(plan):
+        return plan
+    task = processes.run_on_all(
+        lambda: make_teacher_task(plan, tokenizer, corpora, given)
+    )
+    train(task, tokenizer, corpora, folder, label="teacher")
+    name = f"{plan.objective_name}.teacher"
+    taught = processes.run_on_all(
+        lambda: plan.change({plan.objective_name: {"teacher": str(folder)}})
+    )
+    told = f"{name}={folder} ({task.plan.objective_name}, trained first)"
+    filled = f"{plan.filled}, {told}" if plan.filled else told
+    return dataclasses.replace(taught, filled=filled)
