@@ -156,7 +156,7 @@ def test_a_whole_row_has_its_budget_of_insertions():
     assert batch["inputs"].shape == (64, R + 5)
     # 22 tokens between [BOS] and [EOS], .2 of them rounded up.
     assert ((batch["inputs"] == MASK).sum(1) == 5).all()
-    assert bart.model_lengths(SPECS["insert"]) == {"encoder": R + 5, "decoder": R}
+    assert SPECS["insert"].lengths == {"encoder": R + 5, "decoder": R}
     assert bart.Spec.for_seq_len(29, **NONE | {"insert_rate": 0.2}).row_length == 24
 
 
@@ -178,7 +178,7 @@ def test_the_recipe_of_the_paper():
 
 
 def test_no_insertion_is_lost_at_the_papers_rates():
-    """Rows of 64 tokens: what lengths of 0 insert always fits, see `model_lengths`."""
+    """Rows of 64 tokens: what lengths of 0 insert always fits, see `lengths`."""
     spec = bart.Spec(64, **NONE | {"infill_rate": 0.3})
     rows = {"tokens": np.full((3000, 64), 9, np.int32), "index": np.arange(3000)}
     batch = jax.jit(lambda r, x: bart.corrupt(r, x, VOCAB, spec))(
@@ -207,7 +207,9 @@ def test_one_key_one_batch():
     apart = corrupt_all(jax.random.key(5), same | {"index": rows["index"]})
     for name in ("paper", "all"):
         for key in first[name]:
-            np.testing.assert_array_equal(first[name][key], again[name][key])
+            jax.tree.map(
+                np.testing.assert_array_equal, first[name][key], again[name][key]
+            )
         assert (first[name]["inputs"] != other[name]["inputs"]).any()
         assert len(np.unique(np.asarray(apart[name]["inputs"]), axis=0)) > 1
 
@@ -272,10 +274,8 @@ def test_the_gradient_reaches_both_stacks(make_case, make_rows):
     for name in ("embed", "encoder", "decoder"):
         sizes = [float(jnp.abs(leaf).max()) for leaf in jax.tree.leaves(grads[name])]
         assert min(sizes) >= 0 and max(sizes) > 0
-    assert (
-        float(jnp.abs(grads["decoder_embed"]["masked_positions"]["table"][:20]).min())
-        > 0
-    )
+    places = grads["decoder_embed"]["positions"]["table"][:20]
+    assert float(jnp.abs(places).min()) > 0
 
 
 def test_unknown_words_are_text_and_other_specials_are_not():
@@ -307,8 +307,9 @@ def test_bad_values_are_named(values, name):
 
 
 def test_sentences_are_asked_for_by_name():
-    assert bart.needs(bart.Spec(9)) == {"sentence_ids": "bart.permute_sentences=1.0"}
-    assert bart.needs(SPECS["mask"]) == {}
+    needs = bart.Spec(9).needs
+    assert needs.sentence_ids and needs.asked_by == "bart.permute_sentences=1.0"
+    assert not SPECS["mask"].needs.sentence_ids
     rows = {"tokens": np.zeros((1, 9), np.int32), "index": np.arange(1)}
     with pytest.raises(ValueError, match="rows lack sentence_ids"):
         bart.corrupt(jax.random.key(0), rows, VOCAB, bart.Spec(9))

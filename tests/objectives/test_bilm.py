@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import bilm
 from jaxpt.ops.masks import materialise
+from jaxpt.text.tokens.vocab import Vocab
 
 
 def strong(make_case):
@@ -91,13 +92,13 @@ def test_targets_are_the_neighbours_of_the_same_document(length, seed, is_packed
     for b in range(3):
         for t in range(length):
             for side, keys in (
-                (1, ("targets", "loss_weights")),
-                (-1, ("back_targets", "back_weights")),
+                (1, ("targets", "forward_loss")),
+                (-1, ("back_targets", "backward_loss")),
             ):
                 other = t + side
                 is_in = 0 <= other < length and segments[b, t] > 0
                 is_in = is_in and segments[b, t] == segments[b, other]
-                assert batch[keys[1]][b, t] == is_in
+                assert batch["weights"][keys[1]][b, t] == is_in
                 if is_in:
                     assert batch[keys[0]][b, t] == tokens[b, other]
 
@@ -111,10 +112,8 @@ def test_constants_are_the_sources():
     assert spec.coefficients == wanted
     # 93.6 M in the published model, with its softmax of 793,471 words left out.
     model_spec = ModelSpec(vocab_size=10, num_layers=2, d_model=512, d_ff=4096)
-    model = bilm.BiLm(model_spec, spec, (b"a",) * 10, ())
-    shapes = jax.eval_shape(
-        lambda key: bilm.init_params(key, model, spec), jax.random.key(0)
-    )
+    model = spec.make_network(model_spec, Vocab(size=10, pieces=(b"a",) * 10))
+    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     del shapes["head"]
     count = sum(x.size for x in jax.tree.leaves(shapes))
     assert count == pytest.approx(93.6e6, rel=0.01)
@@ -211,4 +210,4 @@ def test_what_cannot_be_spelt_is_refused(vocab, refuses):
         bilm.Spec(1)
     with refuses("tokenizer", "spelt"):
         bare = dataclasses.replace(vocab, pieces=())
-        bilm.make_model(ModelSpec(vocab_size=40), bilm.Spec(20), bare)
+        bilm.Spec(20).make_network(ModelSpec(vocab_size=40), bare)

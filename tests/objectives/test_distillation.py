@@ -16,6 +16,7 @@ from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import average_params
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks import student_teacher
 from jaxpt.nn.scan import stack_layers, unstack_layers
 from jaxpt.objectives import causal_distillation, distillation
 from jaxpt.ops import chunked_loss, losses
@@ -126,9 +127,10 @@ def test_the_losses_by_hand(name, make_packed, make_rows):
         places = segment_positions(batch["segment_ids"])
 
         def run(model):
+            both = model.student, model.teacher
             seen = batch["inputs"], mask, places
-            states = model.encode(*seen, deterministic=True), model.lecture(*seen)
-            scores = model.student.logits(states[0]), model.teacher.logits(states[1])
+            states = [each.encode(*seen, deterministic=True) for each in both]
+            scores = [each.logits(x) for each, x in zip(both, states, strict=True)]
             return states, scores
 
         return case.model.apply({"params": params}, method=run)
@@ -137,7 +139,7 @@ def test_the_losses_by_hand(name, make_packed, make_rows):
     p, q = softmax(t / 2), softmax(s / 2)
     kl = 4 * (p * np.log(p / q)).sum(-1)
     if name == "causal_distillation":
-        read = np.asarray(batch["loss_weights"])
+        read = np.asarray(batch["weights"]["clm_loss"])
     else:
         read = np.asarray(batch["segment_ids"] > 0).astype(float)  # all but padding
         cosine = (h_s * h_t).sum(-1)
@@ -191,7 +193,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
 ):
     """Under weight decay and a mean of the parameters too; -0.0 stays -0.0."""
     case = make_case("distillation", freeze_positions=True)
-    frozen = distillation.frozen(case.spec)
+    frozen = case.model.frozen
     spec = OptimSpec(name=optimizer, weight_decay=0.1, ema_decay=0.9)
     made = make_optimizer(spec, 100, frozen)
     params = jax.tree.map(lambda x: x.at[..., 0].set(-0.0), case.params)
@@ -211,8 +213,8 @@ def test_the_teacher_has_no_moments_and_never_moves(
 
     after = go(state, make_rows(case, 4))
     for tree in (after.params, after.ema):
-        wanted = params["teacher"], params["student"]["embed"]["masked_positions"]
-        found = tree["teacher"], tree["student"]["embed"]["masked_positions"]
+        wanted = params["teacher"], params["student"]["embed"]["positions"]
+        found = tree["teacher"], tree["student"]["embed"]["positions"]
         jax.tree.map(
             lambda a, b: np.testing.assert_array_equal(
                 np.asarray(a).view(np.uint32), np.asarray(b).view(np.uint32)
@@ -239,10 +241,10 @@ def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
 def test_without_that_setting_positions_are_trained(make_case, make_rows):
     case = make_case("distillation")
     grads, _ = case.gradients(make_rows(case, 4))
-    assert norm(grads["student"]["embed"]["masked_positions"]) > 0
-    held = dataclasses.replace(case.spec, freeze_positions=True)
-    grads, _ = case.gradients(make_rows(case, 4), spec=held)
-    assert norm(grads["student"]["embed"]["masked_positions"]) == 0
+    assert norm(grads["student"]["embed"]["positions"]) > 0
+    held = make_case("distillation", freeze_positions=True)
+    grads, _ = held.gradients(make_rows(held, 4))
+    assert norm(grads["student"]["embed"]["positions"]) == 0
 
 
 @pytest.mark.parametrize("is_scanned", [False, True])
@@ -255,13 +257,11 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
     student = dataclasses.replace(student, num_layers=6, num_types=0)
     model = spec.make_network(student, vocab)
     draw = np.random.default_rng(0).normal
-    shapes = jax.eval_shape(
-        lambda key: distillation.init_params(key, model, spec), jax.random.key(0)
-    )
+    shapes = jax.eval_shape(model.init_params, jax.random.key(0))
     fresh = jax.tree.map(lambda x: jnp.float32(draw(0, 1, x.shape)), shapes)
     taught = jax.tree.map(lambda x: jnp.float32(draw(0, 1, x.shape)), shapes)["teacher"]
     plain = unstack_layers(taught)
-    begun = distillation.begin(fresh, plain, spec)
+    begun = student_teacher.begin(fresh, plain, layers)
     assert jax.tree.map(jnp.shape, begun) == jax.tree.map(lambda x: x.shape, shapes)
     jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
     found = unstack_layers(begun["student"])
@@ -278,8 +278,7 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
         )
     jax.tree.map(np.testing.assert_array_equal, found["head"], plain["head"])
     # Without layers to take, the student is as it was drawn.
-    afresh = dataclasses.replace(spec, student_layers=())
-    begun = distillation.begin(fresh, stack_layers(plain), afresh)
+    begun = student_teacher.begin(fresh, stack_layers(plain), ())
     jax.tree.map(np.testing.assert_array_equal, begun["student"], fresh["student"])
     jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
 
@@ -299,7 +298,7 @@ def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
     few = "tensor<3x3x40xf32>" in program or "tensor<9x40xf32>" in program  # P is 3
     many = "tensor<3x20x40xf32>" in program or "tensor<60x40xf32>" in program
     assert (few, many) == (is_restricted, not is_restricted)
-    assert distillation.weights(batch)["kl_loss"] == (9 if is_restricted else 60)
+    assert batch["weights"]["kl_loss"].sum() == (9 if is_restricted else 60)
 
 
 @pytest.mark.parametrize("is_restricted", [False, True])
@@ -334,11 +333,11 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
     real = np.arange(R) < np.array(lengths)[:, None]
     rows = {"tokens": tokens, "segment_ids": real.astype(int), "index": np.arange(2)}
     for spec, batch in zip(SPECS, corrupt_all(jax.random.key(seed), rows), strict=True):
-        batch = {key: np.asarray(value) for key, value in batch.items()}
-        np.testing.assert_array_equal(batch["real"], real)
-        np.testing.assert_array_equal(batch["soft_weights"], real)
+        batch = jax.tree.map(np.asarray, batch)
+        np.testing.assert_array_equal(batch["weights"]["cosine_loss"], real)
+        np.testing.assert_array_equal(batch["weights"]["kl_loss"], real)
         for i in range(2):
-            drawn = batch["loss_weights"][i] > 0
+            drawn = batch["weights"]["mlm_loss"][i] > 0
             eligible = real[i] & np.isin(tokens[i], VOCAB.ordinary_ids)
             count = max(1, round(spec.mask_rate * lengths[i])) if lengths[i] else 0
             assert drawn.sum() == min(count, eligible.sum())
@@ -404,4 +403,4 @@ def test_a_student_with_more_than_its_teacher_is_refused(make_case, refuses):
     for changed in (("d_ff", 48), ("head_bias", True)):
         case = make_case("distillation", (changed,), **values)
         with refuses("student_layers=(2,)", "the teacher"):
-            distillation.begin(case.params, case.params["teacher"], case.spec)
+            student_teacher.begin(case.params, case.params["teacher"], (2,))

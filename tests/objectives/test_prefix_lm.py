@@ -28,7 +28,7 @@ def split(tokens, lengths, ids=None):
     batch = prefix_lm.split_causal(
         jnp.array([tokens]), jnp.array([lengths]), ids, SEQIO
     )
-    return batch, {k: v[0].astype(int).tolist() for k, v in batch.items()}
+    return batch, jax.tree.map(lambda x: x[0].astype(int).tolist(), batch)
 
 
 def test_seqio_unpacked():
@@ -101,7 +101,7 @@ def test_seqio_encoder_decoder_packed():
     assert texts.tolist() == [[1] * 5 + [0] + [2] * 5 + [0]]
     lengths = jnp.array([[3] * 5 + [0] + [4] * 5 + [0]])
     batch = prefix_lm.split_seq2seq(tokens, lengths, texts, SEQIO)
-    row = {key: value[0].astype(int).tolist() for key, value in batch.items()}
+    row = jax.tree.map(lambda x: x[0].astype(int).tolist(), batch)
     assert row["inputs"] == [7, 8, 5, 1, 8, 4, 9, 3, 1, 0, 0, 0]
     assert row["segment_ids"] == [1, 1, 1, 1, 2, 2, 2, 2, 2, 0, 0, 0]
     assert row["targets"] == [3, 9, 1, 4, 1] + [0] * 7
@@ -162,9 +162,9 @@ def read(row, seed, is_seq2seq):
         "segment_ids": np.array([ids + fill], np.int32),
         "index": np.arange(1),
     }
-    spec = prefix_lm.Spec(24, is_seq2seq)
+    spec = prefix_lm.Spec(24, is_seq2seq=is_seq2seq)
     batch = corrupt(spec)(jax.random.key(seed), rows)
-    return {key: np.asarray(value)[0] for key, value in batch.items()}
+    return jax.tree.map(lambda x: np.asarray(x)[0], batch)
 
 
 @given(packed(), st.integers(0, 2**31 - 1))
@@ -211,7 +211,7 @@ def test_two_stacks_hold_a_document_between_them(row, seed):
 def test_rows_of_one_text_fill_both_halves_at_most():
     spec = prefix_lm.Spec.for_seq_len(24, is_seq2seq=True)
     assert spec.lengths == {"encoder": 24, "decoder": 24}
-    assert prefix_lm.model_lengths(prefix_lm.Spec.for_seq_len(24)) == {"decoder": 24}
+    assert prefix_lm.Spec.for_seq_len(24).lengths == {"decoder": 24}
     tokens = np.arange(2, 26)[None].repeat(400, 0).astype(np.int32)
     batch = corrupt(spec)(
         jax.random.key(0), {"tokens": tokens, "index": np.arange(400)}
@@ -255,9 +255,9 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
     case = make_case("prefix_lm", values)
     tokens, sizes = make_rows(case, 2)["tokens"], (6, 4)
     params = jax.tree.map(lambda x: x * (10 if x.ndim > 1 else 1), case.params)
-    decoder = prefix_lm.make_decoder(case.model, vocab)
+    decoder = case.model.make_decoder(vocab.start)
     assert decoder.start_id is None and decoder.max_len == case.model_spec.max_len
-    (start,), after = prefix_lm.around(vocab, case.spec)
+    (start,), after = case.spec.frame(vocab)
     assert (start, after) == (vocab.pad, ())
     lengths = jnp.array(sizes)
     places = jnp.arange(7) - (7 - lengths[:, None])
@@ -295,9 +295,9 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
 
 def test_two_stacks_answer_a_prompt(make_case, vocab):
     case = make_case("prefix_lm/seq2seq")
-    decoder = prefix_lm.make_decoder(case.model, vocab)
+    decoder = case.model.make_decoder(vocab.start)
     assert decoder.start_id == vocab.pad
-    assert prefix_lm.around(vocab, case.spec) == ((), (vocab.eos,))
+    assert case.spec.frame(vocab) == ((), (vocab.eos,))
 
 
 def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):
@@ -318,7 +318,7 @@ def test_the_model_says_which_kind_it_is(num_layers):
         "model": {"num_decoder_layers": num_layers},
     }
     plan = make_plan(config)
-    assert plan.objective_spec == prefix_lm.Spec(16, num_layers > 0)
+    assert plan.objective_spec == prefix_lm.Spec(16, is_seq2seq=num_layers > 0)
 
 
 def test_bad_settings_are_named():

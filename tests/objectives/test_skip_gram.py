@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.learn.state import make_state
+from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import skip_gram
+from jaxpt.rng import split_step
 from jaxpt.text.tokens.vocab import Vocab
 
 R = 16
@@ -35,10 +37,12 @@ def test_chances_are_word2vec_cs():
         chance = (np.sqrt(count / share) + 1) * share / count if count else 0
         wanted.append(min(chance, 1))
     wanted[0] = 0
-    np.testing.assert_allclose(skip_gram.keep_chances(VOCAB, SPEC), wanted, rtol=1e-5)
+    np.testing.assert_allclose(
+        skip_gram.keep_probabilities(VOCAB, SPEC), wanted, rtol=1e-5
+    )
     all_kept = dataclasses.replace(SPEC, subsample=0.0)
     wanted = (COUNTS > 0) & (np.arange(10) > 0)
-    np.testing.assert_array_equal(skip_gram.keep_chances(VOCAB, all_kept), wanted)
+    np.testing.assert_array_equal(skip_gram.keep_probabilities(VOCAB, all_kept), wanted)
 
 
 def test_words_are_kept_and_drawn_as_often_as_they_should():
@@ -49,7 +53,7 @@ def test_words_are_kept_and_drawn_as_often_as_they_should():
     pairs = batch["weights"]["loss"].reshape(4000, R, 6)
     # A word in the middle of a row that is kept has a neighbour, if any other is kept.
     is_kept = pairs[:, 4:12].any(-1)
-    chances = skip_gram.keep_chances(VOCAB, SPEC)
+    chances = skip_gram.keep_probabilities(VOCAB, SPEC)
     for id_ in range(2, 10):
         share = is_kept[tokens[:, 4:12] == id_].mean()
         assert share == pytest.approx(chances[id_], abs=0.03), id_
@@ -108,13 +112,13 @@ def test_pairs_are_neighbours_among_what_is_kept(tokens, ends, seed):
 
 def test_the_loss_by_hand():
     spec = skip_gram.Spec(3, window=1, num_negatives=2)
-    model = skip_gram.make_model(ModelSpec(vocab_size=10, d_model=4), spec, VOCAB)
+    model = spec.make_network(ModelSpec(vocab_size=10, d_model=4), VOCAB)
     draw = np.random.default_rng(0).normal
     params = {name: draw(0, 1, (10, 4)) for name in ("words", "contexts")}
     batch = {
         "inputs": np.array([[2, 3, 4]]),
         "targets": np.array([[9, 3, 2, 4, 3, 9]]),
-        "loss_weights": np.array([[0, 1, 1, 1, 1, 0.0]]),
+        "weights": {"loss": np.array([[0, 1, 1, 1, 1, 0.0]])},
         "negatives": np.array([[3, 5, 6, 6, 7, 8]]),
     }
     wanted, sigmoid = 0.0, lambda x: 1 / (1 + np.exp(-x))
@@ -130,7 +134,7 @@ def test_the_loss_by_hand():
     batch = jax.tree.map(jnp.asarray, batch)
     terms, _ = skip_gram.loss(params, model, batch, skip_gram.masks(batch), {})
     assert float(terms["loss"][0]) == pytest.approx(wanted, rel=1e-5)
-    assert terms["loss"][1] == 4 == skip_gram.weights(batch)["loss"]
+    assert terms["loss"][1] == 4 == batch["weights"]["loss"].sum()
 
 
 def test_it_learns_the_mutual_information_of_words():
@@ -149,15 +153,18 @@ def test_it_learns_the_mutual_information_of_words():
     tokens += 1
     counts = np.bincount(tokens.ravel(), minlength=size)
     vocab = Vocab(size=size, pad=0, counts=tuple(counts.tolist()))
-    model = skip_gram.make_model(ModelSpec(vocab_size=size, d_model=8), spec, vocab)
+    model = spec.make_network(ModelSpec(vocab_size=size, d_model=8), vocab)
     optimizer = optax.adam(optax.cosine_decay_schedule(3e-2, 600))
-    step = skip_gram.make_train_step(model, vocab, spec, optimizer)
+    given = {"model": model, "vocab": vocab, "spec": spec}
+    update = Update(optimizer)
     rows = {"tokens": jnp.asarray(tokens), "index": jnp.arange(256)}
 
     @jax.jit
     def go(state):
         def body(state, key):
-            return step(state, rows, key)[0], None
+            rngs = split_step(key)
+            after = skip_gram.train_step(state, rows, rngs, update=update, **given)
+            return after[0], None
 
         return jax.lax.scan(body, state, jax.random.split(jax.random.key(0), 600))[0]
 
@@ -218,6 +225,6 @@ def test_bad_values_are_named(values, refuses):
 def test_without_counts_there_is_nothing_to_draw(counts, refuses):
     vocab = dataclasses.replace(VOCAB, counts=counts)
     with refuses("skip_gram", "how often each token stands"):
-        skip_gram.make_model(ModelSpec(vocab_size=10), SPEC, vocab)
+        SPEC.make_network(ModelSpec(vocab_size=10), vocab)
     with refuses("data.row_length=1"):
         skip_gram.Spec(1)

@@ -50,7 +50,7 @@ def test_rows_are_rebuilt_from_their_halves(spec, seed):
     tokens = draw.integers(2, 48, (4, spec.row_length)).astype(np.int32)
     rows = {"tokens": tokens, "index": np.arange(4)}
     batch = corrupt(spec)(jax.random.key(seed), rows)
-    batch = {key: np.asarray(value) for key, value in batch.items()}
+    batch = jax.tree.map(np.asarray, batch)
     lengths = spec.lengths
     assert batch["inputs"].shape == (4, lengths["encoder"])
     assert batch["targets"].shape == (4, lengths["decoder"])
@@ -137,7 +137,7 @@ def corrupt_documents(spec, rows, seed=0):
     tokens, ids = map(np.stack, zip(*(pack(row, spec.row_length) for row in rows)))
     rows_of = {"tokens": tokens, "segment_ids": ids, "index": np.arange(len(rows))}
     batch = corrupt(spec)(jax.random.key(seed), rows_of)
-    batch = {key: np.asarray(value) for key, value in batch.items()}
+    batch = jax.tree.map(np.asarray, batch)
     lengths = spec.lengths
     assert batch["inputs"].shape[1] == lengths["encoder"]
     assert batch["targets"].shape[1] == lengths["decoder"]
@@ -280,8 +280,7 @@ def test_packed_rows_fill_the_encoder_asked_for(seq_len, density, mean, num_docu
     assert spec.row_length <= one_text.row_length
     if num_documents == 1:
         assert spec.row_length == one_text.row_length
-        lengths = span_corruption.model_lengths
-        assert lengths(spec) == lengths(one_text)
+        assert spec.lengths == one_text.lengths
 
 
 def test_rows_of_one_text_are_corrupted_alike_whatever_others_hold():
@@ -291,8 +290,7 @@ def test_rows_of_one_text_are_corrupted_alike_whatever_others_hold():
     plain, packed = span_corruption.Spec(24), PACKED[0]
     wanted, found = corrupt(plain)(key, rows), corrupt(packed)(key, rows)
     assert set(wanted) == set(found) and "segment_ids" not in found
-    for name in wanted:
-        np.testing.assert_array_equal(found[name], wanted[name])
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
 
 
 def test_the_decoder_of_a_packed_row_sees_its_past_and_its_own_encoder():

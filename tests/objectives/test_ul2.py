@@ -74,7 +74,7 @@ def test_lengths_are_those_of_t5s_helper(mean, density, raw, lengths):
     assert found["encoder"] == noise.corrupted_lengths(raw, density, mean)[0] + 1
     assert found["encoder"] <= lengths[0] + 1 and found["decoder"] <= lengths[1]
     assert found["decoder"] == noise.corrupted_lengths(raw, density, mean)[1]
-    rolled = ul2.model_lengths(dataclasses.replace(spec, random_roll=True))
+    rolled = dataclasses.replace(spec, random_roll=True).lengths
     assert rolled == {name: length + 1 for name, length in found.items()}
 
 
@@ -96,12 +96,12 @@ def test_more_sentinels_than_t5_has_are_refused():
     spec = ul2.Spec(766, random_roll=False, is_seq2seq=True)
     assert spec.max_spans == 128
     with pytest.raises(UserError, match="^tokenizer.num_sentinels=100: .* least 128$"):
-        ul2.make_model(PAIR, spec, T5)
+        spec.make_network(PAIR, T5)
     # What is never drawn needs none, and so do shorter spans of fewer tokens.
-    ul2.make_model(PAIR, dataclasses.replace(spec, rates=(2, 1, 0)), T5)
+    dataclasses.replace(spec, rates=(2, 1, 0)).make_network(PAIR, T5)
     longer = dataclasses.replace(spec, x_mean_spans=(4.0, 8.0, 64.0, 64.0))
     assert longer.max_spans == 96
-    ul2.make_model(PAIR, longer, T5)
+    longer.make_network(PAIR, T5)
 
 
 @functools.cache
@@ -115,7 +115,7 @@ def hide(spec):
 
     def run(rngs, texts, kind):
         kinds = jnp.full(texts.shape, kind)
-        return jax.vmap(lambda rng: ul2.hide(rng, texts, kinds, spec))(rngs)
+        return jax.vmap(lambda rng: ul2.noise_documents(rng, texts, kinds, spec))(rngs)
 
     return jax.jit(run)
 
@@ -158,7 +158,7 @@ def test_every_document_draws_its_own_denoiser_by_the_rates():
     spec = ul2.Spec(12, rates=(0.4, 0.2, 0.4), max_documents=3)
     texts = jnp.array([1] * 4 + [2] * 4 + [3] * 4)
     num = 3000
-    draw = jax.jit(jax.vmap(lambda rng: ul2.draw_kinds(rng, texts, spec)))
+    draw = jax.jit(jax.vmap(lambda rng: ul2.sample_kinds(rng, texts, spec)))
     drawn = np.asarray(draw(jax.random.split(jax.random.key(0), num)))
     assert (drawn.reshape(num, 3, 4) == drawn[:, ::4, None]).all()
     rates = [each.rate for each in spec.denoisers]
@@ -328,7 +328,7 @@ def test_the_static_lengths_hold_every_row_and_some_fill_them(is_seq2seq):
 
 def test_one_stack_sees_the_input_freely_and_its_target_causally():
     _, batch = read(SPECS[1], [[list(range(5, 20)), list(range(30, 40))]], 3)
-    mask = ul2.masks({key: jnp.asarray(value) for key, value in batch.items()})["self"]
+    mask = ul2.masks(jax.tree.map(jnp.asarray, batch))["self"]
     length = batch["inputs"].shape[1]
     seen = np.asarray(materialise(mask, length, length))[0, 0]
     ids, is_prefix = batch["segment_ids"][0], batch["is_prefix"][0]
@@ -371,7 +371,7 @@ def test_packed_rows_need_a_spec_for_them(make_case, make_rows, vocab):
         ({"r_densities": (), "r_mean_spans": ()}, "r_densities="),
         (
             {"r_densities": (0.9,), "r_mean_spans": (1.0,)},
-            "r_densities=.* 36 spans do not fit 36 hidden and 4 clean",
+            "r_densities=.* 36 spans do not fit 36 noise and 4 clean",
         ),
     ],
 )

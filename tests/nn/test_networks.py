@@ -1,0 +1,376 @@
+"""Every kind of network: what can be asked of it, and what its answers depend on."""
+
+import dataclasses
+import functools
+import importlib
+import pkgutil
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpt.nn import networks
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.bilm import BiLm
+from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
+from jaxpt.nn.networks.network import Network, TransformerNetwork
+from jaxpt.nn.networks.one_stack import (
+    CausalLM,
+    CausalMaskedLM,
+    MaskedLM,
+    PairMaskedLM,
+    PrefixLM,
+    SpanMaskedLM,
+)
+from jaxpt.nn.networks.skip_gram import SkipGram
+from jaxpt.nn.networks.student_teacher import (
+    CausalStudent,
+    MaskedStudent,
+    StudentTeacher,
+)
+
+V, B, T = 11, 2, 6
+SPEC = ModelSpec(
+    vocab_size=V, num_layers=2, d_model=16, num_heads=2, d_ff=24, max_len=16
+)
+# Parameters that no other size has, but for those of the table of relative positions.
+MOST = {
+    "embedding_size": 8,
+    "num_types": 2,
+    "gated_mlp": True,
+    "tie_embeddings": False,
+    "head_bias": True,
+    "head_transform": True,
+}
+# What the kinds have in common, and no network of their own.
+BASES = (Network, TransformerNetwork, StudentTeacher)
+
+
+def shrink(spec):
+    """A generator for a discriminator of these sizes."""
+    half = {"d_model": 8, "embedding_size": spec.embedding_dim, "num_heads": 1}
+    head = {"tie_embeddings": True, "head_transform": True, "head_bias": True}
+    return dataclasses.replace(spec, d_ff=12, **half, **head)
+
+
+def pair(kind, spec):
+    """A student, and a teacher of one layer more."""
+    return kind(spec, dataclasses.replace(spec, num_layers=3), 2.0)
+
+
+def spell(spec):
+    """ELMo's network for ids that are written a, b, c, ..."""
+    pieces = tuple(bytes([97 + i]) for i in range(V))
+    return BiLm(spec, pieces, (), 6, 4, (4, 8, 4), 1, 3.0, 3.0)
+
+
+MAKE = {
+    CausalLM: CausalLM,
+    MaskedLM: MaskedLM,
+    PrefixLM: PrefixLM,
+    CausalMaskedLM: CausalMaskedLM,
+    PairMaskedLM: lambda spec: PairMaskedLM(dataclasses.replace(spec, num_types=2)),
+    SpanMaskedLM: lambda spec: SpanMaskedLM(spec, num_places=3, place_width=5),
+    EncoderDecoder: lambda spec: EncoderDecoder(
+        dataclasses.replace(spec, num_decoder_layers=1)
+    ),
+    Electra: lambda spec: Electra(shrink(spec), spec),
+    MaskedStudent: functools.partial(pair, MaskedStudent),
+    CausalStudent: functools.partial(pair, CausalStudent),
+    BiLm: spell,
+    SkipGram: SkipGram,
+}
+every = pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
+
+
+def make(kind, **values):
+    spec = dataclasses.replace(SPEC, **values)
+    return MAKE[kind](spec.direct(kind.READS_AHEAD))
+
+
+@functools.cache
+def shapes_of(model):
+    return jax.eval_shape(model.init_params, jax.random.key(0))
+
+
+def draw(model):
+    """Parameters drawn by NumPy, far enough apart that all that is read shows."""
+    normal = np.random.default_rng(0).normal
+    return jax.tree.map(
+        lambda x: jnp.asarray(normal(0, 0.3, x.shape), x.dtype), shapes_of(model)
+    )
+
+
+def paths_of(tree):
+    """The leaves of a tree by their paths."""
+    pairs = jax.tree_util.tree_leaves_with_path(tree)
+    name = functools.partial(jax.tree_util.keystr, simple=True, separator="/")
+    return {name(path): leaf for path, leaf in pairs}
+
+
+def test_these_are_all_the_kinds_there_are():
+    found = set()
+    for module in pkgutil.iter_modules(networks.__path__):
+        module = importlib.import_module(f"{networks.__name__}.{module.name}")
+        found |= {x for x in vars(module).values() if isinstance(x, type)}
+    assert {x for x in found if issubclass(x, Network)} - set(BASES) == set(MAKE)
+
+
+@every
+def test_abilities_are_what_can_be_asked(kind):
+    model, params = make(kind), shapes_of(make(kind))
+    tokens = jax.ShapeDtypeStruct((B, T), jnp.int32)
+    asked = {
+        "fill_logits": ((B, T, V), ()),
+        "next_logits": ((B, T, V), ()),
+        "token_nll": ((B, T - 1), ()),
+        "nll_bound": ((B, T), (jax.random.key(0), 2, np.ones((B, T), bool))),
+    }
+    assert kind.ABILITIES <= set(asked)
+    for name, (shape, more) in asked.items():
+        ask = functools.partial(getattr(model, name))
+        if name in kind.ABILITIES:
+            found = jax.eval_shape(lambda p, t: ask(p, t, *more), params, tokens)
+            assert found.shape == shape and found.dtype == jnp.float32, name
+        else:
+            with pytest.raises(NotImplementedError):
+                jax.eval_shape(lambda p, t: ask(p, t, *more), params, tokens)
+    features = jax.eval_shape(model.features, params, tokens)
+    assert features.shape == (B, T, 32 if kind is BiLm else 16)
+
+
+@every
+def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
+    """Two rows that differ from place 4 on."""
+    model = make(kind)
+    tokens = jnp.array([[3, 1, 4, 1, 5, 9], [3, 1, 4, 1, 2, 6]])
+    names = ("features", *kind.ABILITIES)
+    ask = jax.jit(lambda p, t: {name: getattr(model, name)(p, t) for name in names})
+    found = jax.device_get(ask(draw(model), tokens))
+    moved = {
+        name: np.abs(x[0] - x[1]).reshape(len(x[0]), -1).max(-1) > 1e-4
+        for name, x in found.items()
+    }
+    # word2vec's are of a token alone, whoever stands beside it.
+    sees_ahead = kind.READS_AHEAD and kind is not SkipGram
+    assert moved["features"].tolist() == [sees_ahead] * 4 + [True] * 2
+    if "fill_logits" in found:
+        blind = int(kind is CausalMaskedLM)  # its first place is told by none
+        assert moved["fill_logits"].tolist() == [False] * blind + [True] * (T - blind)
+    if "next_logits" in found:
+        assert moved["next_logits"].tolist() == [False] * 4 + [True] * 2
+        shares = jax.nn.log_softmax(found["next_logits"])[:, :-1]
+        wanted = -jnp.take_along_axis(shares, tokens[:, 1:, None], -1)[..., 0]
+        np.testing.assert_allclose(found["token_nll"], wanted, rtol=1e-5)
+    if "token_nll" in found:  # of tokens 1 to 5
+        assert moved["token_nll"].tolist() == [False] * 3 + [True] * 2
+
+
+@every
+def test_a_decoder_goes_on_as_the_network_predicts(kind):
+    model = make(kind)
+    if kind.WRITES != "left_to_right":
+        with pytest.raises(NotImplementedError):
+            model.make_decoder(7)
+        return
+    decoder = model.make_decoder(7)
+    # Only what stands beside an encoder begins with a token of its own.
+    assert decoder.start_id == (7 if kind.HAS_DECODER else None)
+    assert decoder.max_len == SPEC.max_len
+
+    def write(params, prompts):
+        params = decoder.prepare(params)
+        logits, cache = decoder.prefill(params, prompts, jnp.array([T, T]), 2)
+        return logits, decoder.step(params, prompts[:, 0], cache)[0]
+
+    prompts = jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
+    if "next_logits" not in kind.ABILITIES:
+        found = jax.eval_shape(write, shapes_of(model), prompts)
+        assert [x.shape for x in found] == [(B, V)] * 2
+        return
+    params = draw(model)
+    longer = jnp.concatenate([prompts, prompts[:, :1]], axis=1)
+    wanted = jax.jit(model.next_logits)(params, longer)
+    found = jax.jit(write)(params, prompts)
+    np.testing.assert_allclose(
+        jnp.stack(found, 1), wanted[:, -2:], rtol=1e-4, atol=1e-4
+    )
+
+
+# The network whose parameters are those of a part, and what a part has beside them.
+PARTS = {
+    "causal": (CausalLM, ()),
+    "masked": (MaskedLM, ()),
+    "seq2seq": (EncoderDecoder, ()),
+    "pretraining": (PairMaskedLM, ()),
+    "generator": (MaskedLM, ()),
+    "discriminator": (MaskedLM, ("score",)),
+}
+# What is no part, hence does not come back.
+LOST = {SpanMaskedLM: ("boundary",), MaskedStudent: ("teacher",)}
+LOST[CausalStudent] = LOST[MaskedStudent]
+
+
+@every
+def test_what_is_exported_is_read_back(kind):
+    model = make(kind)
+    params = shapes_of(model)
+    parts = model.export_parts(params)
+    assert tuple(parts) == kind.HEADS
+    if not parts:
+        with pytest.raises(NotImplementedError):
+            model.join_parts(parts)
+        return
+    joined = model.join_parts({name: part for name, (_, part) in parts.items()})
+    lost = LOST.get(kind, ())
+    wanted = {name: x for name, x in params.items() if name not in lost}
+    wanted, found = paths_of(wanted), paths_of(joined)
+    assert set(found) == set(wanted)
+    assert all(found[path] is wanted[path] for path in wanted)
+    # Each is a network of the sizes that are told with it.
+    for head, (spec, part) in parts.items():
+        alone, more = PARTS[head]
+        rest = {name: x for name, x in part.items() if name not in more}
+        if head == "discriminator":  # its head of the vocabulary is never trained
+            assert set(rest) == {"embed", "encoder"}
+            continue
+        wanted = shapes_of(alone(spec))
+        assert jax.tree.map(jnp.shape, rest) == jax.tree.map(jnp.shape, wanted)
+
+
+@pytest.mark.parametrize("variant", ["replace_mlm", "all_tokens_mlm"])
+def test_a_second_network_that_restores_tokens_is_a_masked_model(variant):
+    spec = dataclasses.replace(SPEC, head_transform=True, head_bias=True)
+    model = Electra(shrink(spec), spec, variant, is_shared=False)
+    params = shapes_of(model)
+    assert ("score" in params) == (variant == "all_tokens_mlm")
+    parts = model.export_parts(params)
+    assert set(parts) == {"generator", "masked"}
+    for own, part in parts.values():
+        wanted = jax.tree.map(jnp.shape, shapes_of(MaskedLM(own)))
+        assert jax.tree.map(jnp.shape, part) == wanted
+
+
+def test_pairs_are_read_where_there_are_any():
+    alone = PairMaskedLM(SPEC, has_pairs=False)
+    assert "pair_score" not in shapes_of(alone)
+    assert set(alone.export_parts(shapes_of(alone))) == {"masked"}
+
+
+@every
+def test_only_a_teacher_is_frozen(kind):
+    model, is_student = make(kind), issubclass(kind, StudentTeacher)
+    assert model.frozen == (("teacher",) if is_student else ())
+    if is_student:
+        held = model.clone(freezes_positions=True)
+        assert held.frozen == ("teacher", "student/embed/positions")
+
+
+def sharding_rule(kind, path, leaf):
+    """The rule of a parameter, whose axes are the parameter's."""
+    for rule, axes in kind.RULES:
+        if re.search(rf"(^|/)({rule})$", path):
+            is_stacked = "layers" in path.split("/")  # a first axis of layers
+            assert len(axes) + is_stacked == leaf.ndim, path
+            return rule
+    raise AssertionError(f"no rule for {path}")
+
+
+@pytest.fixture(scope="module")
+def used_rules():
+    """By kind, the rules that parameters have met."""
+    used = {}
+    for kind in MAKE:
+        used[kind] = set()
+        for values in ({"scan_layers": True}, {"positions": "relative"}):
+            values = MOST | values
+            shapes = paths_of(shapes_of(make(kind, **values)))
+            if "scan_layers" in values and kind not in (BiLm, SkipGram):
+                assert any("/layers/" in path for path in shapes)
+            used[kind] |= {sharding_rule(kind, *pair) for pair in shapes.items()}
+    return used
+
+
+def test_every_parameter_has_a_sharding_rule_and_every_rule_one(used_rules):
+    everywhere = set().union(*used_rules.values())
+    for kind in MAKE:
+        for rule, axes in kind.RULES:
+            assert set(axes) <= {None, "fsdp", "tensor"}
+            own = used_rules[kind] if (rule, axes) not in BASES[0].RULES else everywhere
+            assert rule in own, (kind, rule)
+
+
+# A layer at 8 places: four of [16, 16], scores and their sum, two of [16, 24].
+LAYER = 4 * 2 * 8 * 16 * 16 + 2 * 2 * 8 * 8 * 16 + 2 * 2 * 8 * 16 * 24
+# Of one place that meets the vocabulary; a stack of two layers and P = 2 such places.
+WORD = 2 * 16 * V
+MASKED = 2 * LAYER + 2 * WORD
+# Attention of a decoder's 8 places to an encoder's 8, which has its own four products.
+CROSS = 4 * 2 * 8 * 16 * 16 + 2 * 2 * 8 * 8 * 16
+# A generator of half the width: read from [V, 16] and written to it again.
+SMALL = 4 * 2 * 8 * 8 * 8 + 2 * 2 * 8 * 8 * 8 + 2 * 2 * 8 * 8 * 12
+GENERATOR = 2 * 8 * 16 * 8 + 2 * SMALL + 2 * (2 * 8 * 16 + WORD)
+# Six characters of width 4: filters of 1, 2 and 3; a highway layer, the projection.
+SPELT = 2 * 4 * (6 * 1 * 4 + 5 * 2 * 8 + 4 * 3 * 4) + 2 * 2 * 16 * 16 + 2 * 16 * 16
+LSTM = 2 * (16 * 4 * 24 + 16 * 4 * 24 + 24 * 16)
+FLOPS = {
+    CausalLM: (8, 3 * (2 * LAYER + 8 * WORD)),
+    PrefixLM: (8, 3 * (2 * LAYER + 8 * WORD)),
+    MaskedLM: (2, 3 * MASKED),
+    CausalMaskedLM: (10, 3 * (2 * LAYER + 10 * WORD)),
+    # One state, [16, 16] and two logits.
+    PairMaskedLM: (2, 3 * (MASKED + 2 * 16 * 16 + 2 * 16 * 2)),
+    # Two states and 5 for the place, another [16, 16], the vocabulary once more.
+    SpanMaskedLM: (
+        2,
+        3 * (MASKED + 2 * (2 * (2 * 16 + 5) * 16 + 2 * 16 * 16 + WORD)),
+    ),
+    EncoderDecoder: (8, 3 * (2 * LAYER + LAYER + CROSS + 8 * WORD)),
+    # The discriminator's every place, [16, 16] and one logit.
+    Electra: (2, 3 * (GENERATOR + 2 * LAYER + 8 * (2 * 16 * 16 + 2 * 16))),
+    # The teacher's three layers once; both at every place.
+    MaskedStudent: (8, 3 * (2 * LAYER + 8 * WORD) + 3 * LAYER + 8 * WORD),
+    CausalStudent: (8, 3 * (2 * LAYER + 8 * WORD) + 3 * LAYER + 8 * WORD),
+    BiLm: (8, 3 * 8 * (SPELT + 2 * (2 * LSTM + WORD))),
+    # 56 products of two vectors.
+    SkipGram: (56, 3 * 56 * 2 * 16),
+}
+STACKS = {
+    EncoderDecoder: ("encoder", "decoder"),
+    Electra: ("generator", "discriminator"),
+    MaskedStudent: ("student", "teacher"),
+    CausalStudent: ("student", "teacher"),
+    BiLm: ("forward", "backward"),
+    SkipGram: ("words",),
+}
+
+
+@every
+def test_operations_by_hand(kind):
+    num_predictions, wanted = FLOPS[kind]
+    lengths = dict.fromkeys(STACKS.get(kind, ("encoder",)), 8)
+    assert make(kind).count_flops(lengths, num_predictions) == wanted > 0
+
+
+@pytest.mark.parametrize(
+    "variant, total",
+    [
+        ("electra_15", GENERATOR + 2 * LAYER + 8 * (2 * 16 * 16 + 2 * 16)),
+        ("replace_mlm", GENERATOR + 2 * LAYER + 2 * (2 * 16 * 16 + WORD)),
+        (
+            "all_tokens_mlm",
+            GENERATOR
+            + 2 * LAYER
+            + 8 * (2 * 16 * 16 + WORD)
+            + 8 * (2 * 16 * 16 + 2 * 16),
+        ),
+    ],
+)
+def test_operations_of_electras_variants(variant, total):
+    spec = dataclasses.replace(SPEC, head_transform=True, head_bias=True)
+    model = Electra(shrink(spec), spec, variant)
+    lengths = {"generator": 8, "discriminator": 8}
+    assert model.count_flops(lengths, 2) == 3 * total
