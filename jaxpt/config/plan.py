@@ -16,7 +16,7 @@ from jaxpt.config.needs import (
     fill_tokenizer,
     fill_warmup,
 )
-from jaxpt.config.sections import CompareSpec, EvalSpec, RowSpec, TrainSpec
+from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
     override,
     pick_fields,
@@ -33,6 +33,8 @@ from jaxpt.text.rows.forms import PACKED, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
+ANY_LENGTH = 1 << 20  # of rows that are not yet known
+
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -47,7 +49,7 @@ class Plan:
 
     objective_name: str
     text: TextSpec
-    rows: RowSpec
+    rows: RowsSpec
     model: ModelSpec
     spec: ObjectiveSpec
     optim: OptimSpec
@@ -75,21 +77,6 @@ class Plan:
         """
         changed = make_plan(override(self.config, changes), is_stored=True)
         return dataclasses.replace(changed, filled=self.filled)
-
-    def rows_spec(self, seed: int) -> RowsSpec:
-        """The rows this plan reads; a seed draws what a form draws (pairs)."""
-        rows = self.rows
-        return RowsSpec(
-            row_length=self.spec.row_length,
-            form=rows.rows,
-            long_documents=rows.long_documents,
-            max_documents=rows.max_documents,
-            isolate=rows.isolate_documents,
-            sentence_ids=rows.sentence_ids,
-            dupe_factor=rows.dupe_factor,
-            short_seq_prob=rows.short_seq_prob,
-            seed=seed,
-        )
 
 
 def make_plan(
@@ -137,7 +124,8 @@ def make_plan(
 def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     parts = read_sections(config)
     settings, spec_type = dict(parts[name]), OBJECTIVES[name].Spec
-    rows = RowSpec(**pick_fields(RowSpec, parts["data"]))
+    length = LengthSpec(**pick_fields(LengthSpec, parts["data"]))
+    rows = RowsSpec(ANY_LENGTH, **pick_fields(RowsSpec, parts["data"]))
     # What other sections say (`settings.MADE`).
     made = {
         "max_documents": rows.max_documents * (rows.rows in PACKED),
@@ -145,9 +133,9 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     }
     fields = {field.name for field in dataclasses.fields(spec_type)}
     settings |= {key: value for key, value in made.items() if key in fields}
-    if rows.row_length:
-        return spec_type(row_length=rows.row_length, **settings)
-    return spec_type.for_seq_len(rows.seq_len, **settings)
+    if length.row_length:
+        return spec_type(row_length=length.row_length, **settings)
+    return spec_type.for_seq_len(length.seq_len, **settings)
 
 
 def _derive(name: str, config: dict, filled: str) -> Plan:
@@ -158,15 +146,17 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
     # What is stored says what an optimizer's own settings were (-1 is no value).
     if "optim" in config:
         config["optim"] = {name: getattr(optim, name) for name in config["optim"]}
-    tokenizer = TokenizerSpec(**parts["tokenizer"])
+    tokenizer, train = TokenizerSpec(**parts["tokenizer"]), TrainSpec(**parts["train"])
     return Plan(
         objective_name=name,
         text=TextSpec(tokenizer=tokenizer, **pick_fields(TextSpec, parts["data"])),
-        rows=RowSpec(**pick_fields(RowSpec, parts["data"])),
+        rows=RowsSpec(
+            spec.row_length, seed=train.seed, **pick_fields(RowsSpec, parts["data"])
+        ),
         model=model,
         spec=spec,
         optim=optim,
-        train=TrainSpec(**parts["train"]),
+        train=train,
         eval=EvalSpec(**parts["eval"]),
         config=config,
         filled=filled,
@@ -211,15 +201,15 @@ def _check_rows(plan: Plan) -> None:
 
     Before any text is read: a comparison must not find out at its last objective.
     """
-    rows, needs = plan.rows_spec(plan.train.seed), plan.spec.needs
+    rows, needs = plan.rows, plan.spec.needs
     if unread := sorted(set(rows.keys) - plan.spec.READS):
         raise UserError(
-            f"data.rows={rows.form}: {plan.objective_name} does not read "
+            f"data.rows={rows.rows}: {plan.objective_name} does not read "
             f"{', '.join(unread)}"
         )
-    if needs.rows and rows.form not in needs.rows:
+    if needs.rows and rows.rows not in needs.rows:
         raise UserError(
-            f"data.rows={rows.form}: must be {' or '.join(needs.rows)} with "
+            f"data.rows={rows.rows}: must be {' or '.join(needs.rows)} with "
             f"{needs.asked_by}"
         )
     if needs.sentence_ids and "sentence_ids" not in rows.keys:

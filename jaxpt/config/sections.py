@@ -5,7 +5,6 @@ import re
 
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.rows.forms import FORMS
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
@@ -15,35 +14,22 @@ COMPARED = ("clm", "mlm", "span_corruption", "electra")
 
 
 @dataclasses.dataclass(frozen=True)
-class RowSpec:
-    """How rows are cut and drawn.
+class LengthSpec:
+    """How long rows are; the other settings of rows are `text.rows.forms.RowsSpec`'s.
 
     Attributes:
       seq_len: positions the model (T5: its encoder) reads; each objective's row length
         follows from it.
       row_length: raw tokens in a row, the same for every objective; 0 leaves it to
         `seq_len`, which it otherwise overrules.
-      rows: how documents fill them, one of `text.rows.forms.FORMS`.
-      long_documents, max_documents, isolate_documents, sentence_ids, dupe_factor,
-        short_seq_prob: as `text.rows.forms.RowsSpec` has them.
     """
 
     seq_len: int = 128
     row_length: int = 0
-    rows: str = "chunks"
-    long_documents: str = "split"
-    max_documents: int = 8
-    isolate_documents: bool = True
-    sentence_ids: bool = False
-    dupe_factor: int = 10
-    short_seq_prob: float = 0.1
 
     def __post_init__(self):
         _check("data", self, "seq_len", self.seq_len >= 1, "at least 1")
         _check("data", self, "row_length", self.row_length >= 0, "at least 0")
-        is_good = self.rows in FORMS
-        _check("data", self, "rows", is_good, f"one of {', '.join(FORMS)}")
-        _check("data", self, "max_documents", self.max_documents >= 1, "at least 1")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,17 +8,18 @@ import json
 
 import ml_collections
 
-from jaxpt.config.sections import CompareSpec, EvalSpec, RowSpec, TrainSpec
+from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 # Sections of the config, each a dataclass; fields set elsewhere are left out.
 SECTIONS = {
-    "data": (TextSpec, RowSpec),
+    "data": (TextSpec, LengthSpec, RowsSpec),
     "tokenizer": (TokenizerSpec,),
     "model": (ModelSpec,),
     "optim": (OptimSpec,),
@@ -32,6 +33,7 @@ MADE = {"row_length", "max_documents", "is_seq2seq"}
 WRITTEN = {"teacher_model"}
 HIDDEN = {
     TextSpec: {"tokenizer"},
+    RowsSpec: {"row_length", "seed"},
 } | {module.Spec: MADE for module in OBJECTIVES.values()}
 
 

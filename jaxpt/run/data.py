@@ -92,5 +92,5 @@ def describe_rows(task: Task, feed: Feed) -> list[str]:
 
 
 def _make_rows(task: Task, split: Split, seed: int) -> list[Rows]:
-    spec = task.plan.rows_spec(seed)
+    spec = dataclasses.replace(task.plan.rows, seed=seed)
     return [make_rows(part, spec, task.vocab) for part in split.parts]

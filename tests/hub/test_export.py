@@ -158,7 +158,7 @@ def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
     plan = make_plan(config)
     _, splits = load_text(plan.text, tokenizer)
     (part,) = splits["train"].parts
-    rows = make_rows(part, plan.rows_spec(0), tokenizer.vocab)
+    rows = make_rows(part, plan.rows, tokenizer.vocab)
     found = rows.read(np.arange(min(rows.num_rows, 8)))
     for tokens, segments, types in zip(
         found["tokens"], found["segment_ids"], found["type_ids"], strict=True

@@ -33,7 +33,7 @@ class RowsSpec:
 
     Attributes:
       row_length: tokens in a row.
-      form: `data.rows`. "chunks": consecutive rows of the joined documents. "windows":
+      rows: their form. "chunks": consecutive rows of the joined documents. "windows":
         rows that begin at a random token, as in nanoGPT. "packed": whole documents,
         packed by best fit. "full_sentences", "doc_sentences": consecutive whole
         sentences, across documents or not (RoBERTa). "pairs": two segments, the second
@@ -42,8 +42,8 @@ class RowsSpec:
       long_documents: whether "packed" splits documents longer than a row or keeps only
         their first row. The sentence forms always cut sentences longer than a row.
       max_documents: the most documents that one row of a packed form may hold parts of.
-      isolate: `data.isolate_documents`, whether the documents of a packed row are
-        separate segments or one.
+      isolate_documents: whether the documents of a packed row are separate segments or
+        one.
       sentence_ids: whether rows have the sentence number of each token.
       dupe_factor: the number of passes over the text that make one epoch of pairs.
       short_seq_prob: the probability that pairs aim at a random shorter length.
@@ -54,10 +54,10 @@ class RowsSpec:
     """
 
     row_length: int
-    form: str = "chunks"
+    rows: str = "chunks"
     long_documents: str = "split"
-    max_documents: int = 16
-    isolate: bool = True
+    max_documents: int = 8
+    isolate_documents: bool = True
     sentence_ids: bool = False
     dupe_factor: int = 10
     short_seq_prob: float = 0.1
@@ -65,14 +65,14 @@ class RowsSpec:
 
     def __post_init__(self):
         for setting, value, allowed in (
-            ("rows", self.form, FORMS),
+            ("rows", self.rows, FORMS),
             ("long_documents", self.long_documents, LONG_DOCUMENTS),
         ):
             if value not in allowed:
                 raise UserError(
                     f"data.{setting}={value!r}: must be one of {', '.join(allowed)}"
                 )
-        least = NUM_SPECIALS + 2 if self.form in PAIRS else 1
+        least = NUM_SPECIALS + 2 if self.rows in PAIRS else 1
         for name, low in (
             ("row_length", least),
             ("max_documents", 1),
@@ -87,18 +87,18 @@ class RowsSpec:
             raise UserError(
                 f"data.short_seq_prob={self.short_seq_prob}: must be from 0 to 1"
             )
-        if self.sentence_ids and self.form in PAIRS:
+        if self.sentence_ids and self.rows in PAIRS:
             raise UserError(
-                f"data.sentence_ids=True: must be False with data.rows={self.form!r}, "
+                f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
                 "whose type_ids tell the two sentences apart"
             )
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of rows of this form."""
-        if self.form in PAIRS:
-            return ("tokens", "segment_ids", "type_ids", PAIRS[self.form])
-        keys = ("tokens", "segment_ids") if self.form in PACKED else ("tokens",)
+        if self.rows in PAIRS:
+            return ("tokens", "segment_ids", "type_ids", PAIRS[self.rows])
+        keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
         return keys + ("sentence_ids",) * self.sentence_ids
 
 
@@ -142,16 +142,16 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
       UserError: the vocabulary or the text lacks what the form needs, or the text is
         too short for a row.
     """
-    needs_sentences = spec.sentence_ids or spec.form in (*PACKED[1:], *PAIRS)
+    needs_sentences = spec.sentence_ids or spec.rows in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
-        asked = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.form!r}"
+        asked = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
         raise UserError(
             f"data.sentences='': must say how documents are cut into sentences, for "
             f"data.{asked}"
         )
-    if spec.form in ("chunks", "windows"):
+    if spec.rows in ("chunks", "windows"):
         return _Stretches(corpus, spec)
-    if spec.form in PAIRS:
+    if spec.rows in PAIRS:
         return plan_pair_rows(corpus, spec, vocab)
     return _plan_packed(corpus, spec, vocab.require("pad"))
 
@@ -164,7 +164,7 @@ class _Stretches:
 
     def __init__(self, corpus: Corpus, spec: RowsSpec):
         check_length(corpus, spec.row_length)
-        self.is_sampled = spec.form == "windows"
+        self.is_sampled = spec.rows == "windows"
         self.keys = spec.keys
         self._corpus, self._length = corpus, spec.row_length
         self._stride = 1 if self.is_sampled else spec.row_length
@@ -208,7 +208,7 @@ class _Packed:
         filled = np.bincount(rows, lengths, minlength=len(indices))
         is_real = np.arange(shape[1]) < filled[:, None]
         segments = is_real.astype(np.int32)
-        if self._spec.isolate:
+        if self._spec.isolate_documents:
             begins = np.zeros(shape, np.int32)
             begins[rows, offsets] = 1
             segments *= np.cumsum(begins, axis=1, dtype=np.int32)
@@ -242,7 +242,7 @@ def _count_sentences(borders, starts, lengths, rows, offsets, shape) -> np.ndarr
 
 def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
     length, most = spec.row_length, spec.max_documents
-    if spec.form == "packed":
+    if spec.rows == "packed":
         truncate = spec.long_documents == "truncate"
         plan = pack_documents(corpus.doc_starts, length, most, truncate)
         fate = "truncated" if truncate else "split"
@@ -252,13 +252,13 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             corpus.sentence_starts,
             corpus.doc_starts,
             length,
-            most if spec.form == "full_sentences" else 0,
+            most if spec.rows == "full_sentences" else 0,
         )
         what = "sentences longer than a row cut"
     if len(plan.row_starts) < 2:
         raise UserError(
             f"data.path: a split of {corpus.num_tokens} tokens gives no row of "
-            f"data.rows={spec.form!r}"
+            f"data.rows={spec.rows!r}"
         )
     notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
     said = tuple(f"{num:,} {text}" for num, text in notes if num)

@@ -21,7 +21,7 @@ def plan_pair_rows(corpus: Corpus, spec, vocab: Vocab) -> "PairRows":
     """
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]
     doc_starts = _without_empty(corpus.doc_starts)
-    if spec.form == "pairs" and len(doc_starts) < 3:
+    if spec.rows == "pairs" and len(doc_starts) < 3:
         raise UserError(
             f"data.rows='pairs': needs 2 documents or more to take a random second "
             f"segment from another one, a split has {len(doc_starts) - 1}"
@@ -33,11 +33,11 @@ def plan_pair_rows(corpus: Corpus, spec, vocab: Vocab) -> "PairRows":
         spec.dupe_factor,
         spec.short_seq_prob,
         spec.seed,
-        is_ordered=spec.form == "ordered_pairs",
+        is_ordered=spec.rows == "ordered_pairs",
     )
     if not len(plan.a_starts):
         raise UserError(
-            f"data.rows={spec.form!r}: needs two consecutive sentences of which the "
+            f"data.rows={spec.rows!r}: needs two consecutive sentences of which the "
             f"first leaves room in rows of data.row_length={spec.row_length}, "
             f"and a split has none"
         )
@@ -61,7 +61,7 @@ class PairRows:
         self.fill_rate = float(used / (self.num_rows * spec.row_length))
         self.notes: tuple[str, ...] = (
             f"sentence pairs of {spec.dupe_factor} passes, "
-            f"{plan.is_random.mean():.1%} {_NOTES[spec.form]}",
+            f"{plan.is_random.mean():.1%} {_NOTES[spec.rows]}",
         )
         if plan.num_single:
             self.notes += (f"{plan.num_single:,} chunks of one sentence left out",)

@@ -82,7 +82,7 @@ def test_packed_by_hand():
         ([12, 13, 14, 15, 16], [1, 1, 1, 1, 1, 0]),
         ([17, 18], [1, 1, 0, 0, 0, 0]),
     ]
-    spec = RowsSpec(6, "packed", long_documents="truncate", isolate=False)
+    spec = RowsSpec(6, "packed", long_documents="truncate", isolate_documents=False)
     rows = make_rows(lay_out(TEXT), spec, VOCAB)
     found = read_all(rows)
     assert rows.notes == ("1 documents longer than a row truncated",)
@@ -173,7 +173,7 @@ def test_packed_rows(documents, row_length, form, max_documents, isolate, has_id
         row_length,
         form,
         max_documents=max_documents,
-        isolate=isolate,
+        isolate_documents=isolate,
         sentence_ids=has_ids,
     )
     if form == "doc_sentences" and (row_length == 1 or max(map(sum, documents)) < 2):
@@ -342,18 +342,18 @@ def test_runs_of_a_split_do_not_show(form):
 @pytest.mark.parametrize(
     "settings, parts",
     [
-        ({"form": "rows"}, ["data.rows='rows'", "chunks, windows, packed"]),
+        ({"rows": "rows"}, ["data.rows='rows'", "chunks, windows, packed"]),
         ({"long_documents": "drop"}, ["data.long_documents='drop'", "split, truncate"]),
         ({"row_length": 0}, ["data.row_length=0", "at least 1"]),
-        ({"row_length": 4, "form": "pairs"}, ["data.row_length=4", "at least 5"]),
+        ({"row_length": 4, "rows": "pairs"}, ["data.row_length=4", "at least 5"]),
         ({"max_documents": 0}, ["data.max_documents=0", "at least 1"]),
         ({"dupe_factor": 0}, ["data.dupe_factor=0", "at least 1"]),
         ({"short_seq_prob": -0.1}, ["data.short_seq_prob=-0.1"]),
         ({"short_seq_prob": float("nan")}, ["data.short_seq_prob=nan"]),
-        ({"row_length": 4, "form": "ordered_pairs"}, ["data.row_length=4"]),
-        ({"form": "pairs", "sentence_ids": True}, ["data.sentence_ids=True", "pairs"]),
+        ({"row_length": 4, "rows": "ordered_pairs"}, ["data.row_length=4"]),
+        ({"rows": "pairs", "sentence_ids": True}, ["data.sentence_ids=True", "pairs"]),
         (
-            {"form": "ordered_pairs", "sentence_ids": True},
+            {"rows": "ordered_pairs", "sentence_ids": True},
             ["data.sentence_ids=True", "'ordered_pairs'"],
         ),
     ],
