@@ -97,8 +97,9 @@ class Spec(Masking):
                 f"for electra, whose generator may write any of them"
             )
         # One that restores tokens has the generator's kind of head.
-        head = {"head_bias": True, "head_transform": True} if self.restores else {}
-        main = dataclasses.replace(model_spec, tie_embeddings=True, **head)
+        main = dataclasses.replace(model_spec, tie_embeddings=True)
+        if self.restores:
+            main = dataclasses.replace(main, head_bias=True, head_transform=True)
         return Electra(
             shrink(main, self),
             main,
