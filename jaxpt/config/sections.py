@@ -148,7 +148,7 @@ class CompareSpec:
             objective = self.overrides.get(name, {}).get("objective", name)
             is_own = name in known and objective == name
             is_new = name not in known and objective in known
-            is_good = is_own or (is_new and NAME.fullmatch(name))
+            is_good = is_own or (is_new and bool(NAME.fullmatch(name)))
             allowed = (
                 f"among {', '.join(known)}; or other names (letters, digits, _, . "
                 f"and -) whose compare.overrides.{name}.objective is among these"

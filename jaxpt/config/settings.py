@@ -44,9 +44,9 @@ def default_config() -> ml_collections.ConfigDict:
         section = {}
         for spec in specs:
             for field in _fields(spec):
-                is_made = field.default is dataclasses.MISSING
+                make = field.default_factory
                 section[field.name] = (
-                    field.default_factory() if is_made else field.default
+                    field.default if make is dataclasses.MISSING else make()
                 )
         config[name] = section
     return config
@@ -66,8 +66,8 @@ def read_sections(config: dict) -> dict[str, dict]:
     parts = {}
     for name in config:
         if name not in SECTIONS and name != "objective":
-            known = ", ".join(["objective", *SECTIONS])
-            raise UserError(f"{name}: unknown section; there are {known}")
+            listed = ", ".join(["objective", *SECTIONS])
+            raise UserError(f"{name}: unknown section; there are {listed}")
     for name, specs in SECTIONS.items():
         known = {field.name for spec in specs for field in _fields(spec)}
         given = config.get(name, {})

@@ -138,6 +138,6 @@ def _check_finite(name: str, value: np.ndarray) -> None:
         )
 
 
-def flatten(params) -> dict[str, object]:
+def flatten(params) -> dict[str, Any]:
     """The leaves by path, such as "encoder/layer_0/mlp/up/kernel"."""
     return flax.traverse_util.flatten_dict(params, sep="/")

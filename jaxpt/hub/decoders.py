@@ -1,5 +1,7 @@
 """Configs of families that generate text: GPT-2, Llama, T5, BART."""
 
+from typing import Any
+
 from jaxpt.errors import UserError
 from jaxpt.hub.fields import (
     ACTIVATION_NAMES,
@@ -35,7 +37,7 @@ GPT2_ALIASES = {
     "num_attention_heads": "n_head",
     "num_hidden_layers": "n_layer",
 }
-T5 = {
+T5: dict[str, Any] = {
     "vocab_size": 32128,
     "d_model": 512,
     "d_kv": 64,

@@ -26,6 +26,7 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.distillation import get_teaching
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.initial_state import check_start
 from jaxpt.run.program import Program
@@ -222,7 +223,7 @@ def _complete(
 
 def _add_teacher(task: Task, params):
     """The student with its teacher, without copying any of the teacher's layers."""
-    program, _, taught, _ = load_run(Path(task.spec.teacher))
+    program, _, taught, _ = load_run(Path(get_teaching(task.spec).teacher))
     theirs = program.task
     parts = theirs.model.export_parts(taught)
     return begin(params, parts[task.spec.TEACHER][1], student_layers=())

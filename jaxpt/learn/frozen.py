@@ -41,7 +41,8 @@ def split_trained(params, frozen: tuple[str, ...]):
 
     def join(trained):
         pairs = zip(names, leaves, strict=True)
-        return treedef.unflatten([trained.get(name, leaf) for name, (_, leaf) in pairs])
+        joined = [trained.get(name, leaf) for name, (_, leaf) in pairs]
+        return jax.tree_util.tree_unflatten(treedef, joined)
 
     return trained, join
 

@@ -68,7 +68,7 @@ def transformer_flops(
     forward = project_flops(spec, source + sum(target))
     forward += stack_flops(spec, spec.num_layers, source)
     if target:
-        forward += stack_flops(spec, spec.num_decoder_layers, *target, source)
+        forward += stack_flops(spec, spec.num_decoder_layers, target[0], source)
     return forward + head_flops(spec, num_predictions)
 
 
@@ -97,8 +97,8 @@ def clark_flops(
     lookup += (norm + dropout) * embed
     if embed != width:
         lookup += 2 * width * embed + width
-    head = 2 * embed * vocab + 2 * width * embed + embed + softmax * vocab + 2 * vocab
-    head = output_share * (head + (activation + norm) * embed)
+    scores = 2 * embed * vocab + 2 * width * embed + embed + softmax * vocab + 2 * vocab
+    head = output_share * (scores + (activation + norm) * embed)
     if is_discriminator:
         head = 2 * width * width + width + activation * width + 2 * width
 

@@ -85,9 +85,9 @@ class VocabHead(nn.Module):
 
     @nn.compact
     def read(
-        self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"]
+        self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"] | None
     ) -> tuple[Float[Array, "*B E"], Float[Array, "E V"], Float[Array, "V"] | None]:
-        """What the logits x W + b are made of."""
+        """What the logits x W + b are made of; `tokens` is read only where tied."""
         spec = self.spec
         if spec.head_transform:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
@@ -98,13 +98,15 @@ class VocabHead(nn.Module):
         if not spec.tie_embeddings:
             out = Dense(spec.vocab_size, spec, use_bias=spec.head_bias, name="out")
             return x, *out.read(x.shape[-1])
+        if tokens is None:
+            raise ValueError("tied embeddings need the token table")
         bias = None
         if spec.head_bias:
             bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
         return x, tokens.T, bias
 
     def __call__(
-        self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"]
+        self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"] | None
     ) -> Float[Array, "*B V"]:
         """The logits."""
         x, kernel, bias = self.read(x, tokens)
@@ -113,7 +115,7 @@ class VocabHead(nn.Module):
     def score(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
         weights: Float[Array, "B *T"],
         draw: losses.Sampling | None = None,

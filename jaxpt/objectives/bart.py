@@ -121,12 +121,13 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
             raise ValueError("rows lack sentence_ids")
         sentences = jnp.zeros_like(tokens)
     segments = get_segments(rows)
-    is_fixed = vocab.is_special
+    fixed_ids = vocab.is_special
     if vocab.unk is not None:
-        is_fixed[vocab.unk] = False
-    is_fixed = jnp.asarray(is_fixed)[tokens]
+        fixed_ids[vocab.unk] = False
+    is_fixed = jnp.asarray(fixed_ids)[tokens]
 
-    def corrupt_row(rng, *row):
+    def corrupt_row(rng, tokens, is_fixed, segments, sentences):
+        row = tokens, is_fixed, segments, sentences
         inputs, segment_ids = _noise(rng, *row, vocab, spec)
         return {"inputs": inputs, "segment_ids": segment_ids}
 

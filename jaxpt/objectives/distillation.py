@@ -22,13 +22,13 @@ from jaxpt.errors import UserError
 from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
 from jaxpt.nn.networks.student_teacher import MaskedStudent
 from jaxpt.objectives import mlm
-from jaxpt.objectives.objective import get_segments
+from jaxpt.objectives.objective import ObjectiveSpec, get_segments
 from jaxpt.ops import edits, losses
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
-class Teaching:
+class Teaching(ObjectiveSpec):
     """Who teaches, and how the student begins.
 
     Attributes:
@@ -76,14 +76,23 @@ class Teaching:
         check_teacher(self.SECTION, student, theirs, self, self.lengths["teacher"])
         frozen = {"freezes_positions": self.freeze_positions}
         fields = self.network_fields(vocab) | frozen
-        return kind(student, theirs, self.temperature, **fields)
+        parts = student, theirs, self.temperature
+        return kind(*parts, **fields)  # type: ignore[call-arg]
 
     def teacher_spec(self, model_spec: ModelSpec) -> ModelSpec:
         """The teacher's sizes; how it is computed, the student's model says."""
-        theirs = self.teacher_model or model_spec
+        given = self.teacher_model
+        theirs = given if isinstance(given, ModelSpec) else model_spec
         how = {name: getattr(model_spec, name) for name in COMPUTING}
         size = theirs.vocab_size or model_spec.vocab_size
         return dataclasses.replace(theirs, vocab_size=size, **how)
+
+
+def get_teaching(spec: ObjectiveSpec) -> Teaching:
+    """The spec of an objective that has a teacher, as what says who that is."""
+    if not isinstance(spec, Teaching):
+        raise TypeError(f"{spec.SECTION} has no teacher")
+    return spec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -5,7 +5,7 @@ are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -97,7 +97,9 @@ class Spec(Masking):
                 f"for electra, whose generator may write any of them"
             )
         # One that restores tokens has the generator's kind of head.
-        head = {"head_bias": True, "head_transform": True} if self.restores else {}
+        head: dict[str, Any] = {}
+        if self.restores:
+            head = {"head_bias": True, "head_transform": True}
         main = dataclasses.replace(model_spec, tie_embeddings=True, **head)
         return Electra(
             shrink(main, self),

@@ -189,7 +189,8 @@ class ObjectiveSpec:
 class Objective(Protocol):
     """All that an objective is; a module of functions, or anything that has them."""
 
-    Spec: type[ObjectiveSpec]
+    @property
+    def Spec(self) -> type[ObjectiveSpec]: ...
 
     def corrupt(self, rng: jax.Array, rows: dict, vocab: Vocab, spec: Any) -> dict:
         """The batch of a step: static shapes, `batch["weights"]` for each loss term."""

@@ -68,6 +68,7 @@ class Spec(ObjectiveSpec):
         noise_density: float = 0.15,
         mean_span_length: float = 3.0,
         max_documents: int = 0,
+        **settings,
     ) -> "Spec":
         """The spec whose rows fill an encoder of `seq_len` positions: T5's helper.
 
@@ -82,7 +83,8 @@ class Spec(ObjectiveSpec):
                 length, noise_density, mean_span_length, max_documents
             )
             length = int((most <= seq_len).sum()) - 1  # `most` begins at 0, never falls
-        return cls(length, noise_density, mean_span_length, max_documents)
+        spans = noise_density, mean_span_length
+        return cls(length, *spans, max_documents, **settings)
 
     @property
     def lengths(self):

@@ -49,7 +49,8 @@ class Denoiser:
     def count(self, length: int) -> tuple[np.ndarray, np.ndarray]:
         """Hidden tokens and spans of texts of 0..length tokens; 0 of S."""
         if self.mode == "s2s":
-            return np.zeros((2, length + 1), np.int32)
+            nothing = np.zeros(length + 1, np.int32)
+            return nothing, nothing
         return noise.span_tables(length, self.density, self.mean_span)
 
     def count_marks(self, length: int, is_rolled: bool) -> np.ndarray:

@@ -112,8 +112,8 @@ def permute_sentences(
     is_start = (texts > 0) & is_new
     sentence = jnp.cumsum(is_start) - 1
     # From here on arrays are indexed by the sentences of the row, in order.
-    text_of = jnp.zeros_like(texts).at[jnp.where(is_start, sentence, length)]
-    text_of = text_of.set(texts, mode="drop")
+    place = jnp.where(is_start, sentence, length)
+    text_of = jnp.zeros_like(texts).at[place].set(texts, mode="drop")
     rng_choose, rng_order = jax.random.split(rng)
     everywhere = jnp.ones(length, bool)
     budgets = jnp.asarray(ceil_table(length, fraction))

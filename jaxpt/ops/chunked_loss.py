@@ -139,18 +139,21 @@ def distillation_loss(
       chunk_rows: as in `score`.
     """
     teacher = jax.lax.stop_gradient(teacher)
-    (x, *head), (teacher_x, *teacher_head) = student, teacher
+    x, kernel, bias = student
+    teacher_x, teacher_kernel, teacher_bias = teacher
 
     def compare(x, teacher_x, targets):
-        logits = kernels.dense(x, *head, jnp.float32)
-        teacher_logits = kernels.dense(teacher_x, *teacher_head, jnp.float32)
+        logits = kernels.dense(x, kernel, bias, jnp.float32)
+        teacher_logits = kernels.dense(
+            teacher_x, teacher_kernel, teacher_bias, jnp.float32
+        )
         nll = losses.token_nll(logits, targets)
         divergences = losses.divergences(logits, teacher_logits, temperature)
         return DistillationScores(
             nll, divergences, losses.target_ranks(logits, targets)
         )
 
-    num_chunks = _count_chunks(targets, head[0], chunk_rows)
+    num_chunks = _count_chunks(targets, kernel, chunk_rows)
     if num_chunks == 1:
         return compare(x, teacher_x, targets)
     rows = [a.reshape(-1, *a.shape[targets.ndim :]) for a in (x, teacher_x, targets)]

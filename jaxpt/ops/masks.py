@@ -75,7 +75,7 @@ def anticausal(
     return visible & materialise(segments(segment_ids), length, length)
 
 
-def sees_beside(mask: Mask, shape: tuple[int, int], offset: int) -> Bool[Array, "B T"]:
+def sees_beside(mask: Mask, shape: tuple[int, ...], offset: int) -> Bool[Array, "B T"]:
     """Whether each position sees its neighbour; False where it has none.
 
     Args:

@@ -116,14 +116,14 @@ def mask_examples(
     program: Program, tokenizer: Tokenizer, params, corpus: Corpus, k: int = 5
 ) -> list[dict]:
     """Rows of the text with the middle token masked, and the k likeliest tokens."""
-    vocab, examples = tokenizer.vocab, []
+    mask, examples = tokenizer.vocab.require("mask"), []
     length = _fit(program.task, corpus)
     for ids in windows(corpus, length, NUM_EXAMPLES):
         position = length // 2
         masked = ids.copy()
-        masked[position] = vocab.mask
+        masked[position] = mask
         (best,) = fill_masks(
-            program.fill_logits, params, masked, vocab.mask, program.task.nonwords, k
+            program.fill_logits, params, masked, mask, program.task.nonwords, k
         )
         examples.append(
             {

@@ -186,6 +186,7 @@ def _make_targets(row: dict, strip, tokenizer: Tokenizer):
         is_target &= row["inverse_rates"] > 0
     if has_gathered_targets(row):
         names_at: list[list[str]] = [[] for _ in row["inputs"]]
+        positions = row["masked_positions"]
         for place, id_ in zip(positions[is_target], targets[is_target], strict=True):
             names_at[place].append(_name(tokenizer, int(id_)))
         kinds = tuple("target" if names else "empty" for names in names_at)

@@ -91,8 +91,8 @@ def _draw_view(figure: Figure, total, view: View, top: float, width: int) -> Non
             )
     left = LABEL_WIDTH + TOKEN_WIDTH * width + 0.35
     bottom = top - 0.15 - MASK_SIZE
-    corner = left / total[0], bottom / total[1], MASK_SIZE / total[0]
-    axes = figure.add_axes((*corner, MASK_SIZE / total[1]))
+    size = MASK_SIZE / total[0], MASK_SIZE / total[1]
+    axes = figure.add_axes((left / total[0], bottom / total[1], *size))
     mask = np.asarray(view.mask["mask"], bool)
     axes.imshow(mask, cmap=ListedColormap(["#EEF1F4", BLUE]), vmin=0, vmax=1)
     for side, ticks in (("x", axes.set_xticks), ("y", axes.set_yticks)):

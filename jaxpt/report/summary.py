@@ -101,7 +101,7 @@ def summarise(runs: list[dict]) -> list[dict]:
 
 def group_by_name(runs):
     """Runs by their name in the comparison, in order of first appearance."""
-    groups = {}
+    groups: dict[str, list[dict]] = {}
     for run in runs:
         groups.setdefault(run["name"], []).append(run)
     return groups

@@ -2,6 +2,7 @@
 
 import dataclasses
 from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -67,7 +68,7 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> None:
     """
     task, state = program.task, program.abstract_state()
     few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
-    stand_in = SimpleNamespace(
+    stand_in: Any = SimpleNamespace(
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
         init_state=lambda seed: state,
     )

@@ -243,7 +243,7 @@ class Checkpointer:
         """Runs beside training, in the thread."""
         try:
             # On process 0, also for what the others write.
-            self._manager.wait_until_finished()
+            self._open_manager().wait_until_finished()
             if processes.is_first():
                 manifest.write(self.directory, step, leaves)
                 self._prune(step)

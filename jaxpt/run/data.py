@@ -74,7 +74,11 @@ def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:
     """The bytes of UTF-8 that each token of `likelihood_rows` stands for, [n, R]."""
     if task.vocab.token_bytes:
         return np.array(task.vocab.token_bytes)[likelihood_rows(task, split, num)]
-    parts = [dataclasses.replace(p, stream=p.byte_stream) for p in split.parts]
+    parts = []
+    for part in split.parts:
+        if part.byte_stream is None:
+            raise ValueError("neither the vocabulary nor the text has numbers of bytes")
+        parts.append(dataclasses.replace(part, stream=part.byte_stream))
     return likelihood_rows(task, dataclasses.replace(split, parts=tuple(parts)), num)
 
 

@@ -2,6 +2,7 @@
 
 import functools
 from pathlib import Path
+from typing import TypeVar
 
 import jax
 import numpy as np
@@ -19,6 +20,7 @@ from jaxpt.run.workdir import load_corpora, load_run
 from jaxpt.text.tokens.framing import Framing
 
 SIDE = 12  # tokens shown to either side of a word
+Ability = TypeVar("Ability")
 
 
 def generate_texts(
@@ -56,8 +58,8 @@ def generate_texts(
         )
     program, tokenizer, params, _ = load_run(workdir)
     if program.task.model.WRITES == "unmasking":
-        write = _Unmasker(program, tokenizer, params, spec, seed, stop)
-        found = [write(p, num_tokens, num_samples, num_steps) for p in prompts]
+        unmasker = _Unmasker(program, tokenizer, params, spec, seed, stop)
+        found = [unmasker(p, num_tokens, num_samples, num_steps) for p in prompts]
         return [text for texts in found for text in texts]
     if num_steps:
         raise UserError(
@@ -65,8 +67,9 @@ def generate_texts(
             f"{program.task.plan.objective_name} run, which does not unmask"
         )
     kind = "causal one or an encoder-decoder"
-    _require(program, "decoder", workdir, kind, "clm or span_corruption")
-    decoder, framing = program.decoder, find_framing(program.task)
+    names = "clm or span_corruption"
+    decoder = _require(program.decoder, program, workdir, kind, names)
+    framing = find_framing(program.task)
     asked = [tokenizer.encode_prompt(prompt) for prompt in prompts]
     rows = [framing.wrap(ids) if len(ids) else ids for ids in asked]
     padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
@@ -80,7 +83,7 @@ def generate_texts(
         num_tokens=num_tokens,
         spec=spec,
         stop=_find_stops(tokenizer, framing, stop),
-        banned=_find_banned(program, framing),
+        banned=_find_banned(program, framing, is_answer),
         first=framing.first if is_answer else None,
         last=framing.last,
     )
@@ -177,9 +180,10 @@ def _find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
     return tuple(sorted(set(ids)))
 
 
-def _find_banned(program: Program, framing: Framing) -> tuple[int, ...]:
+def _find_banned(
+    program: Program, framing: Framing, is_answer: bool
+) -> tuple[int, ...]:
     """Ids that no text holds: special ones, but for an answer's sentinels; padding."""
-    is_answer = program.decoder.start_id is not None
     sentinels = program.task.vocab.sentinels if is_answer else ()
     allowed = {*framing.ends, *sentinels}
     return tuple(sorted(set(program.task.nonwords) - allowed))
@@ -203,8 +207,9 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
     if k < 1:
         raise UserError(f"--top_k={k}: must be at least 1")
     program, tokenizer, params, _ = load_run(workdir)
-    _require(program, "fill_logits", workdir, "masked one", "mlm or electra")
-    vocab = tokenizer.vocab
+    kind, names = "masked one", "mlm or electra"
+    fill_logits = _require(program.fill_logits, program, workdir, kind, names)
+    mask_id = tokenizer.vocab.require("mask")
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len
     if len(ids) > limit:
@@ -212,7 +217,7 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
             f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
         )
     banned = program.task.nonwords
-    found = fill_masks(program.fill_logits, params, ids, vocab.mask, banned, k)
+    found = fill_masks(fill_logits, params, ids, mask_id, banned, k)
     return [[(tokenizer.token_name(i), p) for i, p in best] for best in found]
 
 
@@ -258,9 +263,12 @@ def neighbour_words(
     return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
 
 
-def _require(program: Program, ability: str, workdir: Path, kind: str, names: str):
-    if getattr(program, ability) is None:
+def _require(
+    ability: Ability | None, program: Program, workdir: Path, kind: str, names: str
+) -> Ability:
+    if ability is None:
         held = program.task.plan.objective_name
         raise UserError(
             f"--workdir={workdir}: holds a {held} run; must hold a {kind} ({names})"
         )
+    return ability

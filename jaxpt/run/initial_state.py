@@ -12,6 +12,7 @@ from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.nn.scan import list_specs
+from jaxpt.objectives.distillation import get_teaching
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.program import Program
 from jaxpt.run.sharding import shard_params
@@ -79,11 +80,12 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     """Raises UserError unless a run can teach this task, and lend it its layers."""
     name, path = _name_teacher(task)
     theirs = _load_other(name, path, tokenizer)
-    for key, value in find_differences(task.model.teacher_spec, theirs.model_spec):
+    mine = list_specs(task.model)["teacher_spec"]
+    for key, value in find_differences(mine, theirs.model_spec):
         raise UserError(
             f"{name}: its model has model.{key}={value}, that of "
             f"{task.plan.objective_name}.teacher_model "
-            f"{getattr(task.model.teacher_spec, key)}; leave teacher_model out, or "
+            f"{getattr(mine, key)}; leave teacher_model out, or "
             f"name the run that it is of"
         )
     jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
@@ -91,7 +93,7 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
 
 def _name_teacher(task: Task) -> tuple[str, str]:
     """The setting with its value, and the folder."""
-    path = task.spec.teacher
+    path = get_teaching(task.spec).teacher
     name = f"{task.plan.objective_name}.teacher={path}"
     if not path:
         raise UserError(f"{name}: must name the folder of the run that teaches")
@@ -144,7 +146,8 @@ def _begin(task: Task, params, theirs: Task, taught):
     Raises:
       UserError: it has other parameters than those layers.
     """
-    layers = () if task.plan.train.init_from else task.spec.student_layers
+    goes_on = task.plan.train.init_from
+    layers = () if goes_on else get_teaching(task.spec).student_layers
     parts = theirs.model.export_parts(taught)
     _, lent = parts[task.spec.TEACHER]
     return begin(params, lent, layers)

@@ -268,9 +268,9 @@ class _Run:
 
     def _speed(self, step: int, seconds: float) -> float:
         """Steps a second since the last time this was asked (overall at first)."""
-        last_step, last_seconds = getattr(self, "_last_speed", (None, None))
+        last_step, last_seconds = getattr(self, "_last_speed", (0, 0.0))
         self._last_speed = step, seconds
-        if last_step is None or seconds <= last_seconds:
+        if seconds <= last_seconds:
             return step / seconds if seconds else 0.0
         return (step - last_step) / (seconds - last_seconds)
 

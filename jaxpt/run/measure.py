@@ -134,7 +134,7 @@ def measure(
             program.fill_scores,
             params,
             likelihood_rows(task, corpora["valid"], spec.num_rows),
-            task.vocab.mask,
+            task.vocab.require("mask"),
             task.nonwords,
             model_spec.vocab_size,
             spec.batch_size,
@@ -143,7 +143,8 @@ def measure(
     if "probe_accuracy" not in metrics:
         metrics |= measure_probe_accuracy(program, params, corpora)
     if "probe_accuracy" in metrics:
-        if "probe_accuracy" not in (control or {}):
+        control = control or {}
+        if "probe_accuracy" not in control:
             control = measure_probe_accuracy(program, fresh, corpora)
         metrics["probe_accuracy_random"] = control["probe_accuracy"]
     return metrics

@@ -85,8 +85,8 @@ class MetricWriter:
         numbers = {key: float(value) for key, value in values.items()}
         if "step" in numbers:
             raise ValueError("'step' is the name of the line's own number")
-        values = {key: _to_json(value) for key, value in numbers.items()}
-        line = (json.dumps({"step": int(step), **values}) + "\n").encode()
+        shown = {key: _to_json(value) for key, value in numbers.items()}
+        line = (json.dumps({"step": int(step), **shown}) + "\n").encode()
         try:
             self._file.write(line)
             self._file.flush()

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -119,11 +120,9 @@ class Program:
         self._init = jax.jit(self._make_state, out_shardings=self._state)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
-        # The places in the batch of the rows that this process's devices read.
-        self.places = self._find_places() if is_training else None
-        self._calls = {}
+        self._calls: dict[int, Callable] = {}
         model, can = task.model, task.model.ABILITIES
-        given = {"model": model, "vocab": task.vocab, "spec": task.spec}
+        given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
         step = functools.partial(eval_step, task.objective, **given)
         self.eval_step = self._measure(step)
         self.features = self._measure(model.features)
@@ -145,8 +144,8 @@ class Program:
         return self._measure(function) if name in can else None
 
     def _bound_nll(self, params, rows: dict, rng):
-        rows = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
-        return self.task.model.nll_bound(params, *rows)
+        read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
+        return self.task.model.nll_bound(params, *read)
 
     def _score_fills(self, params, rows: dict, allowed):
         logits = self.task.model.fill_logits(params, rows["tokens"])
@@ -171,7 +170,7 @@ class Program:
             with jax.set_mesh(self.mesh):
                 return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
 
-        measure.trace = trace
+        measure.trace = trace  # type: ignore[attr-defined]
         return measure
 
     def _put(self, x, layout: NamedSharding) -> jax.Array:
@@ -190,10 +189,12 @@ class Program:
         """How many parts a batch is shared out in."""
         return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
 
-    def _find_places(self) -> np.ndarray:
+    @functools.cached_property
+    def places(self) -> np.ndarray:
+        """The places in the batch of the rows that this process's devices read."""
         shape = 1, self.task.plan.train.batch_size
         held = self._by_row.addressable_devices_indices_map(shape).values()
-        parts = {rows.indices(shape[1]) for _, rows in held}
+        parts = {index[1].indices(shape[1]) for index in held if index}
         return np.concatenate([np.arange(*part) for part in sorted(parts)])
 
     def describe_mesh(self) -> list[str]:

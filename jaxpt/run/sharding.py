@@ -166,4 +166,5 @@ def count_bytes(shapes: Any) -> tuple[int, int]:
     held = [leaf.sharding.shard_shape(leaf.shape) for leaf in leaves]
     pairs = [(math.prod(h), leaf.size) for h, leaf in zip(held, leaves, strict=True)]
     sizes = [leaf.dtype.itemsize for leaf in leaves]
-    return tuple(int(np.dot(numbers, sizes)) for numbers in zip(*pairs, strict=True))
+    mine, whole = (int(np.dot(n, sizes)) for n in zip(*pairs, strict=True))
+    return mine, whole

@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 from jaxpt import processes, sums
 from jaxpt.config.plan import Plan, make_plan
@@ -53,7 +54,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
     >>> flatten({"train": {"steps": 5}, "objective": "clm"})
     {'train.steps': 5, 'objective': 'clm'}
     """
-    flat = {}
+    flat: dict[str, Any] = {}
     for name, value in config.items():
         if isinstance(value, dict):
             flat |= flatten(value, f"{prefix}{name}.")
@@ -210,9 +211,10 @@ def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
     def check():
         if restored is None:
             raise UserError(f"--workdir={workdir}: holds no finished checkpoint")
+        return restored
 
-    processes.run_on_all(check)
-    return program, tokenizer, *restored
+    params, step = processes.run_on_all(check)
+    return program, tokenizer, params, step
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:

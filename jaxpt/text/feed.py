@@ -12,7 +12,7 @@ import atexit
 import operator
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -246,7 +246,7 @@ def prefetch(
     counts: Iterable[int],
     depth: int = 2,
     place: Callable[[dict[str, np.ndarray]], object] | None = None,
-) -> Iterator:
+) -> Generator:
     """Yields `feed.stack` of each count of steps, read ahead in a thread.
 
     Closing the generator ends the thread; an exception of the thread is raised here.

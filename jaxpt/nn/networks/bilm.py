@@ -1,6 +1,7 @@
 """ELMo's network: two LSTM language models over one reading of spelt words."""
 
 import dataclasses
+from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -65,7 +66,11 @@ class BiLm(Network, nn.Module):
         self.ahead = LstmStack(spec, *clips, is_reversed=False)
         self.back = LstmStack(spec, *clips, is_reversed=True)
         # Their softmax: normal, of std 1 / sqrt(D); a bias of zeros.
-        softmax = {"tie_embeddings": False, "head_transform": False, "init": "t5"}
+        softmax: dict[str, Any] = {
+            "tie_embeddings": False,
+            "head_transform": False,
+            "init": "t5",
+        }
         self.head = VocabHead(
             dataclasses.replace(spec, head_bias=True, scale_logits=False, **softmax)
         )

@@ -3,6 +3,8 @@
 Which questions the second one is asked is the objective's; here are its heads.
 """
 
+from collections.abc import Callable
+
 import flax.linen as nn
 import jax.numpy as jnp
 
@@ -81,7 +83,10 @@ class Electra(Network, nn.Module):
         states = self.generate(batch, masks, deterministic=True)
         self.generator.logits(states)
         states = self.discriminate(batch, masks, deterministic=True)
-        heads = {"score": self.score, "logits": self.discriminator.logits}
+        heads: dict[str, Callable] = {
+            "score": self.score,
+            "logits": self.discriminator.logits,
+        }
         return [heads[name](states) for name in self.answers]
 
     def init_params(self, rng):

@@ -122,7 +122,8 @@ class TransformerNetwork(Network, Transformer):
 
     def init_params(self, rng):
         ids, full = jnp.zeros((1, 2), jnp.int32), masks.full()
-        seen, more = {"self": full}, ()
+        seen = {"self": full}
+        more: tuple[jax.Array, ...] = ()
         if self.spec.num_decoder_layers:
             seen |= {"dec_self": masks.causal(), "cross": full}
             more = (ids,)

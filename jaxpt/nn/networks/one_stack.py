@@ -1,5 +1,7 @@
 """Networks of one Transformer stack: what differs is who sees whom, and the heads."""
 
+from typing import Any
+
 import jax.numpy as jnp
 
 from jaxpt.nn import flops, scan
@@ -156,7 +158,8 @@ class SpanMaskedLM(MaskedLM):
     def init_params(self, rng):
         one, weight = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1))
         keys = ("masked_positions", "targets", "span_starts", "span_ends")
-        batch = dict.fromkeys(keys, one) | {"inputs": jnp.zeros((1, 2), jnp.int32)}
+        batch: dict[str, Any] = dict.fromkeys(keys, one)
+        batch["inputs"] = jnp.zeros((1, 2), jnp.int32)
         batch["weights"] = {"mlm_loss": weight, "boundary_loss": weight}
         seen = {"self": masks.full()}
         return scan.init_params(

@@ -1,6 +1,6 @@
 """A student and the teacher that it learns from: two Transformers, side by side."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
@@ -156,7 +156,7 @@ def _pick(student: dict, taught: dict, layers: tuple[int, ...]) -> dict:
 
     def find(path, leaf):
         keys = [key.key for key in path]
-        found = taught
+        found: Any = taught
         for key in [picked.get(key, key) for key in keys]:
             found = found.get(key, {})
         held = "none" if isinstance(found, dict) else list(found.shape)

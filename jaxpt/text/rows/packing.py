@@ -216,7 +216,7 @@ def _documents(doc_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def _chain(ends: np.ndarray, limits: np.ndarray) -> np.ndarray:
     """Consecutive rows from sentence 0 on, each beginning where the last one ended."""
     borders, sentence, last = [0], 0, len(limits)
-    following = memoryview(np.ascontiguousarray(limits))
+    following = np.ascontiguousarray(limits).data
     while sentence < last:
         sentence = following[sentence]
         borders.append(sentence)

@@ -127,8 +127,11 @@ def _ordered_step(starts, first, docs, cursors, targets, most, random):
     begins, lengths = borders[:-1], np.diff(borders, axis=0)
     begins = np.where(is_swapped, begins[::-1], begins)
     lengths = np.where(is_swapped, lengths[::-1], lengths)
-    sides = _truncate(*begins, *lengths, most, random)
-    return num > 1, _pack(*sides, is_swapped), stop
+    a_starts, b_starts, a_lengths, b_lengths = _truncate(
+        begins[0], begins[1], lengths[0], lengths[1], most, random
+    )
+    pairs = _pack(a_starts, b_starts, a_lengths, b_lengths, is_swapped)
+    return num > 1, pairs, stop
 
 
 def _pack(a_starts, b_starts, a_lengths, b_lengths, is_random):

@@ -140,7 +140,8 @@ def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
 
 def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one."""
-    ids, found = core.get_vocab(with_added_tokens=True), []
+    found: list[int] = []
+    ids = core.get_vocab(with_added_tokens=True)
     while f"<extra_id_{len(found)}>" in ids:
         found.append(ids[f"<extra_id_{len(found)}>"])
     return tuple(found)

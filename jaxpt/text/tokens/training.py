@@ -172,7 +172,8 @@ def _too_small(vocab_size: int, least: str) -> UserError:
 
 def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
     """How often each chunk occurs; if there are too many, rare ones are dropped."""
-    find, counts, least = re.compile(cut).findall, Counter(), 1
+    counts: Counter[str] = Counter()
+    find, least = re.compile(cut).findall, 1
     for text in texts:
         counts.update(find(text))
         while len(counts) > MAX_COUNTED:
