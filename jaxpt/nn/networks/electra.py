@@ -91,12 +91,12 @@ class Electra(Network, nn.Module):
 
     def features(self, params, tokens):
         """The discriminator's."""
-        network = MaskedLM(self.discriminator_spec)
+        network = MaskedLM(self.discriminator_spec, parent=None)
         return network.features(self._part(params, "discriminator"), tokens)
 
     def fill_logits(self, params, tokens):
         """The generator's."""
-        network = MaskedLM(self.generator_spec)
+        network = MaskedLM(self.generator_spec, parent=None)
         return network.fill_logits(self._part(params, "generator"), tokens)
 
     def count_flops(self, lengths, num_predictions):

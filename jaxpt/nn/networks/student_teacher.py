@@ -50,7 +50,7 @@ class StudentTeacher(Network, nn.Module):
     @property
     def alone(self) -> TransformerNetwork:
         """The student as a network of its own."""
-        return self.KIND(self.student_spec)
+        return self.KIND(self.student_spec, parent=None)
 
     def teacher_outputs(self, batch: dict, masks: dict) -> Float[Array, "B T D"]:
         """Hidden states of the teacher, which has no dropout and is not trained."""
