@@ -7,6 +7,7 @@ every fusion that reads them, unless a barrier (or, for bits, a loop) prevents i
 """
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -142,7 +143,8 @@ def random_bits(key: Array, shape: tuple[int, ...]) -> UInt[Array, "..."]:
         == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
     )
     size = int(np.prod(shape))
-    is_parted = jax.config.jax_threefry_partitionable  # type: ignore[attr-defined]
+    config: Any = jax.config  # its settings are attributes made at run time
+    is_parted = config.jax_threefry_partitionable
     if not is_threefry or size >= 2**32 or not is_parted:
         return jax.random.bits(key, shape)
     high, low = jax.random.key_data(key)

@@ -95,7 +95,7 @@ def inspect_rows(
     width = width or shutil.get_terminal_size((100, 24)).columns
     feed = make_feed(task, corpora["train"])
     rows = feed[step]
-    batch = passage.draw_batch(task, rows, step)
+    batch = passage.corrupt_batch(task, rows, step)
     batch = jax.tree.map(np.asarray, batch)
     lines = [
         f"{task.plan.objective_name}, step {step}: {batch_size} rows of "

@@ -106,7 +106,7 @@ def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
     return make_task(plan.change({"data": {"row_length": length}}), vocab)
 
 
-def draw_batch(task: Task, rows: dict, step: int) -> dict:
+def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
     """What training makes of a step's rows."""
     rngs = split_step(stream(task.plan.train.seed, step, "train"))
     share = np.float32(step / task.plan.train.steps)
@@ -119,14 +119,14 @@ def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
     """The first row of a step before and after corruption, as batches of one row."""
     rows = make_feed(task, train)[step]
     rows = {key: value[:1] for key, value in rows.items()}
-    batch = draw_batch(task, rows, step)
+    batch = corrupt_batch(task, rows, step)
     return rows, jax.tree.map(np.asarray, batch)
 
 
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = draw_batch(task, rows, step)["weights"]
+    weights = corrupt_batch(task, rows, step)["weights"]
     return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
 
 

@@ -150,7 +150,7 @@ class Program:
 
     def _score_fills(self, params, rows: dict, allowed):
         logits = self.task.model.fill_logits(params, rows["tokens"])
-        return score_masked(logits, rows["places"], rows["targets"], allowed)
+        return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled.

@@ -194,9 +194,9 @@ def teach(name, case, rows, seed=3, num_steps=300):
     The terms pull apart unless the teacher knows the answers, which it learns by what
     would have trained it.
     """
-    if not case.spec.needs.teacher:
+    if not case.spec.TEACHER:
         return case
-    own = f"{case.spec.needs.teacher_objective}_weight"
+    own = f"{case.spec.TEACHER_OBJECTIVE}_weight"
     others = [n for n in vars(case.spec) if n.endswith("_weight") and n != own]
     spec = dataclasses.replace(case.spec, **dict.fromkeys(others, 1e-9))
     optimizer = optax.adam(1e-2)

@@ -273,7 +273,7 @@ def test_pairs_beside_rows_of_running_text(labelled, tmp_path):
     "rows, named",
     [
         ("chunks", "data.rows=chunks: must be pairs with bert.sentence_task=nsp"),
-        ("ordered_pairs", "data.rows=ordered_pairs: .*is_swapped .*for bert"),
+        ("ordered_pairs", "data.rows=ordered_pairs: must be pairs .*for bert"),
     ],
 )
 def test_rows_that_an_objective_cannot_read_are_refused_first(

@@ -395,7 +395,7 @@ def test_text_that_gives_no_row(refuses):
     with refuses("data.rows='pairs'", "2 documents", "has 1"):
         make_rows(lay_out([[3, 4], [0]]), RowsSpec(5, "pairs"), VOCAB)
     for text in ([[3], [4, 0]], [[8, 8]]):  # no second sentence, or no room for it
-        with refuses("data.rows='ordered_pairs'", "neighbouring", "row_length=9"):
+        with refuses("data.rows='ordered_pairs'", "two consecutive", "row_length=9"):
             spec = RowsSpec(9, "ordered_pairs", short_seq_prob=0.0)
             make_rows(lay_out(text), spec, VOCAB)
 

@@ -462,11 +462,11 @@ def test_a_partial_of_other_settings(tmp_path, changes):
 
 def test_a_partial_of_another_text(tmp_path, refuses, undisturbed):
     partial = leave_partial(tmp_path / "s")
-    with refuses("data.path=x", "another text", str(partial)):
+    with refuses("data.path=x", "has changed since", str(partial)):
         write(make_documents(seed=1), tmp_path / "s")
     assert not partial.exists()
     leave_partial(tmp_path / "s")
-    with refuses("data.path=x", "another text"):
+    with refuses("data.path=x", "has changed since"):
         write(make_documents()[:3], tmp_path / "s")
     write(make_documents(), tmp_path / "s")
     assert read_folder(tmp_path / "s") == undisturbed
@@ -483,7 +483,7 @@ def test_killed_as_it_got_its_name(tmp_path, undisturbed, monkeypatch):
             write(make_documents(), folder)
     assert (tmp_path / "s.partial" / "card.json").exists() and not folder.exists()
     _, lines = write(make_documents(), folder)
-    assert "going on" in lines[0]
+    assert "resuming" in lines[0]
     assert read_folder(folder) == undisturbed
 
 
@@ -740,11 +740,11 @@ def test_a_killed_worker(tmp_path, refuses):
             for number in killed:
                 os.kill(number, signal.SIGKILL)
 
-    with refuses("signal 9", "go on"):
+    with refuses("signal 9", "run the same command to resume"):
         write(documents, folder, workers=2, progress=kill)
     assert killed
     _, lines = write(documents, folder, workers=2)
-    assert "going on" in lines[0]
+    assert "resuming" in lines[0]
     write(documents, tmp_path / "whole")
     assert read_folder(folder) == read_folder(tmp_path / "whole")
 
