@@ -38,7 +38,6 @@ def measure_point(curve: str, value: int, args) -> dict:
     from sizes import CASES
 
     from jaxpt.config.plan import make_plan
-    from jaxpt.run.loop import count_costs
     from jaxpt.run.program import Program
     from jaxpt.run.task import make_task
 
@@ -69,7 +68,7 @@ def measure_point(curve: str, value: int, args) -> dict:
     seconds = program.compile(state, stack)
     (compiled,) = program._calls.values()
     found = {
-        "flops": count_costs(plan, task.vocab, 1)["flops"],
+        "flops": task.count_costs(1)["flops"],
         "temp": compiled.memory_analysis().temp_size_in_bytes,
         "compile_seconds": seconds,
         "devices": len(program.devices),

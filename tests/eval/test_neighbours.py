@@ -5,10 +5,9 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import write_config
 
 from jaxpt.cli import main
-from jaxpt.config.settings import to_dict
 from jaxpt.eval import neighbours
 from jaxpt.text.tokens.symbols import CharTokenizer
 
@@ -86,9 +85,8 @@ def runs(tmp_path_factory):
     text = "the old bank of the river . a bank pays the old man . " * 60
     (folder / "text.txt").write_text(text)
     for name in ("skip_gram", "clm"):
-        config = make_config(folder / "text.txt", name)
-        (folder / "given.json").write_text(json.dumps(to_dict(config)))
-        flags = [f"--config={folder / 'given.json'}", f"--workdir={folder / name}"]
+        write_config(folder / "given.py", folder / "text.txt", objective=name)
+        flags = [f"--config={folder / 'given.py'}", f"--workdir={folder / name}"]
         assert main(["train", *flags]) == 0
     return folder
 

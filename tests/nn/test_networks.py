@@ -123,11 +123,12 @@ def test_these_are_all_the_kinds_there_are():
 def test_abilities_are_what_can_be_asked(kind):
     model, params = make(kind), shapes_of(make(kind))
     tokens = jax.ShapeDtypeStruct((B, T), jnp.int32)
+    row_keys = jax.random.split(jax.random.key(0), B)
     asked = {
         "fill_logits": ((B, T, V), ()),
         "next_logits": ((B, T, V), ()),
         "token_nll": ((B, T - 1), ()),
-        "nll_bound": ((B, T), (jax.random.key(0), 2, np.ones((B, T), bool))),
+        "nll_bound": ((B, T), (np.ones((B, T), bool), row_keys)),
     }
     assert kind.ABILITIES <= set(asked)
     for name, (shape, more) in asked.items():

@@ -318,7 +318,7 @@ def test_the_model_says_which_kind_it_is(num_layers):
         "model": {"num_decoder_layers": num_layers},
     }
     plan = make_plan(config)
-    assert plan.objective_spec == prefix_lm.Spec(16, is_seq2seq=num_layers > 0)
+    assert plan.spec == prefix_lm.Spec(16, is_seq2seq=num_layers > 0)
 
 
 def test_bad_settings_are_named():

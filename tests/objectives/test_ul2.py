@@ -346,7 +346,7 @@ def test_the_model_says_which_kind_it_is():
         "model": {"num_decoder_layers": 1},
         "ul2": {"rates": [1, 1, 1]},
     }
-    spec = make_plan(config).objective_spec
+    spec = make_plan(config).spec
     assert spec == ul2.Spec(16, rates=(1, 1, 1), max_documents=3, is_seq2seq=True)
 
 

@@ -16,7 +16,6 @@ from sizes import CASES, ELECTRA_SHARE
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.nn.presets import get_preset
-from jaxpt.run.loop import count_costs
 from jaxpt.run.program import Program, device_peak
 from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
@@ -81,7 +80,7 @@ def main() -> None:
     seconds = program.compile(state, stack)
     state, found = program.train_call(state, stack, 0)
     jax.block_until_ready(found)
-    costs = count_costs(plan, vocab, 1)
+    costs = task.count_costs(1)
     about = {
         "params": count,
         "row_length": length,

@@ -80,7 +80,8 @@ def make_batch(case, given: dict, device: str) -> dict:
         return torch.randint(5, vocab - 100, (case.batch, length), device=device)
 
     if case.objective == "clm":
-        ids = draw(lengths["decoder"])
+        (length,) = lengths.values()
+        ids = draw(length)
         return {"input_ids": ids, "labels": ids}
     if case.objective == "span_corruption":
         ids, targets = draw(lengths["encoder"]), draw(lengths["decoder"])
