@@ -1,14 +1,19 @@
 """Commands as a user types them; bad input is one line and exit code 2."""
 
+import contextlib
+import functools
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tiny import make_config
+from tiny import make_config, write_run
 
+import jaxpt
 from jaxpt import cli
+from jaxpt.run import inference
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -31,12 +36,22 @@ def files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(files):
-    """A causal and a masked run, trained by the command."""
+    """A causal and a masked run, trained by the command; what it said is in `.out`."""
     for objective in ("clm", "mlm"):
         argv = ["train", "--config", str(files / "config.py")]
         argv += [f"--config.objective={objective}", "--workdir", str(files / objective)]
-        assert cli.main(argv) == 0
+        with contextlib.redirect_stdout(io.StringIO()) as out:
+            assert cli.main(argv) == 0
+        (files / f"{objective}.out").write_text(out.getvalue(), encoding="utf-8")
     return files
+
+
+@pytest.fixture(autouse=True, scope="module")
+def loaded_once():
+    """No test of this file changes a run that it writes text with."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(inference, "load_run", functools.cache(inference.load_run))
+        yield
 
 
 def fails(argv, capsys):
@@ -99,14 +114,18 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     "objective, changes, parts",
     [
         ("bert", [], ["data.rows='pairs'", "2 documents or more", "has 1"]),
-        ("bert", ["data.rows=chunks"], ["bert.sentence_task=nsp", "data.rows=pairs"]),
+        (
+            "bert",
+            ["data.rows=chunks"],
+            ["data.rows=chunks: must be pairs with bert.sentence_task=nsp"],
+        ),
         ("bert", ["data.sentences="], ["data.sentences=''"]),
         ("bert", ["model.num_types=1"], ["model.num_types=1", "at least 2"]),
         ("mlm", ["data.rows=pairs"], ["data.rows=pairs: mlm does not read"]),
         (
             "bart",
             ["data.sentence_ids=False"],
-            ["bart.permute_sentences=1.0", "data.sentence_ids=True must be set"],
+            ["data.sentence_ids=False: must be True with bart.permute_sentences=1.0"],
         ),
         ("bart", ["model.num_decoder_layers=0"], ["model.num_decoder_layers=0"]),
     ],
@@ -131,7 +150,7 @@ def test_objectives_of_sentences_refuse_other_rows(
 def test_train_prepares_once_and_says_so(files, tmp_path, capsys):
     text = (files / "text.txt").read_text(encoding="utf-8")
     (tmp_path / "new.txt").write_text(text[::-1], encoding="utf-8")
-    argv = ["train", "--config", str(files / "config.py"), "--config.train.steps=2"]
+    argv = ["train", "--config", str(files / "config.py")]
     argv.append(f"--config.data.path={tmp_path / 'new.txt'}")
     assert cli.main([*argv, "--workdir", str(tmp_path / "a")]) == 0
     assert f"preparing {tmp_path / 'new.txt'}" in capsys.readouterr().out
@@ -151,14 +170,13 @@ def test_a_config_may_import_one_beside_it(files, tmp_path, capsys):
     assert "thin.py: cannot be loaded: ModuleNotFoundError" in err
 
 
-def test_train_prints_progress_and_metrics(runs, capsys):
-    argv = ["train", "--config", str(runs / "config.py"), "--config.train.steps=6"]
-    assert cli.main([*argv, "--workdir", str(runs / "six")]) == 0
-    out = capsys.readouterr().out
-    assert "6/6" in out and "tokens/s" in out and "ETA" in out
+def test_train_prints_progress_and_metrics(runs):
+    out = (runs / "clm.out").read_text(encoding="utf-8")
+    assert "12/12" in out and "tokens/s" in out and "ETA" in out
     assert "val_perplexity" in out and "bits_per_byte" in out
-    stored = json.loads((runs / "six" / "config.json").read_text())
-    assert stored["train"]["steps"] == 6
+    stored = json.loads((runs / "mlm" / "config.json").read_text())
+    assert (stored["objective"], stored["train"]["steps"]) == ("mlm", 12)
+    assert stored["version"] == jaxpt.__version__
 
 
 def test_evaluate_repeats_the_runs_own_numbers(runs, capsys):
@@ -224,13 +242,8 @@ def test_generate_ends_at_a_text(runs, capsys):
 
 
 def test_generate_answers_with_an_encoder_decoder(files, capsys):
-    workdir = str(files / "span_corruption")
-    argv = ["train", "--config", str(files / "config.py"), "--workdir", workdir]
-    argv += [
-        "--config.objective=span_corruption",
-        "--config.model.num_decoder_layers=1",
-    ]
-    assert cli.main(argv) == 0
+    config = make_config(files / "text.txt", "span_corruption")
+    workdir = str(write_run(config, files / "span_corruption"))
     argv = ["generate", "--workdir", workdir, "--num_tokens=9"]
     capsys.readouterr()
     assert cli.main([*argv, "--prompt=The <extra_id_0> of", "--num_samples=2"]) == 0
@@ -241,6 +254,7 @@ def test_generate_answers_with_an_encoder_decoder(files, capsys):
 def test_layers_in_a_loop(files, capsys):
     base = ["--config", str(files / "config.py"), "--config.model.num_layers=2"]
     results, texts = [], []
+    base.append("--config.train.steps=4")
     for flag in (False, True):
         workdir = files / f"scan-{flag}"
         argv = ["train", *base, f"--config.model.scan_layers={flag}"]
@@ -304,7 +318,7 @@ def test_bad_flags(argv, named, capsys):
         ("train.eval_every=3", "train.eval_every=3"),
         ("train.batch_size=0", "train.batch_size=0"),
         ("data.path=no/such.txt", "no/such.txt"),
-        ("data.row_length=5000", "model.max_len=32"),
+        ("data.row_length=5000 model.max_len=32", "model.max_len=32: must be at least"),
         ("data.row_length=-1", "data.row_length=-1"),
         ("data.rows=sorted", "data.rows=sorted: must be one of chunks, windows"),
         ("tokenizer.kind=word", "tokenizer.kind"),
@@ -313,7 +327,8 @@ def test_bad_flags(argv, named, capsys):
     ],
 )
 def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, capsys):
-    argv = ["train", "--config", str(files / "config.py"), f"--config.{override}"]
+    argv = ["train", "--config", str(files / "config.py")]
+    argv += [f"--config.{setting}" for setting in override.split()]
     assert named in fails([*argv, "--workdir", str(tmp_path / "run")], capsys)
     assert not (tmp_path / "run").exists()
 

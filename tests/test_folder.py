@@ -11,10 +11,9 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny import make_config, write_config
+from tiny import make_config, write_config, write_stored
 
 from jaxpt.cli import main
-from jaxpt.config.settings import to_dict
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.workdir import load_task
 
@@ -56,11 +55,6 @@ def fails(argv, capsys):
     return err
 
 
-def write_given(path, config):
-    path.write_text(json.dumps(to_dict(config)))
-    return path
-
-
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, capsys):
     changes = {
@@ -70,7 +64,7 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
     }
     run = tmp_path / "run"
     write_config(tmp_path / "config.py", speech, **changes)
-    given = write_given(tmp_path / "given.json", make_config(speech, **changes))
+    given = write_stored(tmp_path / "given.json", make_config(speech, **changes))
     command = ["train", f"--config={given}", f"--workdir={run}"]
     first = start("train", tmp_path / "config.py", run)
     try:
@@ -110,7 +104,7 @@ def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
         compare__objectives=("clm", "mlm"),
         compare__seeds=(0,),
     )
-    given, folder = write_given(tmp_path / "given.json", config), tmp_path / "c"
+    given, folder = write_stored(tmp_path / "given.json", config), tmp_path / "c"
     process = start("compare", given, folder)
     try:
         wait_for(folder / "runs" / "clm-seed0" / "metrics.jsonl", process)
@@ -129,7 +123,7 @@ def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
 
 
 def test_what_is_refused_leaves_no_folder(speech, tmp_path, capsys):
-    given = write_given(tmp_path / "given.json", make_config(tmp_path / "gone.txt"))
+    given = write_stored(tmp_path / "given.json", make_config(tmp_path / "gone.txt"))
     run = tmp_path / "new" / "run"
     for command in ("train", "compare"):
         fails([command, f"--config={given}", f"--workdir={run}"], capsys)
@@ -158,7 +152,7 @@ def test_no_link_in_a_runs_folder_is_written_through(speech, tmp_path, victim):
     for path in nowhere:
         path.symlink_to(tmp_path / "nowhere")
     config = make_config(speech, train__steps=2)
-    given = write_given(tmp_path / "given.json", config)
+    given = write_stored(tmp_path / "given.json", config)
     assert main(["train", f"--config={given}", f"--workdir={run}"]) == 0
     assert victim.read_bytes() == b"dear diary"
     assert not (tmp_path / "nowhere").exists()
@@ -183,7 +177,7 @@ def test_a_link_that_cannot_be_replaced_is_refused(
     is_folder = name in ("checkpoints", "tensorboard")
     (run / name).symlink_to(folder if is_folder else victim)
     config = make_config(speech, train__steps=2)
-    given = write_given(tmp_path / "given.json", config)
+    given = write_stored(tmp_path / "given.json", config)
     told = fails(["train", f"--config={given}", f"--workdir={run}"], capsys)
     assert name in told
     assert victim.read_bytes() == b"dear diary" and not os.listdir(folder)
@@ -204,7 +198,7 @@ def trained(tmp_path_factory, speech):
         tokenizer__kind="bpe",
         tokenizer__vocab_size=300,
     )
-    given = write_given(folder / "given.json", config)
+    given = write_stored(folder / "given.json", config)
     argv = ["train", f"--config={given}", f"--workdir={folder / 'run'}"]
     assert main(argv) == 0
     return folder / "run"

@@ -1,6 +1,7 @@
 """Settings of a run that trains in a second."""
 
 import dataclasses
+import json
 import math
 import os
 from pathlib import Path
@@ -17,9 +18,11 @@ MODELS = {
     "prefix_lm/seq2seq": {"num_decoder_layers": 1},
     "ul2/seq2seq": {"num_decoder_layers": 1},
 }
-# Objectives that `make_config` gives an encoder and a decoder.
+# Objectives that are given an encoder and a decoder where a config says neither.
 SEQ2SEQ = ("span_corruption", "bart", "ul2")
-# What the rows of an objective must be, for it to be trained.
+# What nothing fills in: pairs are of several documents.
+TEXTS = {"bert": {"data__documents": "line"}}
+# Rows of sentences, as a user asks for them.
 ROWS = {
     "bert": {
         "data__rows": "pairs",
@@ -113,7 +116,10 @@ TRAITS = {
 
 
 def make_config(path, objective="clm", **changes):
-    """A config that trains in a second: `changes` are section__field=value."""
+    """A config that trains in a second: `changes` are section__field=value.
+
+    What the objective needs beside is left to be filled in (`jaxpt.config.needs`).
+    """
     config = default_config()
     config.objective = objective
     config.data.path = str(path)
@@ -126,11 +132,6 @@ def make_config(path, objective="clm", **changes):
     config.model.num_heads = 2
     config.model.d_ff = 32
     config.model.max_len = 32
-    config.model.num_decoder_layers = int(objective in SEQ2SEQ)
-    if objective == "ul2":
-        config.tokenizer.specials += ("nlu", "nlg", "s2s")
-        config.tokenizer.num_sentinels = 8
-        config.model.max_len = 48  # of packed rows: 8 modes and 8 [EOS]s more
     config.electra.generator_size = 0.5
     config.train.batch_size = 8
     config.train.steps = 12
@@ -140,7 +141,7 @@ def make_config(path, objective="clm", **changes):
     config.eval.num_rows = 16
     config.eval.batch_size = 8
     config.eval.probe_length = 8
-    for name, value in (ROWS.get(objective, {}) | changes).items():
+    for name, value in (TEXTS.get(objective, {}) | changes).items():
         section, field = name.split("__")
         config[section][field] = value
     return config
@@ -152,6 +153,16 @@ def write_config(path, speech, **changes):
     lines.append("from tiny import make_config")
     lines.append(f"get_config = lambda: make_config({str(speech)!r}, **{changes!r})")
     path.write_text("\n".join(lines), encoding="utf-8")
+
+
+def write_stored(path, config, **more):
+    """A config as a run stores it, a file for --config too; `more` is put in."""
+    from jaxpt import __version__
+    from jaxpt.config.settings import to_dict
+
+    stored = {"version": __version__} | to_dict(config) | more
+    path.write_text(json.dumps(stored), encoding="utf-8")
+    return path
 
 
 def many_devices(num):

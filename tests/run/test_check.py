@@ -1,15 +1,13 @@
 """What is refused before anything is trained, and that the rest is measured whole."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
-from tiny import VARIANTS, make_config
+from tiny import VARIANTS, make_config, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
-from jaxpt.config.settings import to_dict
+from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.compare import compare
 from jaxpt.run import check
@@ -62,9 +60,11 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     )
     check.check_measures(program, corpora)
     wanted = {"valid_loss", "probe_accuracy", "probe_accuracy_random"}
-    if hasattr(task.module, "token_nll"):
+    if "token_nll" in task.model.ABILITIES:
         wanted |= {"bits_per_byte"}
-    if hasattr(task.module, "fill_logits"):
+    if "nll_bound" in task.model.ABILITIES:
+        wanted |= {"bits_per_byte_bound"}
+    if "fill_logits" in task.model.ABILITIES:
         wanted |= {"cloze_accuracy", "cloze_bits", "heldout_top5_random"}
     assert wanted <= set(found)
 
@@ -131,12 +131,12 @@ def test_a_model_that_cannot_read_a_measurement_is_found_by_its_shapes(
 ):
     """Whatever an objective makes of its rows: here more than there are places for."""
     task, tokenizer, corpora = prepare(labelled, "mlm", **FULL)
-    fill_logits = task.module.fill_logits
+    fill_logits = MaskedLM.fill_logits
 
-    def read_more(params, model, tokens):
-        return fill_logits(params, model, tokens.repeat(2, axis=1))
+    def read_more(model, params, tokens):
+        return fill_logits(model, params, tokens.repeat(2, axis=1))
 
-    monkeypatch.setattr(task.module, "fill_logits", read_more)
+    monkeypatch.setattr(MaskedLM, "fill_logits", read_more)
     with refuses("a sequence of 64 tokens", "model.max_len=32"):
         check_run(task, tokenizer, corpora)
 
@@ -156,8 +156,7 @@ def test_nothing_is_trained_before_all_is_known_to_be_measured(
         compare__seeds=(0,),
         compare__budget="steps",
     )
-    given = tmp_path / "given.json"
-    given.write_text(json.dumps(to_dict(config)))
+    given = write_stored(tmp_path / "given.json", config)
     folder = tmp_path / "out"
     assert main([command, f"--config={given}", f"--workdir={folder}"]) == 2
     error = capsys.readouterr().err

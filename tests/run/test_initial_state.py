@@ -7,11 +7,10 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, write_run
+from tiny import make_config, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
-from jaxpt.config.settings import to_dict
 from jaxpt.report.compare import compare
 from jaxpt.run.initial_state import check_start, make_start
 from jaxpt.run.program import Program
@@ -24,9 +23,8 @@ from jaxpt.text.dataset import load_text
 def first(tmp_path_factory, speech):
     """The folder of a short masked run."""
     folder = tmp_path_factory.mktemp("start")
-    config = to_dict(make_config(speech, "mlm"))
-    (folder / "given.json").write_text(json.dumps(config))
-    flags = ["--config", str(folder / "given.json"), "--workdir", str(folder / "run")]
+    given = write_stored(folder / "given.json", make_config(speech, "mlm"))
+    flags = ["--config", str(given), "--workdir", str(folder / "run")]
     assert main(["train", *flags]) == 0
     return folder / "run"
 
@@ -280,8 +278,7 @@ def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, ca
 
 
 def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
-    path = tmp_path / "given.json"
-    path.write_text(json.dumps(to_dict(make_config(speech))))
+    path = write_stored(tmp_path / "given.json", make_config(speech))
     flags = ["train", f"--config={path}", f"--workdir={tmp_path / 'run'}"]
     assert main([*flags, f"--config.train.init_from={tmp_path}"]) == 2
     assert "config.json: not found" in capsys.readouterr().err
@@ -293,9 +290,12 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
     [
         ("{", "not readable as JSON"),
         ("[]", "must hold sections"),
-        ('{"model": {"widht": 3}}', "model.widht: is no setting"),
-        ('{"modle": {}}', "modle: is no section"),
-        ('{"model": {"d_model": "wide"}}', "d_model"),
+        ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: is no setting"),
+        ('{"version": "0.2", "modle": {}}', "modle: is no section"),
+        ('{"version": "0.2", "model": {"d_model": "wide"}}', "d_model"),
+        ('{"model": {"d_model": 8}}', "was written by jaxpt 0.1.0; jaxpt "),
+        ('{"version": "0.1.9", "model": {}}', "was written by jaxpt 0.1.9; jaxpt "),
+        ('{"version": [], "model": {}}', "was written by jaxpt []; jaxpt "),
     ],
 )
 def test_a_bad_stored_config_is_one_line(tmp_path, capsys, text, told):

@@ -256,9 +256,7 @@ def test_result_and_log_say_what_was_done(speech, tmp_path):
     assert result == json.loads((tmp_path / "result.json").read_text())
     assert result["objective"] == "mlm" and result["steps"] == 12
     assert result["raw_tokens"] == 12 * 8 * 24 == result["model_tokens"]
-    assert result["flops"] == 12 * 8 * task.module.count_flops(
-        task.model_spec, task.spec
-    )
+    assert result["flops"] == 12 * 8 * task.count_flops()
     leaves = jax.tree.leaves(Program(task).abstract_state().params)
     assert result["params"] == sum(leaf.size for leaf in leaves)
     assert [point["step"] for point in result["curve"]] == [0, 4, 8, 12]

@@ -104,8 +104,8 @@ def test_each_number_is_of_its_split(measured):
 
 
 def test_a_loss_is_its_terms_by_their_coefficients():
-    module = types.SimpleNamespace(coefficients=lambda spec: {"a": 2.0, "b": 50.0})
-    task = types.SimpleNamespace(module=module, spec=None)
+    spec = types.SimpleNamespace(coefficients={"a": 2.0, "b": 50.0})
+    task = types.SimpleNamespace(spec=spec)
     program = types.SimpleNamespace(task=task)
     found = {"a": (6.0, 3.0), "b": (1.0, 2.0), "accuracy": (9.0, 1.0)}
     assert total_loss(program, found) == 2 * 2 + 50 * 0.5

@@ -19,7 +19,7 @@ def test_the_mask_rate_falls_while_a_run_trains(speech):
     task = make_task(plan, tokenizer.vocab)
     feed = make_feed(task, corpora["train"])
     stack = jax.tree.map(lambda *rows: np.stack(rows), *(feed[i] for i in range(4)))
-    params = task.module.init_params(jax.random.key(0), task.model, task.spec)
+    params = task.model.init_params(jax.random.key(0))
     state = make_state(params, task.optimizer)
     _, metrics = jax.jit(make_train_call(task))(state, stack, 0)
     # 0.5, 0.4, 0.3 and 0.2 of 24 tokens in each of 8 rows.

@@ -16,10 +16,11 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import make_state
+from jaxpt.nn.networks.network import TRANSFORMER_RULES
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run import sharding
-from jaxpt.run.sharding import RULES, partition, shape_mesh, shard_params, shard_state
+from jaxpt.run.sharding import partition, shape_mesh, shard_params, shard_state
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens.vocab import Vocab
@@ -33,7 +34,7 @@ VOCAB = Vocab(size=64, **IDS, sentinels=tuple(range(8, 16)), **TABLES)
 
 
 def make_shapes():
-    """The parameters of every preset (two layers) under objectives that it serves.
+    """Networks and parameters of every preset (two layers), of what it serves.
 
     Under all of them the first of a family, and the others, of its parts, under one.
     """
@@ -54,10 +55,8 @@ def make_shapes():
             except UserError:
                 continue
 
-            def init(rng, module=module, model=model, settings=settings):
-                return module.init_params(rng, model, settings)
-
-            yield f"{preset} {name}", jax.eval_shape(init, jax.random.key(0))
+            params = jax.eval_shape(model.init_params, jax.random.key(0))
+            yield f"{preset} {name}", (model, params)
             num_served += 1
         families.add(family)
 
@@ -75,23 +74,33 @@ def names_of(tree):
 def test_every_parameter_of_every_family_has_a_rule(shapes):
     assert {name.split()[0] for name in shapes} == set(PRESETS)
     assert {name.split()[1] for name in shapes} == set(FORMS)
-    found = {}
-    for params in shapes.values():
+    found = {}  # parameters, by the rules of the networks that have them
+    for model, params in shapes.values():
         for name, leaf in names_of(params).items():
-            found[name] = partition(name, leaf.shape, SIZES)
-    for rule, _ in RULES:
-        assert any(re.search(f"({rule})$", name) for name in found), f"unused: {rule}"
+            partition(name, leaf.shape, SIZES, model.RULES)
+            found.setdefault(model.RULES, set()).add(name)
+    names = set().union(*found.values())
+    for rules, own in found.items():
+        for rule, _ in rules:
+            # Of those that all Transformers share, each is some network's.
+            held = names if (rule, _) in TRANSFORMER_RULES else own
+            assert any(re.search(f"(^|/)({rule})$", n) for n in held), f"unused: {rule}"
 
 
 def test_every_matrix_is_split_over_fsdp_and_tensor(shapes):
     """But small ones; what is whole on each device is no matrix."""
     small = r"words/table|types|positions|relative|project|transform|score"
-    for params in shapes.values():
+    for model, params in shapes.values():
         for name, leaf in names_of(params).items():
-            axes = [axis for axis in partition(name, leaf.shape, SIZES) if axis]
+            spec = partition(name, leaf.shape, SIZES, model.RULES)
+            axes = [axis for axis in spec if axis]
             if leaf.ndim == 2 and not re.search(small, name):
                 assert sorted(axes) == ["fsdp", "tensor"], name
             assert leaf.ndim < 2 or axes, name
+
+
+def place(path, shape):
+    return partition(path, shape, SIZES, TRANSFORMER_RULES)
 
 
 def test_stacked_layers_have_the_rules_of_one():
@@ -101,12 +110,12 @@ def test_stacked_layers_have_the_rules_of_one():
         ("decoder/layers/cross/out/kernel", (5, 8, 6), (None, "tensor", "fsdp")),
         ("encoder/layers/mlp_norm/scale", (4, 8), (None, None)),
     ]:
-        assert partition(path, shape, SIZES) == PartitionSpec(*axes)
+        assert place(path, shape) == PartitionSpec(*axes)
 
 
 def test_an_axis_that_does_not_divide_is_whole():
     for shape, axes in [((50257, 768), (None, "fsdp")), ((58, 767), ("tensor", None))]:
-        assert partition("embed/tokens", shape, SIZES) == PartitionSpec(*axes)
+        assert place("embed/tokens", shape) == PartitionSpec(*axes)
 
 
 @pytest.mark.parametrize(
@@ -120,12 +129,15 @@ def test_an_axis_that_does_not_divide_is_whole():
 )
 def test_no_rule_is_an_error_and_not_a_copy(path, shape):
     with pytest.raises(ValueError, match=path):
-        partition(path, shape, SIZES)
+        place(path, shape)
 
 
 def specs_of(state):
     return {
-        name: placed.spec for name, placed in names_of(shard_state(state, MESH)).items()
+        name: placed.spec
+        for name, placed in names_of(
+            shard_state(state, MESH, TRANSFORMER_RULES)
+        ).items()
     }
 
 
@@ -141,14 +153,17 @@ def specs_of(state):
     ],
 )
 def test_what_an_optimizer_keeps_lies_as_its_parameter(optimizer, shapes):
-    params = shapes["bert-base mlm"]
+    _, params = shapes["bert-base mlm"]
     state = jax.eval_shape(lambda p: make_state(p, optimizer), params)
     found = specs_of(state)
     known = {
         name: (leaf.shape, spec)
         for (name, leaf), spec in zip(
             names_of(params).items(),
-            (s.spec for s in jax.tree.leaves(shard_params(params, MESH))),
+            (
+                s.spec
+                for s in jax.tree.leaves(shard_params(params, MESH, TRANSFORMER_RULES))
+            ),
             strict=True,
         )
     }
@@ -191,10 +206,8 @@ def make_mlm(speech, objective="mlm", **changes):
 
 
 def check(task, shape):
-    def init():
-        return task.module.init_params(jax.random.key(0), task.model, task.spec)
-
-    sharding.check_task(task, jax.eval_shape(init), shape)
+    params = jax.eval_shape(task.model.init_params, jax.random.key(0))
+    sharding.check_task(task, params, shape)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +217,7 @@ def check(task, shape):
         ((1, 2, 4), {"train__batch_size": 9}, "multiple of 2 groups of 4 devices"),
         ((4, 1, 1), {"train__num_microbatches": 4}, "train.num_microbatches=4"),
         ((1, 1, 4), {}, "train.tensor=4: must divide model.num_heads=2"),
-        ((1, 1, 2), {"model__mlp_width": 33}, "must divide model.d_ff=33"),
+        ((1, 1, 2), {"model__d_ff": 33}, "must divide model.d_ff=33"),
         (
             (1, 1, 4),
             {"model__num_heads": 8, "model__num_kv_heads": 2},

@@ -6,11 +6,10 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, write_run
+from tiny import make_config, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
-from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.ops import masks as attention_masks
 from jaxpt.run.initial_state import check_start, make_start
@@ -23,8 +22,7 @@ LAYERS = (2, 0)
 
 
 def train(config, folder):
-    given = folder.with_suffix(".json")
-    given.write_text(json.dumps(to_dict(config)))
+    given = write_stored(folder.with_suffix(".json"), config)
     return main(["train", f"--config={given}", f"--workdir={folder}"])
 
 
@@ -123,7 +121,7 @@ def test_a_teacher_is_read_as_it_was_trained(kind, directions, readers, speech):
         {"params": params}, tokens, {"self": mask}, deterministic=True
     )
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
-    spec = plan.objective_spec.teacher_model
+    spec = plan.spec.teacher_model
     assert spec.relative_directions == directions
     assert plan.model.relative_directions == "past"
 
@@ -179,7 +177,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
             "model.num_heads=4: must be the teacher's 2",
         ),
         (
-            {"model__relative_directions": "both", "model__mlp_width": 64},
+            {"model__relative_directions": "both", "model__d_ff": 64},
             "the student has encoder/layer_0/mlp/",
         ),
     ],
@@ -216,9 +214,9 @@ def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech)
 def test_its_config_says_what_the_teacher_is(teachers, speech):
     plan = make_plan(make_student(speech, teachers / "mlm"))
     written = plan.config["distillation"]["teacher_model"]
-    assert written["num_layers"] == 3 == plan.objective_spec.teacher_model.num_layers
+    assert written["num_layers"] == 3 == plan.spec.teacher_model.num_layers
     again = make_plan(plan.config)
-    assert again.objective_spec == plan.objective_spec
+    assert again.spec == plan.spec
 
 
 def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
