@@ -112,6 +112,8 @@ TRAITS = {
     ),
     # A pair and five negatives, one in 25 of which is the neighbour and left out.
     "skip_gram": Traits({"loss": (6 * LN_2, 0.3)}, drawn="negatives", specials=()),
+    # An estimate: few masked tokens count much.
+    "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
 
 

@@ -12,6 +12,7 @@ from jaxpt.objectives import (
     clm_mlm,
     distillation,
     electra,
+    masked_diffusion,
     mlm,
     prefix_lm,
     skip_gram,
@@ -36,4 +37,5 @@ OBJECTIVES: dict[str, Objective] = {
     "causal_distillation": causal_distillation,
     "bilm": bilm,
     "skip_gram": skip_gram,
+    "masked_diffusion": masked_diffusion,
 }

@@ -1,0 +1,146 @@
+"""Masked diffusion: mask a random fraction of each row, predict all that is masked.
+
+LLaDA (Nie et al. 2025), `get_log_likelihood.py` and its guidelines; MDLM (Sahoo et al.
+2024). A row's mask rate t is uniform in (0, 1]; each token is masked by itself with
+probability t, always by [MASK]; the loss of a masked token counts 1 / t. In mean that
+bounds -log p of the row from above:
+
+    t = 0.5    the [MASK] sat on [MASK] mat    loss = (-log p(cat) - log p(the)) / t
+
+Departures: the rates of a batch are spread evenly (a golden-ratio sequence from one
+random start; MDLM's are i / B apart), special tokens are given and never masked, and
+the loss is a mean over the rows' other tokens.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import jax
+import jax.numpy as jnp
+
+from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.objectives import mlm
+from jaxpt.objectives.objective import Needs, ObjectiveSpec, map_rows
+from jaxpt.text.tokens.vocab import Vocab
+
+GOLDEN = (5**0.5 - 1) / 2
+
+
+class DiffusionLM(MaskedLM):
+    """A masked model that bounds a text's likelihood, and writes by unmasking."""
+
+    ABILITIES = MaskedLM.ABILITIES | {"nll_bound"}
+    WRITES = "unmasking"
+
+    mask_id: int = 0
+    bound_samples: int = 8
+
+    def nll_bound(self, params, tokens, is_text, rngs):
+        """LLaDA's equation 6: of n tokens, l in 1..n are masked and count n / l each.
+
+        The mean of `bound_samples` draws, whose l are spread evenly over 1..n.
+        """
+        num_text = is_text.sum(1, keepdims=True)
+        starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
+
+        def bound(sample):
+            keys = jax.vmap(jax.random.fold_in, (0, None))(rngs, sample + 1)
+            draw = lambda key: jax.random.uniform(key, tokens.shape[1:])  # noqa: E731
+            draws = jax.vmap(draw)(keys)
+            rank = jnp.argsort(jnp.argsort(jnp.where(is_text, draws, 2.0), 1), 1)
+            share = (starts + sample) / self.bound_samples
+            num_masked = jnp.minimum(1 + jnp.floor(num_text * share), num_text)
+            is_masked = is_text & (rank < num_masked)
+            inputs = jnp.where(is_masked, self.mask_id, tokens)
+
+            def predict(model):
+                seen = mlm.masks({})["self"]
+                return model.nll(model.encode(inputs, seen, deterministic=True), tokens)
+
+            nll = self.apply({"params": params}, method=predict)
+            return is_masked * nll * num_text / jnp.maximum(num_masked, 1)
+
+        return jax.lax.map(bound, jnp.arange(self.bound_samples)).mean(0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(ObjectiveSpec):
+    """How little may be masked, and how well the likelihood is bounded.
+
+    Attributes:
+      min_rate: rates are uniform from it to 1 (LLaDA's 0.001), so that 1 / t is finite.
+      bound_samples: corruptions of each held-out row that the bound is the mean of.
+    """
+
+    SECTION: ClassVar[str] = "masked_diffusion"
+    NETWORKS: ClassVar = (DiffusionLM,)
+
+    min_rate: float = 1e-3
+    bound_samples: int = 8
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check_rate("min_rate")
+        self.check("bound_samples", self.bound_samples >= 1, "at least 1")
+
+    @property
+    def needs(self):
+        return Needs(specials=("mask",))
+
+    def network_fields(self, vocab):
+        return {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
+
+
+def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+    """Masks each ordinary token with the probability of its row.
+
+    >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
+    >>> spec = Spec(row_length=3, min_rate=0.999)
+    >>> batch = corrupt(jax.random.key(0), rows, Vocab(size=10, mask=4), spec)
+    >>> batch["inputs"].tolist(), batch["targets"].tolist()
+    ([[4, 4, 4]], [[7, 8, 9]])
+    """
+    rng_rate, rng_mask = jax.random.split(rng)
+    is_special = jnp.asarray(vocab.is_special)
+    spread = (jax.random.uniform(rng_rate) + rows["index"] * GOLDEN) % 1
+    rates = spec.min_rate + (1 - spec.min_rate) * spread
+
+    def corrupt_row(rng, tokens, segments, rate):
+        is_text = (segments > 0) & ~is_special[tokens]
+        noise_mask = is_text & (jax.random.uniform(rng, tokens.shape) < rate)
+        return {
+            "inputs": jnp.where(noise_mask, vocab.mask, tokens),
+            "targets": tokens,
+            "inverse_rates": noise_mask / rate,
+            "weights": {"loss": is_text.astype(jnp.float32)},
+        }
+
+    return map_rows(corrupt_row, rng_mask, rows, rates)
+
+
+def masks(batch: dict) -> dict:
+    """Every position sees its whole document."""
+    return mlm.masks(batch)
+
+
+def loss(params, model: DiffusionLM, batch: dict, masks: dict, rngs: dict):
+    """Cross-entropy of the masked tokens over their row's rate, a mean over all."""
+    weights, inverse_rates = batch["weights"]["loss"], batch["inverse_rates"]
+
+    def predict(model):
+        states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
+        return model.score(states, batch["targets"], weights * inverse_rates)
+
+    scores = model.apply({"params": params}, rngs=rngs, method=predict)
+    metrics = mlm.fill_metrics(scores.ranks, weights * (inverse_rates > 0))
+    return {"loss": (scores.loss[0], weights.sum())}, metrics
+
+
+def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
+    """Mask a random fraction, read from both sides, predict the masked tokens."""
+    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
+
+    def loss_fn(params, batch, rngs):
+        return loss(params, model, batch, masks(batch), rngs)
+
+    return update(state, batch, loss_fn, rngs, spec.coefficients)
