@@ -12,7 +12,7 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml
 
-.PHONY: quickstart lint test test-peers clean
+.PHONY: quickstart lint test test-all test-peers clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -24,6 +24,10 @@ lint: $(VENV)/ready
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+# Also what takes long: the marker slow.
+test-all: $(VENV)/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers'
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
