@@ -244,7 +244,6 @@ def neighbour_words(
     rows = rows[:, : task.read_length]
     starts = np.array(tokenizer.vocab.word_starts)
     words = neighbours.cut_words(rows, starts, tokenizer.decode)
-    batch_size = task.plan.eval.batch_size
 
     def around(found: neighbours.Word) -> str:
         row, mine = rows[found.row], slice(found.start, found.stop)
