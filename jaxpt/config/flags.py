@@ -118,7 +118,7 @@ def _parse_config_at(path: str, command: str, argv: list[str], define_more):
         kind = type(error).__name__
         raise UserError(f"--config={path}: cannot be loaded: {kind}: {error}") from None
     if values["config"].value is None:
-        raise UserError("--config: must name a config file, such as configs/quickstart.py")
+        raise UserError("--config: must name a file, such as configs/quickstart.py")
     config = _read_config(values)
     for arg in argv:
         if arg not in plain:
