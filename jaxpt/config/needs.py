@@ -70,11 +70,12 @@ def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
         filler.set("data.rows", needs.rows[0])
     elif form in FORMS and not set(RowsSpec(128, form).keys) <= reads:
         filler.set("data.rows", PLAIN_ROWS)
-    if needs.sentence_ids:
+    form = filler.get("data.rows", PLAIN_ROWS)
+    if needs.sentence_ids and form not in PAIRS:  # which are cut into two by themselves
         filler.set("data.sentence_ids", True)
     elif "sentence_ids" not in reads:
         filler.set("data.sentence_ids", False)
-    cuts = filler.get("data.rows", PLAIN_ROWS) in (*PACKED[1:], *PAIRS)
+    cuts = form in (*PACKED[1:], *PAIRS)
     if (cuts or needs.sentence_ids) and not filler.get("data.sentences", ""):
         filler.set("data.sentences", SENTENCES)
 

@@ -203,9 +203,10 @@ def _check_rows(plan: Plan) -> None:
     """
     rows, needs = plan.rows, plan.spec.needs
     if unread := sorted(set(rows.keys) - plan.spec.READS):
+        only_sentences = unread == ["sentence_ids"]
+        name = "data.sentence_ids=True" if only_sentences else f"data.rows={rows.rows}"
         raise UserError(
-            f"data.rows={rows.rows}: {plan.objective_name} does not read "
-            f"{', '.join(unread)}"
+            f"{name}: {plan.objective_name} does not read {', '.join(unread)}"
         )
     if needs.rows and rows.rows not in needs.rows:
         raise UserError(

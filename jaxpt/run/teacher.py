@@ -22,7 +22,11 @@ def make_teacher_task(
     plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
 ) -> Task:
     """What trains a teacher: the plan's config under the teacher's objective."""
-    config = plan.config | {"objective": plan.spec.TEACHER_OBJECTIVE}
+    train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
+    config = plan.config | {
+        "objective": plan.spec.TEACHER_OBJECTIVE,
+        "train": train_section,
+    }
     teacher = make_plan(config, given, is_run=True)
     vocab = with_token_counts(teacher, tokenizer.vocab, corpora["train"])
     return make_task(teacher, vocab)

@@ -1,0 +1,338 @@
+"""Any objective trains from any config: what it lacks is filled in, and said."""
+
+import importlib.util
+import json
+import signal
+from pathlib import Path
+
+import pytest
+from tiny import TEXTS, make_config, write_stored
+
+from jaxpt.cli import main
+from jaxpt.config.plan import make_plan, make_plans
+from jaxpt.config.settings import default_config, to_dict
+from jaxpt.errors import UserError
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.run import loop
+from jaxpt.run.signals import SignalWatch
+from jaxpt.run.task import make_task
+from jaxpt.run.workdir import flatten, load_task
+from jaxpt.text.dataset import load_text
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+SEQ2SEQ = {"model.num_decoder_layers": 2}
+PAIRS = {"data.rows": "pairs", "data.sentences": "punctuation", "model.num_types": 2}
+SENTENCES = {"data.sentence_ids": True, "data.sentences": "punctuation"}
+MODES = ["nlu", "s2s", "nlg"]
+# What each config lacks for each objective: nothing, for those that are not here.
+LACKS = {
+    "default": {
+        "mlm": {"tokenizer.specials": ["mask"]},
+        "span_corruption": SEQ2SEQ
+        | {"tokenizer.specials": ["pad", "eos"], "tokenizer.num_sentinels": 7},
+        "electra": {"tokenizer.specials": ["mask"]},
+        "bert": PAIRS | {"tokenizer.specials": ["pad", "mask", "cls", "sep"]},
+        "spanbert": {"tokenizer.specials": ["mask"]},
+        "bart": SEQ2SEQ | SENTENCES | {"tokenizer.specials": ["pad", "mask"]},
+        "prefix_lm": {"tokenizer.specials": ["pad"]},
+        "clm_mlm": {"tokenizer.specials": ["mask"]},
+        "ul2": SEQ2SEQ
+        | {"tokenizer.specials": ["pad", "eos", *MODES], "tokenizer.num_sentinels": 22},
+        "distillation": {"tokenizer.specials": ["mask"]},
+    },
+    "quickstart": {
+        "span_corruption": SEQ2SEQ,
+        "bert": PAIRS
+        | {"tokenizer.specials": ["pad", "unk", "mask", "eos", "cls", "sep"]},
+        "bart": SEQ2SEQ | SENTENCES,
+        "ul2": SEQ2SEQ
+        | {
+            "tokenizer.specials": ["pad", "unk", "mask", "eos", *MODES],
+            "tokenizer.num_sentinels": 12,
+        },
+    },
+    "shakespeare_char": {
+        "span_corruption": SEQ2SEQ
+        | {"tokenizer.specials": ["mask", "pad", "eos"], "tokenizer.num_sentinels": 3},
+        "bert": PAIRS | {"tokenizer.specials": ["mask", "pad", "cls", "sep"]},
+        "bart": SEQ2SEQ | SENTENCES | {"tokenizer.specials": ["mask", "pad"]},
+        "prefix_lm": {"tokenizer.specials": ["mask", "pad"]},
+        "ul2": SEQ2SEQ
+        | {
+            "tokenizer.specials": ["mask", "pad", "eos", *MODES],
+            "tokenizer.num_sentinels": 9,
+        },
+    },
+}
+
+
+def load(name):
+    """The config of a file of configs/, or with every setting at its default."""
+    if name == "default":
+        return default_config()
+    path = CONFIGS / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.get_config()
+
+
+def find_changes(config, plan):
+    """Settings that a plan has otherwise than its config, but those of the optimizer.
+
+    These are said in full where -1 stands for "as it is usual".
+    """
+    old, new = flatten(to_dict(config)), flatten(plan.config)
+    assert new.keys() == old.keys()
+    names = [name for name in new if new[name] != old[name]]
+    return {name: new[name] for name in names if not name.startswith("optim.")}
+
+
+def show(value):
+    return "+".join(value) if isinstance(value, list) else str(value)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("name", LACKS)
+def test_what_is_lacking_is_filled_in_and_said(name, objective):
+    config = load(name)
+    config.objective = objective
+    plan, wanted = make_plan(config), LACKS[name].get(objective, {})
+    assert find_changes(config, plan) == wanted
+    said = dict(part.split("=") for part in plan.filled.split(", ") if part)
+    assert said == {key: show(value) for key, value in wanted.items()}
+    # The network is one that the objective trains, and reads rows that there are.
+    assert plan.spec.kind(plan.model.num_decoder_layers) in plan.spec.NETWORKS
+    assert set(plan.rows.keys) <= plan.spec.READS
+    # A second time nothing is lacking, nor is it of a config that a run has stored.
+    again, stored = make_plan(plan.config), make_plan(plan.config, is_stored=True)
+    assert again.filled == stored.filled == ""
+    assert again.config == stored.config == plan.config
+    assert again == stored
+
+
+# Rows, models and steps that others need, or none does.
+SETTINGS = {
+    "data__rows": "pairs",
+    "data__sentence_ids": True,
+    "data__sentences": "punctuation",
+    "data__documents": "line",
+    "model__max_len": 8,
+    "model__num_decoder_layers": 1,
+    "tokenizer__specials": (),
+    "tokenizer__num_sentinels": 0,
+    "optim__warmup_steps": 50,
+    "train__steps": 30,
+}
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_config_for_none_of_them_serves_all(objective, speech):
+    config = make_config(speech, objective, **SETTINGS)
+    plan = make_plan(config)
+    tokenizer, _ = load_text(plan.text)
+    vocab = tokenizer.vocab
+    if plan.spec.needs.counts:
+        ones = (1,) * vocab.size
+        vocab = type(vocab)(**vars(vocab) | {"counts": ones})
+    make_task(plan, vocab)  # which refuses what does not fit
+    assert plan.optim.warmup_steps == 3
+    assert plan.model.max_len >= max(plan.spec.lengths.values())
+    assert plan.rows.rows == ("pairs" if objective == "bert" else "chunks")
+    assert plan.rows.sentence_ids == (objective == "bart")
+    changed = set(find_changes(config, plan))
+    assert changed <= {name.replace("__", ".") for name in SETTINGS} | {
+        "model.num_types"
+    }
+
+
+def test_positions_that_have_no_table_are_not_counted(speech):
+    for positions, wanted in (("learned", 24), ("relative", 8), ("rotary", 8)):
+        changes = {"model__positions": positions, "model__max_len": 8}
+        plan = make_plan(make_config(speech, "mlm", **changes))
+        assert plan.model.max_len == wanted
+
+
+def test_rows_that_an_objective_can_read_stay(speech):
+    for objective, form in (("mlm", "packed"), ("clm", "windows"), ("bart", "packed")):
+        plan = make_plan(make_config(speech, objective, data__rows=form))
+        assert plan.rows.rows == form
+    for task, form in (("nsp", "pairs"), ("sop", "ordered_pairs"), ("none", "chunks")):
+        plan = make_plan(make_config(speech, "bert", bert__sentence_task=task))
+        assert plan.rows.rows == form
+
+
+@pytest.mark.parametrize(
+    "objective, given, told",
+    [
+        ("bart", {"model.num_decoder_layers": 0}, "model.num_decoder_layers=0: must"),
+        ("clm", {"model.num_decoder_layers": 1}, "model.num_decoder_layers=1: must"),
+        ("mlm", {"tokenizer.specials": ("pad", "eos")}, "tokenizer.specials must list"),
+        ("span_corruption", {"tokenizer.num_sentinels": 0}, "num_sentinels=0: "),
+        ("clm", {"data.rows": "pairs"}, "data.rows=pairs: clm does not read "),
+        ("bert", {"data.rows": "chunks"}, "data.rows=chunks: must be pairs with bert."),
+        ("bert", {"model.num_types": 1}, "model.num_types=1: must be at least 2"),
+        ("bert", {"data.sentences": ""}, "data.sentences=''"),
+        ("bart", {"data.sentence_ids": False}, "data.sentence_ids=False: must be True"),
+        ("bart", {"data.rows": "pairs"}, "data.rows=pairs: bart does not read "),
+        ("mlm", {"data.sentence_ids": True}, "data.sentence_ids=True: mlm does not"),
+        ("mlm", {"model.max_len": 9}, "model.max_len=9: must be at least 24"),
+        ("mlm", {"optim.warmup_steps": 12}, "optim.warmup_steps=12: must"),
+    ],
+)
+def test_what_was_given_is_never_changed(objective, given, told, speech, refuses):
+    """What contradicts the objective is one error that names it."""
+    changes = {name.replace(".", "__"): value for name, value in given.items()}
+    config = make_config(speech, objective, **TEXTS.get("bert", {}), **changes)
+    with refuses(told):
+        plan = make_plan(config, given)
+        tokenizer, corpora = load_text(plan.text)
+        task = make_task(plan, tokenizer.vocab)
+        loop.check_run(task, tokenizer, corpora)
+    # Said by a config file and not by name, it is no contradiction.
+    plan = make_plan(config)
+    assert all(name in plan.filled for name in given)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_was_given_and_serves_stays(objective, speech):
+    whole = make_plan(make_config(speech, objective)).config
+    given = {
+        "model.num_decoder_layers": whole["model"]["num_decoder_layers"],
+        "model.num_types": 3,
+        "model.max_len": 99,
+        "tokenizer.specials": [*whole["tokenizer"]["specials"], "bos"],
+        "tokenizer.num_sentinels": 40,
+        "data.rows": whole["data"]["rows"],
+        "data.sentence_ids": whole["data"]["sentence_ids"],
+        "data.sentences": whole["data"]["sentences"],
+        "optim.warmup_steps": 7,
+    }
+    config = to_dict(make_config(speech, objective))
+    for name, value in given.items():
+        section, field = name.split(".")
+        config[section][field] = value
+    plan = make_plan(config, given)
+    assert plan.filled == "" and find_changes(config, plan) == {}
+
+
+# Several at once.
+
+
+def test_several_objectives_share_a_text_and_a_tokenizer(speech):
+    names = ("clm", "bert", "bart", "ul2")
+    changes = TEXTS["bert"] | {"tokenizer__specials": (), "model__num_layers": 2}
+    config = to_dict(make_config(speech, **changes))
+    before = json.dumps(config)
+    plans = make_plans(config, names)
+    assert json.dumps(config) == before and list(plans) == list(names)
+    texts = {plan.text for plan in plans.values()}
+    assert len(texts) == 1
+    text = texts.pop()
+    assert text.sentences == "punctuation"
+    alone = {name: plan_alone(config, name) for name in names}
+    needed = {s for plan in alone.values() for s in plan.text.tokenizer.specials}
+    assert set(text.tokenizer.specials) == needed >= {"cls", "mask", "nlu"}
+    most = max(plan.text.tokenizer.num_sentinels for plan in alone.values())
+    assert text.tokenizer.num_sentinels == most > 4
+    # Rows and model are each one's own.
+    for name in names:
+        for part in ("rows", "model", "train", "optim"):
+            assert getattr(plans[name], part) == getattr(alone[name], part), name
+    assert [plan.rows.rows for plan in plans.values()] == ["chunks", "pairs"] + [
+        "chunks"
+    ] * 2
+    layers = [plan.model.num_decoder_layers for plan in plans.values()]
+    assert layers == [0, 0, 2, 2]
+
+
+def plan_alone(config, name):
+    return make_plan(config | {"objective": name})
+
+
+def test_the_order_of_several_makes_no_difference(speech):
+    config = to_dict(make_config(speech, tokenizer__specials=(), **TEXTS["bert"]))
+    names = ["clm", "bart", "ul2"]
+    for order in (names, names[::-1]):
+        plans = make_plans(config, order)
+        assert len({plan.text for plan in plans.values()}) == 1
+        kept = [set(plan.text.tokenizer.specials) for plan in plans.values()]
+        assert kept == [{"pad", "mask", "eos", "nlu", "nlg", "s2s"}] * 3
+
+
+def test_overrides_of_a_comparison_count_as_given(speech, refuses):
+    own = {"bart": {"model": {"num_decoder_layers": 3}}}
+    config = to_dict(make_config(speech, compare__overrides=own))
+    plans = make_plans(config, ("clm", "bart"))
+    layers = [plan.model.num_decoder_layers for plan in plans.values()]
+    assert layers == [0, 3]
+    own["bart"]["data"] = {"rows": "pairs"}
+    config["compare"]["overrides"] = own
+    with refuses("data.rows=pairs: bart does not read", "(for bart)"):
+        make_plans(config, ("clm", "bart"))
+
+
+def test_one_of_several_that_cannot_be_is_named(speech, refuses):
+    config = to_dict(make_config(speech, data__rows="packed"))
+    with refuses("data.rows=packed: must be pairs with bert.", "(for bert)"):
+        make_plans(config, ("clm", "bert"), ("data.rows",))
+
+
+# A run.
+
+
+class FakeWatch(SignalWatch):
+    """Pretends that a signal came after two calls."""
+
+    @property
+    def signum(self):
+        self.asked += 1
+        return signal.SIGTERM if self.asked > 2 else None
+
+    @signum.setter
+    def signum(self, value):
+        self.asked = 0
+
+
+def test_a_run_says_what_was_filled_in_and_resumes(
+    speech, tmp_path, capsys, monkeypatch
+):
+    lacking = ("unk", "eos")
+    config = make_config(
+        speech, tokenizer__specials=lacking, optim__warmup_steps=50, model__max_len=9
+    )
+    given = write_stored(tmp_path / "given.json", config)
+    command = ["train", f"--config={given}", f"--workdir={tmp_path / 'run'}"]
+    command += ["--config.objective=prefix_lm"]
+    line = (
+        "filled in for prefix_lm: tokenizer.specials=unk+eos+pad, model.max_len=24, "
+        "optim.warmup_steps=1"
+    )
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "SignalWatch", FakeWatch)
+        assert main(command) == 128 + signal.SIGTERM
+    assert line in capsys.readouterr().out.splitlines()
+    assert main(command) == 0
+    out = capsys.readouterr().out
+    assert line in out.splitlines() and "resuming from step" in out
+    # What it has stored is whole: by itself it goes on, and nothing is filled in.
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["tokenizer"]["specials"] == [*lacking, "pad"]
+    task, _ = load_task(tmp_path / "run")
+    assert task.plan.filled == "" and task.plan.optim.warmup_steps == 1
+    assert main(["train", f"--workdir={tmp_path / 'run'}"]) == 0
+    # It is another run where the user says otherwise.
+    assert main([*command, "--config.optim.warmup_steps=2"]) == 2
+    error = capsys.readouterr().err
+    assert "holds a run with optim.warmup_steps=1, not 2" in error
+
+
+def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
+    """Nothing is filled in: what a run was is what it says."""
+    config = make_config(speech, "bert", **TEXTS["bert"])
+    with refuses("data.rows=chunks: must be pairs"):
+        make_plan(config, is_stored=True)
+    plan = make_plan(config)
+    assert plan.change({"train": {"seed": 3}}).filled == plan.filled != ""
+    with pytest.raises(UserError, match="data.rows=chunks: must be pairs"):
+        plan.change({"data": {"rows": "chunks"}})
