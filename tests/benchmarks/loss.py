@@ -91,11 +91,11 @@ def main():
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     device = jax.devices()[0].device_kind
-    print(f"M {args.rows}, E {args.d_model}, {args.dtype}, {device}")
+    print(f"M {args.rows}, E {args.width}, {args.dtype}, {device}")
     print("      V   whole GiB  chunks GiB    whole ms   chunks ms   speed")
     lines = []
     for vocab_size in args.vocab:
-        sizes = args.rows, args.d_model, vocab_size, jnp.dtype(args.dtype)
+        sizes = args.rows, args.width, vocab_size, jnp.dtype(args.dtype)
         line = measure(*sizes, args.chunk, args.rounds, args.max_gib)
         lines.append(line)
         times = [line.get(f"{name}_ms") for name in ("whole", "chunks")]

@@ -88,7 +88,8 @@ def encode(texts: list[str], rounds: int) -> None:
 
 def make_config(text: Path, cache: str, objective: str = "clm"):
     """The model of configs/wikitext2.py on another text, with pairs and sentences."""
-    config = get_config(objective=objective)
+    config = get_config()
+    config.objective = objective
     config.data.path, config.data.valid_path = str(text), ""
     config.data.documents, config.data.sentences = "paragraph", "punctuation"
     config.data.cache_dir = cache
