@@ -225,9 +225,7 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
 def test_a_batch_of_one_kind_has_a_loss():
     """A mean over nothing is no number, and would stop the run as diverged."""
     spec = clm_mlm.Spec(4, mlm_share=0.25)
-    program = types.SimpleNamespace(
-        task=types.SimpleNamespace(module=clm_mlm, spec=spec)
-    )
+    program = types.SimpleNamespace(task=types.SimpleNamespace(spec=spec))
     found = {"clm_loss": (6.0, 2.0), "mlm_loss": (0.0, 0.0)}
     assert total_loss(program, found) == 0.75 * 3
     assert total_loss(program, found | {"mlm_loss": (4.0, 1.0)}) == 0.75 * 3 + 1
