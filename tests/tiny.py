@@ -181,13 +181,11 @@ def many_devices(num):
     }
 
 
-def write_run(config, folder):
-    """A run's folder as it stands before its first step, which compiles little."""
+def claim_run(config, folder):
+    """What a run's folder says before it has a checkpoint; and its task."""
     # Not above: a config that is read imports this file, and needs none of them.
     from jaxpt.config.plan import make_plan
-    from jaxpt.run.checkpoint import Checkpointer
     from jaxpt.run.data import with_token_counts
-    from jaxpt.run.program import Program
     from jaxpt.run.task import make_task
     from jaxpt.run.workdir import lock_workdir
     from jaxpt.text.dataset import load_text
@@ -196,6 +194,15 @@ def write_run(config, folder):
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
     lock_workdir(folder, task.plan, tokenizer, corpora)
+    return task
+
+
+def write_run(config, folder):
+    """A run's folder as it stands before its first step, which compiles little."""
+    from jaxpt.run.checkpoint import Checkpointer
+    from jaxpt.run.program import Program
+
+    task = claim_run(config, folder)
     with Checkpointer(folder / "checkpoints") as checkpointer:
-        checkpointer.save(0, Program(task).init_state(plan.train.seed))
+        checkpointer.save(0, Program(task).init_state(task.plan.train.seed))
     return folder

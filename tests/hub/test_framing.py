@@ -19,7 +19,7 @@ from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
-from jaxpt.run.workdir import load_run, write_json
+from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
 
@@ -32,7 +32,7 @@ def write_run(folder, config, tokenizer):
     tokenizers.save(tokenizer, folder / "tokenizer.json")
     with Checkpointer(folder / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
-    write_json(folder / "config.json", task.plan.config)
+    write_config(folder / "config.json", task.plan.config)
 
 
 def fill_ids(run, ids, k):

@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, write_run, write_stored
+from tiny import claim_run, make_config, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -15,7 +15,7 @@ from jaxpt.report.compare import compare
 from jaxpt.run.initial_state import check_start, make_start
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
-from jaxpt.run.workdir import load_run, lock_workdir
+from jaxpt.run.workdir import load_run
 from jaxpt.text.dataset import load_text
 
 
@@ -153,11 +153,9 @@ def bare(tmp_path_factory, speech):
     @functools.cache
     def make(objective, **changes):
         into = folder / str(len(list(folder.iterdir())))
-        plan = make_plan(make_config(speech, objective, **changes))
-        tokenizer, corpora = load_text(plan.text)
-        lock_workdir(into, plan, tokenizer, corpora)
+        plan = claim_run(make_config(speech, objective, **changes), into).plan
         (into / "checkpoints").mkdir()
-        return into, tokenizer
+        return into, load_text(plan.text)[0]
 
     return make
 

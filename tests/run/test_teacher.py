@@ -1,20 +1,26 @@
 """A run taught by another: it begins with it, and is whole without it."""
 
+import contextlib
+import io
 import json
 import shutil
+import signal
 
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, write_run, write_stored
+from tiny import claim_run, make_config, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.ops import masks as attention_masks
+from jaxpt.run import loop
 from jaxpt.run.initial_state import check_start, make_start
 from jaxpt.run.program import Program
-from jaxpt.run.task import make_task
+from jaxpt.run.signals import SignalWatch
+from jaxpt.run.task import make_task, resolve_dtype
+from jaxpt.run.teacher import lacks_teacher, make_teacher_task, with_teacher
 from jaxpt.run.workdir import load_run, load_task, lock_workdir
 from jaxpt.text.dataset import load_text
 
@@ -28,13 +34,14 @@ def train(config, folder):
 
 @pytest.fixture(scope="module")
 def teachers(tmp_path_factory, speech):
-    """Folders of a masked run, with a mean of its parameters, and of a causal one."""
-    folder = tmp_path_factory.mktemp("teachers")
-    for name, decay in (("mlm", 0.5), ("clm", 0.0)):
-        config = make_config(
-            speech, name, model__num_layers=3, train__steps=4, optim__ema_decay=decay
-        )
-        assert train(config, folder / name) == 0
+    """Folders of a masked run, with a mean of its parameters, and of a causal one.
+
+    The first is trained, so that its mean is not what it was.
+    """
+    folder, layers = tmp_path_factory.mktemp("teachers"), {"model__num_layers": 3}
+    more = {"train__steps": 4, "optim__ema_decay": 0.5}
+    assert train(make_config(speech, "mlm", **layers, **more), folder / "mlm") == 0
+    write_run(make_config(speech, "clm", **layers), folder / "clm")
     return folder
 
 
@@ -52,23 +59,30 @@ def make_student(speech, teacher, objective="distillation", **changes):
 @pytest.mark.parametrize(
     "kind, objective", [("mlm", "distillation"), ("clm", "causal_distillation")]
 )
-def test_it_begins_with_its_teacher_and_ends_without(
-    kind, objective, teachers, tmp_path, speech, capsys
-):
-    teacher = tmp_path / "teacher"
-    shutil.copytree(teachers / kind, teacher)
-    _, _, taught, _ = load_run(teacher)
-    config = make_student(speech, teacher, objective, optim__ema_decay=0.5)
-    assert train(config, tmp_path / "run") == 0
-    task, _ = load_task(tmp_path / "run")
+def test_it_begins_with_its_teacher(kind, objective, teachers, speech):
+    theirs, tokenizer, taught, _ = load_run(teachers / kind)
+    config = make_student(speech, teachers / kind, objective, optim__ema_decay=0.5)
+    task = make_task(make_plan(config), theirs.task.vocab)
+    check_start(task, tokenizer)
     start = make_start(Program(task), task.plan.train)
-    same = lambda a, b: jax.tree.map(np.testing.assert_array_equal, a, b)  # noqa: E731
     for tree in (start.params, start.ema):
         same(tree["teacher"], taught)
         for i, layer in enumerate(LAYERS):
             found = tree["student"]["encoder"][f"layer_{i}"]
             same(found, taught["encoder"][f"layer_{layer}"])
-    # A checkpoint holds it all: the run ends the same without the teacher's folder.
+
+
+def same(one, other):
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+
+
+def test_it_ends_without_its_teacher(teachers, tmp_path, speech):
+    """A checkpoint holds it all: the run ends the same without the teacher's folder."""
+    teacher = tmp_path / "teacher"
+    shutil.copytree(teachers / "mlm", teacher)
+    _, _, taught, _ = load_run(teacher)
+    config = make_student(speech, teacher, optim__ema_decay=0.5)
+    assert train(config, tmp_path / "run") == 0
     _, _, ended, step = load_run(tmp_path / "run")
     same(ended["teacher"], taught)
     shutil.rmtree(teacher)
@@ -114,7 +128,8 @@ def test_a_teacher_is_read_as_it_was_trained(kind, directions, readers, speech):
     mask = attention_masks.causal()
 
     def lecture(model):
-        return model.teacher.logits(model.lecture(tokens, mask))
+        states = model.teacher_outputs({"inputs": tokens}, {"self": mask})
+        return model.teacher.logits(states)
 
     found = program.task.model.apply({"params": start}, method=lecture)
     wanted = theirs.task.model.apply(
@@ -153,7 +168,8 @@ def test_a_student_older_than_its_teachers_directions_is_read_as_it_was(
 @pytest.mark.parametrize("objective", ["prefix_lm", "ul2"])
 def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys):
     changes = {"model__num_decoder_layers": 1, "model__max_len": 48}
-    teacher = write_run(make_config(speech, objective, **changes), tmp_path / "two")
+    teacher = tmp_path / "two"
+    claim_run(make_config(speech, objective, **changes), teacher)
     student = make_student(
         speech,
         teacher,
@@ -221,15 +237,16 @@ def test_its_config_says_what_the_teacher_is(teachers, speech):
 
 def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     """`train.init_from` says where the student begins; then no layer is copied."""
-    config = make_student(speech, teachers / "mlm")
-    assert train(config, tmp_path / "first") == 0
-    changed = {"train__init_from": str(tmp_path / "first"), "train__steps": 2}
-    more = make_student(speech, teachers / "mlm", **changed)
-    assert train(more, tmp_path / "second") == 0
-    _, _, first, _ = load_run(tmp_path / "first")
-    task, _ = load_task(tmp_path / "second")
-    start = make_start(Program(task), task.plan.train)
-    jax.tree.map(np.testing.assert_array_equal, start.params, first)
+    first = write_run(make_student(speech, teachers / "mlm"), tmp_path / "first")
+    program, tokenizer, params, _ = load_run(first)
+    _, _, taught, _ = load_run(teachers / "mlm")
+    changed = {"train__init_from": str(first)}
+    plan = make_plan(make_student(speech, teachers / "mlm", **changed))
+    task = make_task(plan, program.task.vocab)
+    check_start(task, tokenizer)
+    start = make_start(Program(task), plan.train)
+    same(start.params["student"], params["student"])
+    same(start.params["teacher"], taught)
 
 
 @pytest.mark.parametrize(
@@ -239,11 +256,6 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
         ("clm", {}, "holds a clm run; must hold one with a masked model"),
         ("none", {}, "must be a run's folder"),
         ("mlm", {"distillation__student_layers": (0, 3)}, "from 0 to 2"),
-        (
-            "mlm",
-            {"distillation__teacher": "", "distillation__student_layers": ()},
-            "distillation.teacher=: must name",
-        ),
     ],
 )
 def test_a_teacher_that_cannot_teach_is_one_line(
@@ -254,3 +266,113 @@ def test_a_teacher_that_cannot_teach_is_one_line(
     error = capsys.readouterr().err
     assert told in error and error.count("\n") == 1
     assert not (tmp_path / "run").exists()
+
+
+# Without a teacher.
+
+
+class FakeWatch(SignalWatch):
+    """Pretends that a signal came after the first call."""
+
+    @property
+    def signum(self):
+        return signal.SIGTERM
+
+    @signum.setter
+    def signum(self, value):
+        pass
+
+
+ALONE = {"train__steps": 4, "train__checkpoint_every": 2}
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory, speech):
+    """A student's folder, whose teacher was stopped; beside it what was said."""
+    folder = tmp_path_factory.mktemp("alone")
+    config = make_config(speech, "causal_distillation", **ALONE)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "SignalWatch", FakeWatch)
+        assert train(config, folder / "run") == 128 + signal.SIGTERM
+    assert (folder / "run" / "teacher" / "config.json").exists()
+    assert not (folder / "run" / "config.json").exists()
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert train(config, folder / "run") == 0
+    (folder / "out.txt").write_text(out.getvalue())
+    return folder
+
+
+def test_a_teacher_that_is_not_named_is_trained_first(alone):
+    run, out = alone / "run", (alone / "out.txt").read_text()
+    task, _ = load_task(run)
+    teacher, _ = load_task(run / "teacher")
+    assert task.plan.spec.teacher == str(run / "teacher")
+    assert teacher.plan.objective_name == "clm"
+    assert teacher.model_spec == task.model.teacher_spec
+    said = f"causal_distillation.teacher={run / 'teacher'} (clm, trained first)"
+    assert f"filled in for causal_distillation: {said}" in out.splitlines()
+    # It had been stopped, and went on; the student comes after.
+    lines = [line for line in out.splitlines() if "step" in line]
+    assert lines[0].startswith("teacher  ") and "resuming from step 2" in out
+    is_teachers = [line.startswith("teacher  ") for line in lines]
+    assert is_teachers == sorted(is_teachers, reverse=True) and not is_teachers[-1]
+    assert (run / "teacher" / "result.json").exists()
+    _, _, params, _ = load_run(run)
+    _, _, taught, _ = load_run(run / "teacher")
+    jax.tree.map(np.testing.assert_array_equal, params["teacher"], taught)
+
+
+def test_it_is_the_run_that_names_that_teacher(alone, tmp_path, speech):
+    named = {"causal_distillation__teacher": str(alone / "run" / "teacher")}
+    config = make_config(speech, "causal_distillation", **ALONE, **named)
+    assert train(config, tmp_path / "named") == 0
+    runs = [alone / "run", tmp_path / "named"]
+    one, other = (load_run(run)[2] for run in runs)
+    jax.tree.map(np.testing.assert_array_equal, one, other)
+    configs, results = (
+        [json.loads((run / name).read_text()) for run in runs]
+        for name in ("config.json", "result.json")
+    )
+    assert configs[0] == configs[1]
+    assert results[0]["metrics"] == results[1]["metrics"]
+
+
+def test_started_again_it_takes_the_teacher_that_it_has(
+    alone, tmp_path, speech, capsys, monkeypatch
+):
+    """By the same command, and in the middle of the student."""
+    config = make_config(speech, "causal_distillation", **ALONE)
+    run, taught = alone / "run", alone / "run" / "teacher" / "metrics.jsonl"
+    before, log = taught.read_bytes(), (run / "metrics.jsonl").read_bytes()
+    assert train(config, run) == 0
+    assert taught.read_bytes() == before
+    assert (run / "metrics.jsonl").read_bytes() == log
+    kept = json.loads((run / "result.json").read_text())["metrics"]
+    (run / "result.json").unlink()
+    shutil.rmtree(run / "checkpoints" / "4")
+    (run / "checkpoints" / "4.manifest.json").unlink()
+    capsys.readouterr()
+    assert train(config, run) == 0
+    assert f"resuming from step 2 in {run}\n" in capsys.readouterr().out
+    assert json.loads((run / "result.json").read_text())["metrics"] == kept
+    assert taught.read_bytes() == before
+
+
+def test_what_a_teacher_is_trained_as(speech, tmp_path, refuses):
+    """The student's config, under its own objective and from fresh parameters."""
+    changes = {"tokenizer__specials": ("pad",), "train__init_from": "elsewhere"}
+    plan = make_plan(make_config(speech, "distillation", **changes))
+    assert lacks_teacher(plan) and plan.filled == "tokenizer.specials=pad+mask"
+    tokenizer, corpora = load_text(plan.text)
+    teacher = make_teacher_task(plan, tokenizer, corpora, ()).plan
+    assert teacher.objective_name == "mlm" and not lacks_teacher(teacher)
+    own = resolve_dtype(plan)
+    for part in ("text", "rows", "model", "optim", "eval"):
+        assert getattr(teacher, part) == getattr(own, part)
+    assert (plan.train.init_from, teacher.train.init_from) == ("elsewhere", "")
+    assert teacher.train.steps == plan.train.steps
+    # Who needs none, or has one, trains none.
+    assert with_teacher(teacher, tokenizer, corpora, tmp_path / "none") is teacher
+    assert not (tmp_path / "none").exists()
+    with refuses("distillation.teacher=: must name the folder of the run"):
+        check_start(make_task(plan, tokenizer.vocab), tokenizer)
