@@ -13,6 +13,7 @@ from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, generate, pad_left
+from jaxpt.folder import write_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.run.checkpoint import Checkpointer
