@@ -4,7 +4,7 @@
 #
 #   docker build -f launch/Dockerfile -t REGISTRY/jaxpt . && docker push REGISTRY/jaxpt
 #   export NAME=mlm IMAGE=REGISTRY/jaxpt NODES=2 GPUS=8 CLAIM=runs
-#   launch/gke_jobset.sh apply train --config configs/quickstart.py:mlm \
+#   launch/gke_jobset.sh apply train --config configs/quickstart.py --config.objective=mlm \
 #     --config.train.fsdp=8 --workdir /runs/mlm
 #   launch/gke_jobset.sh logs
 #   launch/gke_jobset.sh delete       # saves and ends the run; `apply` goes on with it

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Several processes on one machine, which together do one run.
 #
-#   PROCESSES=2 launch/local_processes.sh train --config configs/quickstart.py:mlm \
+#   PROCESSES=2 launch/local_processes.sh train --config configs/quickstart.py --config.objective=mlm \
 #     --workdir runs/mlm
 #
 # The arguments are jaxpt's. With ONE_GPU_EACH=1 process i sees GPU i alone. Where one

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # One machine, one process, all of its devices: a CPU, GPUs, or a TPU host.
 #
-#   launch/one_host.sh train --config configs/quickstart.py:mlm --workdir runs/mlm
+#   launch/one_host.sh train --config configs/quickstart.py --config.objective=mlm --workdir runs/mlm
 #
 # The arguments are jaxpt's. What crashes is started again up to RESTARTS times (3) and
 # goes on from its last good checkpoint; a wrong setting, Ctrl-C and SIGTERM end it, the

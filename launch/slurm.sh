@@ -2,7 +2,7 @@
 # A SLURM job: one process a GPU, on as many machines as are asked for.
 #
 #   sbatch --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 --time=24:00:00 \
-#     launch/slurm.sh train --config configs/quickstart.py:mlm --workdir runs/mlm
+#     launch/slurm.sh train --config configs/quickstart.py --config.objective=mlm --workdir runs/mlm
 #
 # The arguments are jaxpt's; the working directory must be on a disk that all machines
 # share, and so is the folder that sbatch is called in. Two minutes before the time is

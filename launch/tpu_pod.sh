@@ -5,7 +5,7 @@
 #   export ACCELERATOR=v4-32 RUNTIME=tpu-ubuntu2204-base
 #   launch/tpu_pod.sh create        # asks for it and waits until it is there
 #   launch/tpu_pod.sh setup         # copies and installs jaxpt, mounts NFS at /mnt/runs
-#   launch/tpu_pod.sh run train --config configs/quickstart.py:mlm \
+#   launch/tpu_pod.sh run train --config configs/quickstart.py --config.objective=mlm \
 #     --config.train.fsdp=0 --workdir /mnt/runs/mlm
 #   launch/tpu_pod.sh stop          # saves and ends the run; `run` goes on with it
 #   launch/tpu_pod.sh delete
