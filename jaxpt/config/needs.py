@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from jaxpt.objectives.objective import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.tokens.tokenizer import load
 
 # How a text is cut into sentences where an objective needs them and none is said.
 SENTENCES = "punctuation"
@@ -81,9 +82,17 @@ def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
 
 
 def fill_tokenizer(filler: Filler, needs: Needs) -> None:
-    """The special tokens and the sentinels."""
-    filler.add("tokenizer.specials", needs.specials)
-    if filler.get("tokenizer.num_sentinels", 0) < needs.num_sentinels:
+    """The special tokens and the sentinels; of a file's tokenizer, what it lacks."""
+    if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.given:
+        return
+    specials, num_held = needs.specials, 0
+    if filler.get("tokenizer.kind", "") == "file":
+        vocab = load(filler.get("tokenizer.path", "")).vocab
+        specials = [role for role in specials if getattr(vocab, role) is None]
+        num_held = vocab.num_sentinels
+    filler.add("tokenizer.specials", specials)
+    num_held = max(num_held, filler.get("tokenizer.num_sentinels", 0))
+    if num_held < needs.num_sentinels:
         filler.set("tokenizer.num_sentinels", needs.num_sentinels)
 
 

@@ -102,7 +102,7 @@ def export(speech, tmp_path):
 
     def make(run, **more):
         config, known = run_config(speech, run, **more), {}
-        teacher = getattr(OBJECTIVES[name_of(run)], "TEACHER", None)
+        teacher = OBJECTIVES[name_of(run)].Spec.TEACHER
         if teacher:
             of = {"masked": "mlm", "causal": "clm"}[teacher]
             known["teacher"] = make_run(tmp_path / "teacher", run_config(speech, of))

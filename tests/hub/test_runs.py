@@ -217,7 +217,7 @@ VOCAB = Vocab(40, *range(10), sentinels=tuple(range(10, 20)))
         ("prefix_lm", 1, "bart", ["padding_idx"]),
         ("ul2", 0, "gpt2", ["Trained as UL2"]),
         ("ul2", 1, "bart", ["padding_idx"]),
-        ("clm_mlm", 0, "gpt2", ["a share of 0.75 of the rows"]),
+        ("clm_mlm", 0, "gpt2", ["a fraction of 0.75 of the rows"]),
         ("clm", 0, "llama", []),
         ("mlm", 0, "bert", []),
         ("span_corruption", 1, "t5", []),
@@ -229,7 +229,8 @@ def test_notes(objective, num_decoder_layers, family, wanted):
     config = tiny.make_config("no.txt", objective)
     config.model.num_decoder_layers = num_decoder_layers
     config.clm_mlm.mlm_share = 0.75
-    task = make_task(make_plan(config), VOCAB)
+    given = {"model.num_decoder_layers"}
+    task = make_task(make_plan(config, given), VOCAB)
     head = next(iter(task.model.export_parts({})))
     kind = FAMILIES[family]
     ids = name_ids(VOCAB, find_framing(task), head)
