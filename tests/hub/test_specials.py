@@ -169,9 +169,11 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
     assert choose_objective("seq2seq", ByteTokenizer(mask, 0).vocab) == "bart"
     both = ByteTokenizer(mask, 4).vocab
     assert choose_objective("seq2seq", both) == "span_corruption"
-    # Neither: the first says what it lacks.
+    # Neither: what follows a prefix needs none of them.
     none = ByteTokenizer(sentinels, 0).vocab
-    assert choose_objective("seq2seq", none) == "span_corruption"
+    assert choose_objective("seq2seq", none) == "prefix_lm"
+    # Nothing at all: the first says what it lacks.
+    assert choose_objective("seq2seq", ByteTokenizer((), 0).vocab) == "span_corruption"
     assert choose_objective("masked", both) == "mlm"
     assert choose_objective("causal", both) == "clm"
 
