@@ -58,7 +58,7 @@ def list_cases():
             yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 
-@pytest.mark.parametrize("objective, cases", list_cases())
+@pytest.mark.parametrize("objective, cases", list(list_cases()))
 def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
     done = subprocess.run(
