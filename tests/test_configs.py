@@ -1,4 +1,7 @@
-"""Every config loads, says how it is run, and names only settings that exist."""
+"""Every config loads, says how it is run, and serves whatever objective is asked of it.
+
+What a config lacks for an objective is filled in (tests/config/test_needs.py).
+"""
 
 import importlib.util
 from pathlib import Path
@@ -6,67 +9,82 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
-from jaxpt.config.plan import make_compare_spec, make_plan, plan_as
+from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
+from jaxpt.config.settings import to_dict
 from jaxpt.objectives import OBJECTIVES
 
-CONFIGS = sorted((Path(__file__).resolve().parents[1] / "configs").glob("*.py"))
+FOLDER = Path(__file__).resolve().parents[1] / "configs"
+CONFIGS = sorted(FOLDER.glob("*.py"))
 
 
-def load(path):
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+def load(name):
+    """The module of a config file, as the command line imports it."""
+    spec = importlib.util.spec_from_file_location(name, FOLDER / f"{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
 
+@pytest.fixture(autouse=True)
+def beside(monkeypatch):
+    """A config may import one that lies beside it."""
+    monkeypatch.syspath_prepend(FOLDER)
+
+
+def test_there_is_none_for_an_objective_alone():
+    """Which is a flag, --config.objective=NAME, of any of them."""
+    assert 8 <= len(CONFIGS) <= 14
+
+
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
-def test_config(path, monkeypatch):
-    monkeypatch.syspath_prepend(path.parent)  # as the command line does
-    module = load(path)
+def test_config(path):
+    module = load(path.stem)
     assert f"--config configs/{path.name}" in module.__doc__
     assert "minute" in module.__doc__  # how long it takes
-    config = module.get_config()
+    config = to_dict(module.get_config())
     plan, spec = make_plan(config), make_compare_spec(config)
+    assert plan.objective_name == config["objective"]
+    plans = make_plans(config, spec.objectives)
     for name in spec.objectives:
         objective = spec.overrides.get(name, {}).get("objective", name)
-        assert plan_as(plan.config, name).objective == objective
+        assert plans[name].objective_name == objective
+        assert plans[name].objective is OBJECTIVES[objective]
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("name", ["quickstart", "shakespeare_char", "wikitext2"])
 def test_each_text_trains_every_objective_by_itself(name, objective):
-    path = next(path for path in CONFIGS if path.stem == name)
-    plan = make_plan(load(path).get_config(objective=objective))
-    assert plan.objective == objective
+    config = load(name).get_config()
+    config.objective = objective
+    plan = make_plan(config, given=["objective"])
+    assert plan.objective_name == objective
     assert bool(plan.model.num_decoder_layers) == (objective in SEQ2SEQ)
-    if objective.endswith("distillation"):
-        num_layers = load(path).get_config().model["num_layers"]
-        layers = plan.objective_spec.student_layers
-        assert len(layers) == plan.model.num_layers < num_layers
+    # The text, and what is trained but for what the objective lacks, are the config's.
+    assert plan.text.path == config.data.path
+    assert plan.config["train"] == to_dict(config)["train"]
+    for field in ("num_layers", "d_model", "num_heads", "d_ff", "positions"):
+        assert getattr(plan.model, field) == config.model[field]
 
 
-def test_students_are_compared_where_they_have_teachers(monkeypatch):
-    monkeypatch.syspath_prepend(CONFIGS[0].parent)
-    path = next(path for path in CONFIGS if path.stem == "wikitext2_all")
-    compared = set(make_compare_spec(load(path).get_config()).objectives)
+def test_one_config_trains_them_all_on_one_tokenizer():
+    config = load("wikitext2_all").get_config()
+    plans = make_plans(to_dict(config), list(OBJECTIVES))
+    assert len({plan.text for plan in plans.values()}) == 1
+
+
+def test_students_are_compared_where_they_have_teachers():
+    module = load("wikitext2_all")
+    compared = set(make_compare_spec(module.get_config()).objectives)
     students = set(OBJECTIVES) - compared
-    assert students == {"distillation", "causal_distillation"}
-    spec = make_compare_spec(load(path).get_config("texts,runs/teachers"))
-    assert set(spec.objectives) == set(OBJECTIVES)
+    assert students - {"masked_diffusion"} == {"distillation", "causal_distillation"}
+    spec = make_compare_spec(module.get_config("texts,runs/teachers"))
+    assert set(spec.objectives) == compared | {"distillation", "causal_distillation"}
     for name, teacher in (("distillation", "mlm"), ("causal_distillation", "clm")):
         assert spec.overrides[name][name]["teacher"] == f"runs/teachers/{teacher}"
 
 
-@pytest.mark.parametrize("name", ["quickstart", "shakespeare_char"])
-def test_configs_of_every_corpus_train_spanbert(name):
-    path = next(path for path in CONFIGS if path.stem == name)
-    plan = make_plan(load(path).get_config("spanbert"))
-    assert plan.objective == "spanbert" and plan.objective_spec.masking == "spans"
-
-
 def test_the_founding_experiment_is_as_published():
-    path = next(path for path in CONFIGS if path.stem == "shakespeare_char")
-    config = load(path).get_config()
+    config = load("shakespeare_char").get_config()
     plan = make_plan(config)
     model = plan.model
     sizes = (model.num_layers, model.d_model, model.num_heads, model.d_ff)
@@ -74,6 +92,6 @@ def test_the_founding_experiment_is_as_published():
     assert (model.positions, model.activation) == ("sinusoidal", "relu")
     assert (plan.optim.lr, plan.optim.schedule) == (3e-3, "cosine")
     assert (plan.optim.clip_norm, plan.optim.weight_decay) == (1.0, 0.0)
-    assert plan.train.batch_size == 64 and plan.objective_spec.row_length == 49
+    assert plan.train.batch_size == 64 and plan.spec.row_length == 49
     overrides = config.compare.overrides
     assert overrides.clm.train.steps == 600 and overrides.mlm.train.steps == 1500

@@ -1,7 +1,9 @@
 """Prints first-step gradients and 30 losses of one objective on 1 and on 8 devices.
 
-Started by test_parallel, with XLA_FLAGS that make eight CPU devices. For each case also
+Started by test_program, with XLA_FLAGS that make eight CPU devices. For each case also
 the share of every parameter and Adam moment that a device holds, and what is exchanged.
+
+    losses_by_devices.py TEXT OBJECTIVE [CASE ...]     by default, all cases
 """
 
 import dataclasses
@@ -20,7 +22,7 @@ from tiny import make_config
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.evaluation import add_up
 from jaxpt.ops import metrics
-from jaxpt.run.data import held_rows, make_feed
+from jaxpt.run.data import held_rows, make_feed, with_token_counts
 from jaxpt.run.measure import total_loss
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
@@ -49,6 +51,7 @@ CASES = {
 }
 MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
 MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
+SMALL = {"bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)}}
 
 
 def run(path, objective, num_devices, changes, start, size=0):
@@ -64,11 +67,13 @@ def run(path, objective, num_devices, changes, start, size=0):
         model__num_heads=4,
         train__batch_size=16,
         train__steps_per_call=1,
+        **SMALL.get(objective, {}),
         **changes,
     )
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
+    task = make_task(plan, vocab)
     task = dataclasses.replace(task, optimizer=remember(task.optimizer))
     feed = make_feed(task, corpora["train"])
     program = Program(task, jax.devices()[:num_devices])
@@ -119,8 +124,9 @@ def find_shares(tree):
 
 
 if __name__ == "__main__":
-    path, objective = sys.argv[1:]
+    path, objective, *names = sys.argv[1:]
     found, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
+    cases = {name: cases[name] for name in names or cases}
     first = None
     for name, case in cases.items():
         begin = time.process_time()

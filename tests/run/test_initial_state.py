@@ -11,12 +11,22 @@ from tiny import claim_run, make_config, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
+from jaxpt.report import figures
 from jaxpt.report.compare import compare
+from jaxpt.run import loop
 from jaxpt.run.initial_state import check_start, make_start
+from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.run.workdir import load_run
 from jaxpt.text.dataset import load_text
+
+
+def run(config, workdir):
+    """The result of training."""
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    return loop.train(make_task(plan, tokenizer.vocab), tokenizer, corpora, workdir)
 
 
 @pytest.fixture(scope="module")
@@ -60,13 +70,9 @@ def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
             train__steps=2,
             train__checkpoint_every=0,
             optim__lr=1e-12,
-            compare__objectives=(objective,),
-            compare__seeds=(0,),
-            compare__budget="steps",
         )
-        report = compare(config, tmp_path / objective)
-        metrics = report["runs"][0]["metrics"]
-        start = tmp_path / objective / "runs" / f"{objective}-seed0"
+        start = tmp_path / objective
+        metrics = run(config, start)["metrics"]
         _, _, found, _ = load_run(start)
         jax.tree.map(
             lambda a, b: np.testing.assert_allclose(a, b, atol=1e-9), found, held
@@ -83,16 +89,9 @@ def test_clm_first_and_mlm_after(tmp_path, speech):
         clm_mlm__clm_first=0.5,
         clm_mlm__mlm_share=1.0,
         train__log_every=2,
-        compare__objectives=("clm_mlm",),
-        compare__seeds=(0,),
-        compare__budget="steps",
     )
-    compare(config, tmp_path / "run")
-    lines = [
-        json.loads(line)
-        for path in (tmp_path / "run").rglob("metrics.jsonl")
-        for line in path.read_text().splitlines()
-    ]
+    run(config, tmp_path / "run")
+    lines = read_metrics(tmp_path / "run")
     logged = {line["step"]: line for line in lines if "grad_norm" in line}
     assert sorted(logged) == [2, 4, 6, 8, 10, 12]
     for step, line in logged.items():
@@ -101,7 +100,13 @@ def test_clm_first_and_mlm_after(tmp_path, speech):
         assert line["loss"] == pytest.approx(line[there], rel=1e-5)
 
 
-def test_objectives_are_compared_from_one_start(first, tmp_path, speech):
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Of a comparison; they are looked at in tests/report."""
+    monkeypatch.setattr(figures, "draw", lambda *args: {})
+
+
+def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figures):
     config = make_config(
         speech,
         "mlm",
@@ -315,7 +320,7 @@ def test_the_start_needs_a_checkpoint(first, tmp_path, speech, refuses):
         make_start(program, program.task.plan.train)
 
 
-def test_runs_of_one_program_begin_by_their_own_seeds(tmp_path, speech):
+def test_runs_of_one_program_begin_by_their_own_seeds(tmp_path, speech, no_figures):
     config = make_config(
         speech,
         train__steps=2,

@@ -18,6 +18,8 @@ from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 
+SEED = 8  # by which untrained parameters guess some of few masked tokens
+
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
@@ -44,14 +46,14 @@ def measured(tmp_path_factory):
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
     program = Program(make_task(plan, tokenizer.vocab))
-    return program, corpora, program.init_state(8).params
+    return program, corpora, program.init_state(SEED).params
 
 
 def test_controls_are_measured_on_untrained_parameters(measured):
     program, corpora, fresh = measured
     trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
-    found = measure(program, trained, corpora, seed=8)
-    untrained = measure(program, fresh, corpora, seed=8)
+    found = measure(program, trained, corpora, seed=SEED)
+    untrained = measure(program, fresh, corpora, seed=SEED)
     # Without scores none is the highest; without features the answer is always one.
     assert found["heldout_top1"] == found["heldout_top5"] == 0
     assert found["probe_accuracy"] == found["probe_majority"] < 1
@@ -59,7 +61,7 @@ def test_controls_are_measured_on_untrained_parameters(measured):
         assert found[f"{name}_random"] == untrained[name] > found[name], name
     # What a comparison has measured for all of its runs is not measured again.
     control = {"probe_accuracy": 0.25}
-    again = measure(program, trained, corpora, seed=8, known=found, control=control)
+    again = measure(program, trained, corpora, seed=SEED, known=found, control=control)
     assert again["probe_accuracy_random"] == 0.25
     assert (
         measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"]
@@ -74,7 +76,7 @@ def test_a_likelihood_is_that_of_text_not_trained_on(measured):
 
     def bits(train, valid):
         splits = {"train": train, "valid": valid}
-        found = measure(program, params, splits, seed=8, known=known, control=known)
+        found = measure(program, params, splits, seed=SEED, known=known, control=known)
         return {name: found[name] for name in ("bits_per_byte", "cloze_bits")}
 
     found, on_train = bits(train, valid), bits(train, train)
@@ -89,7 +91,7 @@ def test_each_number_is_of_its_split(measured):
     known = {"probe_accuracy": 0.5}
 
     def find(**splits):
-        return measure(program, params, splits, seed=8, known=None, control=known)
+        return measure(program, params, splits, seed=SEED, known=None, control=known)
 
     found, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
     fills = [name for name in found if name.startswith("heldout")]
@@ -133,6 +135,6 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
         return measure_cloze(program.fill_scores, params, rows, *args, task.read_length)
 
     known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
-    found = measure(program, params, corpora, seed=8, known=known, control=known)
+    found = measure(program, params, corpora, seed=SEED, known=known, control=known)
     assert found["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
     assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers

@@ -34,16 +34,16 @@ VOCAB = Vocab(size=64, **IDS, sentinels=tuple(range(8, 16)), **TABLES)
 
 
 def make_shapes():
-    """Networks and parameters of every preset (two layers), of what it serves.
+    """Networks and parameters of every preset (one layer), of what it serves.
 
     Under all of them the first of a family, and the others, of its parts, under one.
     """
-    families = set()
+    families, known = set(), {}  # several objectives train the same network
     for preset in PRESETS:
         family, num_served = preset.split("-")[0], 0
-        spec = get_preset(preset, vocab_size=VOCAB.size, num_layers=2)
+        spec = get_preset(preset, vocab_size=VOCAB.size, num_layers=1)
         if spec.num_decoder_layers:
-            spec = dataclasses.replace(spec, num_decoder_layers=2)
+            spec = dataclasses.replace(spec, num_decoder_layers=1)
         for name in FORMS:
             if family in families and num_served:
                 break
@@ -55,8 +55,9 @@ def make_shapes():
             except UserError:
                 continue
 
-            params = jax.eval_shape(model.init_params, jax.random.key(0))
-            yield f"{preset} {name}", (model, params)
+            if model not in known:
+                known[model] = jax.eval_shape(model.init_params, jax.random.key(0))
+            yield f"{preset} {name}", (model, known[model])
             num_served += 1
         families.add(family)
 
@@ -177,7 +178,7 @@ def test_what_an_optimizer_keeps_lies_as_its_parameter(optimizer, shapes):
             assert found[name] == PartitionSpec(), name
             assert leaf.ndim < 2, name
     is_factored = any("v_row" in name for name in found)
-    assert num_split > 20 or is_factored
+    assert num_split > 10 or is_factored
     assert found["step"] == PartitionSpec()
 
 
