@@ -43,7 +43,7 @@ def check_shares(name, trees):
 
 
 # Of each number of stacks, and of each table of rules that is not a Transformer's, one
-# objective on the mesh that splits most; one on all of them. All on all of them is slow.
+# objective on the mesh that splits most; one on all of them. All on all is slow.
 ALL = "mlm"
 SPLIT = ("one", "tensor 2, fsdp 4")
 QUICK = ("clm", "span_corruption", "electra", "bilm", "skip_gram")
