@@ -30,6 +30,7 @@ OBJECTIVES = (
     "clm_mlm",
     "bilm",
     "skip_gram",
+    "masked_diffusion",
 )
 TAUGHT = {"distillation": "mlm", "causal_distillation": "clm"}
 MODES = ("nlu", "nlg", "s2s")  # UL2's; the teachers' tokenizer has them, too
