@@ -56,6 +56,7 @@ RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
+    "bits_per_byte_bound": "bits/byte at most",
     "cloze_accuracy": "cloze",
     "valid_loss": "validation loss",
 }
