@@ -88,7 +88,7 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     specials, num_held = needs.specials, 0
     if filler.get("tokenizer.kind", "") == "file":
         vocab = load(filler.get("tokenizer.path", "")).vocab
-        specials = [role for role in specials if getattr(vocab, role) is None]
+        specials = tuple(r for r in specials if getattr(vocab, r) is None)
         num_held = vocab.num_sentinels
     filler.add("tokenizer.specials", specials)
     num_held = max(num_held, filler.get("tokenizer.num_sentinels", 0))
