@@ -6,6 +6,7 @@ in every plot; any other name takes those of an objective that is not in the plo
 
 import functools
 import io
+import itertools
 import math
 import os
 import textwrap
@@ -24,23 +25,26 @@ from jaxpt import disk
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
 
-STYLES = {
-    "clm": (BLUE, "o"),
-    "mlm": ("#D55E00", "s"),
-    "span_corruption": ("#009E73", "^"),
-    "electra": ("#CC79A7", "D"),
+# (colour, marker) of each curve, in the order of a report's names.
+PALETTE = (
+    (BLUE, "o"),
+    ("#D55E00", "s"),
+    ("#009E73", "^"),
+    ("#CC79A7", "D"),
     # Beyond that palette: shades darker or lighter than its own colours.
-    "bert": ("#8C2D04", "P"),
-    "spanbert": ("#F4A582", "p"),
-    "bart": ("#66C2A5", "v"),
-    "prefix_lm": ("#56B4E9", "h"),
-    "ul2": ("#00513B", "<"),
-    "clm_mlm": ("#6A3D9A", "X"),
-    "distillation": ("#B15928", "*"),
-    "causal_distillation": ("#1F3A93", ">"),
-    "bilm": (ORANGE, "d"),
-    "skip_gram": ("#8A8A00", "x"),
-}
+    ("#8C2D04", "P"),
+    ("#F4A582", "p"),
+    ("#66C2A5", "v"),
+    ("#56B4E9", "h"),
+    ("#00513B", "<"),
+    ("#6A3D9A", "X"),
+    ("#B15928", "*"),
+    ("#1F3A93", ">"),
+    (ORANGE, "d"),
+    ("#8A8A00", "x"),
+    ("#7FBC41", "H"),
+    ("#E7298A", "8"),
+)
 MASKS_PER_ROW = 5
 
 WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -379,14 +383,13 @@ def list_names(summary: list[dict]) -> list[str]:
 
 
 def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """(colour, marker) by name: an objective's own, or a free objective's.
+    """(colour, marker) by name: as many as `PALETTE` has differ.
 
-    >>> choose_styles(["mlm", "words", "clm"])["words"] == STYLES["span_corruption"]
+    >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
     True
     """
-    names = list(names)
-    free = (style for name, style in STYLES.items() if name not in names)
-    return {name: STYLES.get(name) or next(free, (GREY, "o")) for name in names}
+    styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
+    return dict(zip(names, styles, strict=False))
 
 
 def _tidy(axes):
