@@ -169,8 +169,12 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
 
 
 def main_weights(row: dict) -> np.ndarray:
-    """The weights of the targets: of the first term that has one for each."""
-    return next(w for w in row["weights"].values() if w.shape == row["targets"].shape)
+    """The weights of the targets: the largest of the terms that have one for each.
+
+    What is read backward has targets of its own.
+    """
+    terms = [w for term, w in row["weights"].items() if term != "backward_loss"]
+    return np.max([w for w in terms if w.shape == row["targets"].shape], axis=0)
 
 
 def has_gathered_targets(row: dict) -> bool:
