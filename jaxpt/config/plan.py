@@ -33,8 +33,6 @@ from jaxpt.text.rows.forms import PACKED, RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
-ANY_LENGTH = 1 << 20  # of rows that are not yet known
-
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -125,10 +123,11 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     parts = read_sections(config)
     settings, spec_type = dict(parts[name]), OBJECTIVES[name].Spec
     length = LengthSpec(**pick_fields(LengthSpec, parts["data"]))
-    rows = RowsSpec(ANY_LENGTH, **pick_fields(RowsSpec, parts["data"]))
+    form = parts["data"].get("rows", RowsSpec.rows)
+    most = parts["data"].get("max_documents", RowsSpec.max_documents)
     # What other sections say (`settings.MADE`).
     made = {
-        "max_documents": rows.max_documents * (rows.rows in PACKED),
+        "max_documents": most * (form in PACKED),
         "is_seq2seq": parts["model"].get("num_decoder_layers", 0) > 0,
     }
     fields = {field.name for field in dataclasses.fields(spec_type)}

@@ -39,6 +39,7 @@ LACKS = {
         "ul2": SEQ2SEQ
         | {"tokenizer.specials": ["pad", "eos", *MODES], "tokenizer.num_sentinels": 22},
         "distillation": {"tokenizer.specials": ["mask"]},
+        "masked_diffusion": {"tokenizer.specials": ["mask"]},
     },
     "quickstart": {
         "span_corruption": SEQ2SEQ,
@@ -129,7 +130,7 @@ SETTINGS = {
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_config_for_none_of_them_serves_all(objective, speech):
     config = make_config(speech, objective, **SETTINGS)
-    plan = make_plan(config)
+    plan = make_plan(config, is_run=True)
     tokenizer, _ = load_text(plan.text)
     vocab = tokenizer.vocab
     if plan.spec.needs.counts:
@@ -185,12 +186,12 @@ def test_what_was_given_is_never_changed(objective, given, told, speech, refuses
     changes = {name.replace(".", "__"): value for name, value in given.items()}
     config = make_config(speech, objective, **TEXTS.get("bert", {}), **changes)
     with refuses(told):
-        plan = make_plan(config, given)
+        plan = make_plan(config, given, is_run=True)
         tokenizer, corpora = load_text(plan.text)
         task = make_task(plan, tokenizer.vocab)
         loop.check_run(task, tokenizer, corpora)
     # Said by a config file and not by name, it is no contradiction.
-    plan = make_plan(config)
+    plan = make_plan(config, is_run=True)
     assert all(name in plan.filled for name in given)
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import CORE, ROWS, SEQ2SEQ, make_config
+from tiny import CORE, SEQ2SEQ, make_config
 
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -78,7 +78,7 @@ def test_what_is_not_there_is_refused(flags, named, speech):
 
 def test_rows_an_objective_cannot_read_are_refused(speech):
     with pytest.raises(UserError, match="data.rows=pairs: mlm does not read") as caught:
-        inspect_rows(*make(speech, **ROWS["bert"]))
+        make_plan(make_config(speech, "mlm", data__rows="pairs"), ["data.rows"])
     assert "type_ids" in str(caught.value) and "is_random_next" in str(caught.value)
 
 
