@@ -14,6 +14,7 @@ from tiny import make_config
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config, to_dict
+from jaxpt.folder import write_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import make_state
@@ -44,6 +45,7 @@ RUNS = {
     "ul2": ("t5-small", T5, {"rates": (1.0, 1.0, 1.0), "random_roll": False}),
     "distillation": ("bert-base", {}, {"temperature": 3.0, "student_layers": (0,)}),
     "causal_distillation": ("gpt2", {}, {"clm_weight": 0.25}),
+    "masked_diffusion": ("bert-base", {}, {"min_rate": 0.01, "bound_samples": 2}),
 }
 
 
@@ -139,7 +141,7 @@ def test_every_objective_that_exports_is_tried():
 def test_a_run_comes_back_to_the_same_numbers(speech, tmp_path, capsys):
     """All by commands, with a head that no model of transformers has."""
     config = tmp_path / "config.json"
-    config.write_text(json.dumps(to_dict(run_config(speech, "spanbert"))))
+    write_config(config, to_dict(run_config(speech, "spanbert")))
     run, theirs, again = (str(tmp_path / name) for name in ("run", "theirs", "again"))
     short = ["--config.train.steps=2", "--config.eval.probe_passages=8"]
     assert main(["train", f"--config={config}", *short, f"--workdir={run}"]) == 0
