@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from jaxpt.objectives.objective import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import load
 
 # How a text is cut into sentences where an objective needs them and none is said.
@@ -74,7 +75,7 @@ def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
     form = filler.get("data.rows", PLAIN_ROWS)
     if needs.sentence_ids and form not in PAIRS:  # which are cut into two by themselves
         filler.set("data.sentence_ids", True)
-    elif "sentence_ids" not in reads:
+    elif "sentence_ids" not in reads and filler.get("data.sentence_ids", False):
         filler.set("data.sentence_ids", False)
     cuts = form in (*PACKED[1:], *PAIRS)
     if (cuts or needs.sentence_ids) and not filler.get("data.sentences", ""):
@@ -94,6 +95,15 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     num_held = max(num_held, filler.get("tokenizer.num_sentinels", 0))
     if num_held < needs.num_sentinels:
         filler.set("tokenizer.num_sentinels", needs.num_sentinels)
+
+
+def share_text(filler: Filler, text: TextSpec) -> None:
+    """What one objective's text and tokenizer have, for all that are compared."""
+    filler.add("tokenizer.specials", text.tokenizer.specials)
+    if filler.get("tokenizer.num_sentinels", 0) < text.tokenizer.num_sentinels:
+        filler.set("tokenizer.num_sentinels", text.tokenizer.num_sentinels)
+    if text.sentences:
+        filler.set("data.sentences", text.sentences)
 
 
 def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:

@@ -15,6 +15,7 @@ from jaxpt.config.needs import (
     fill_rows,
     fill_tokenizer,
     fill_warmup,
+    share_text,
 )
 from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
@@ -66,6 +67,11 @@ class Plan:
         """What the network is for, as `jaxpt.hub.families` names it."""
         kind = self.spec.kind(self.model.num_decoder_layers)
         return kind.HEADS if kind else ()
+
+    def tell(self, filled: str) -> "Plan":
+        """The plan, with something more that was filled in."""
+        told = ", ".join(part for part in (self.filled, filled) if part)
+        return dataclasses.replace(self, filled=told)
 
     def change(self, changes: dict) -> "Plan":
         """The plan of the same config with these settings: {section: {field: value}}.
@@ -227,24 +233,17 @@ def make_plans(
     Raises:
       UserError: a config that does not serve one of them, which the message names.
     """
-    plans: dict[str, Plan] = {}
-    for _ in range(2):  # the second time with what the others have added
-        shared = Filler(json.loads(json.dumps(config)), given)
+    shared = Filler(json.loads(json.dumps(config)), given)
+    for _ in range(2):  # the second time with what all of them have added
+        plans = {}
         for name in names:
             try:
                 plans[name] = plan_as(shared.config, name, given)
             except UserError as error:
                 raise UserError(f"{error} (for {name})") from error
-            config = shared.config
-            tokenizer, text = plans[name].text.tokenizer, plans[name].text
-            shared.add("tokenizer.specials", tokenizer.specials)
-            most = max(
-                shared.get("tokenizer.num_sentinels", 0), tokenizer.num_sentinels
-            )
-            shared.set("tokenizer.num_sentinels", most)
-            if text.sentences:
-                shared.set("data.sentences", text.sentences)
-    return plans
+            share_text(shared, plans[name].text)
+    told = shared.describe()
+    return {name: plan.tell(told) for name, plan in plans.items()}
 
 
 def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:

@@ -92,7 +92,7 @@ def _compare(
     if taught:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
     for name, plan in taught.items():
-        folder = workdir / "teachers" / plan.spec.TEACHER_OBJECTIVE
+        folder = workdir / "teachers" / name
         plans[name] = with_teacher(plan, tokenizer, corpora, folder, given)
         taught[name] = plans[name]
     processes.run_on_all(lambda: _check_runs(taught, vocabs, tokenizer, corpora))

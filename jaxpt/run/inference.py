@@ -12,6 +12,7 @@ from jaxpt.eval import neighbours
 from jaxpt.eval.filling import fill_masks
 from jaxpt.eval.generation import SampleSpec, check_lengths, generate, pad_left
 from jaxpt.eval.unmasking import cut_rows, unmask
+from jaxpt.nn.decoding import Decoder
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.program import Program
@@ -57,91 +58,108 @@ def generate_texts(
             f"{spec.num_beams}, which finds one text"
         )
     program, tokenizer, params, _ = load_run(workdir)
+    writer = _Writer(program, tokenizer, params, spec, seed, stop)
     if program.task.model.WRITES == "unmasking":
-        unmasker = _Unmasker(program, tokenizer, params, spec, seed, stop)
-        found = [unmasker(p, num_tokens, num_samples, num_steps) for p in prompts]
+        writer.check_unmasking()
+        found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
         return [text for texts in found for text in texts]
     if num_steps:
         raise UserError(
-            f"--num_steps={num_steps}: must be 0 for a "
-            f"{program.task.plan.objective_name} run, which does not unmask"
+            f"--num_steps={num_steps}: must be 0 for a {writer.name} run, which does "
+            f"not unmask"
         )
     kind = "causal one or an encoder-decoder"
     names = "clm or span_corruption"
     decoder = _require(program.decoder, program, workdir, kind, names)
-    framing = find_framing(program.task)
-    asked = [tokenizer.encode_prompt(prompt) for prompt in prompts]
-    rows = [framing.wrap(ids) if len(ids) else ids for ids in asked]
-    padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
-    is_answer = decoder.start_id is not None
-    if not num_tokens:
-        num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
-    check_lengths(decoder, padded.shape[1], num_tokens)
-    write = functools.partial(
-        generate,
-        decoder,
-        num_tokens=num_tokens,
-        spec=spec,
-        stop=_find_stops(tokenizer, framing, stop),
-        banned=_find_banned(program, framing, is_answer),
-        first=framing.first if is_answer else None,
-        last=framing.last,
-    )
-    tokens, counts = jax.device_get(
-        jax.jit(write)(params, padded, lengths, rng=stream(seed, 0, "sample"))
-    )
-    texts = []
-    for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
-        ids = row[:count]
-        if is_answer and count and ids[0] == framing.first:
-            ids = ids[1:]
-        if len(ids) and ids[-1] in (*framing.ends, framing.last):
-            ids = ids[:-1]
-        before = ids[:0] if is_answer else asked[i // num_samples]
-        texts.append(_cut_text(tokenizer, before, ids, stop))
-    return texts
+    return writer.decode(decoder, prompts, num_tokens, num_samples)
 
 
-class _Unmasker:
-    """Texts of a run that writes by unmasking, prompt by prompt."""
+class _Writer:
+    """A run that writes: from left to right, or by unmasking."""
 
     def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
+        self.program, self.tokenizer, self.params = program, tokenizer, params
+        self.spec, self.rng, self.stop = spec, stream(seed, 0, "sample"), stop
+        self.framing = find_framing(program.task)
+        self.name = program.task.plan.objective_name
+
+    def wrap(self, asked: np.ndarray) -> np.ndarray:
+        """A prompt's ids with what stands around a text."""
+        return self.framing.wrap(asked) if len(asked) else asked
+
+    def decode(
+        self, decoder: Decoder, prompts: list[str], num_tokens: int, num_samples: int
+    ) -> list[str]:
+        """Texts of all prompts at once, token by token."""
+        framing, is_answer = self.framing, decoder.start_id is not None
+        asked = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        rows = [self.wrap(ids) for ids in asked]
+        padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
+        if not num_tokens:
+            num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
+        check_lengths(decoder, padded.shape[1], num_tokens)
+        write = functools.partial(
+            generate,
+            decoder,
+            num_tokens=num_tokens,
+            spec=self.spec,
+            stop=_find_stops(self.tokenizer, framing, self.stop),
+            banned=_find_banned(self.program, framing, is_answer),
+            first=framing.first if is_answer else None,
+            last=framing.last,
+        )
+        tokens, counts = jax.device_get(
+            jax.jit(write)(self.params, padded, lengths, rng=self.rng)
+        )
+        texts = []
+        for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
+            ids = row[:count]
+            if is_answer and count and ids[0] == framing.first:
+                ids = ids[1:]
+            if len(ids) and ids[-1] in (*framing.ends, framing.last):
+                ids = ids[:-1]
+            before = ids[:0] if is_answer else asked[i // num_samples]
+            texts.append(_cut_text(self.tokenizer, before, ids, self.stop))
+        return texts
+
+    def check_unmasking(self) -> None:
+        """Raises UserError for what only text from left to right can have."""
+        spec = self.spec
         if spec.num_beams > 1 or spec.repetition_penalty != 1:
             raise UserError(
                 f"--num_beams={spec.num_beams}, --repetition_penalty="
-                f"{spec.repetition_penalty}: must both be 1 for a "
-                f"{program.task.plan.objective_name} run, which writes by unmasking"
+                f"{spec.repetition_penalty}: must both be 1 for a {self.name} run, "
+                f"which writes by unmasking"
             )
-        self.program, self.tokenizer, self.params = program, tokenizer, params
-        self.spec, self.seed, self.stop = spec, seed, stop
-        self.framing = find_framing(program.task)
 
-    def __call__(self, prompt: str, num_tokens: int, num_samples: int, num_steps: int):
-        task = self.program.task
-        asked = self.tokenizer.encode_prompt(prompt)
-        ids = self.framing.wrap(asked) if len(asked) else asked
-        limit = task.model_spec.max_len
+    def unmask(
+        self, prompt: str, num_tokens: int, num_samples: int, num_steps: int
+    ) -> list[str]:
+        """Texts of one prompt, whose tokens come in an order of their own."""
+        task, asked = self.program.task, self.tokenizer.encode_prompt(prompt)
+        ids, limit = self.wrap(asked), task.model_spec.max_len
         num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
         if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
             raise UserError(
                 f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
                 f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
             )
-        ends = _find_stops(self.tokenizer, self.framing, self.stop)
         write = functools.partial(
             unmask,
             task.model.fill_logits,
             num_tokens=num_tokens,
             spec=self.spec,
-            mask_id=task.vocab.mask,
-            banned=tuple(sorted({*task.nonwords} - {*self.framing.ends})),
+            mask_id=task.vocab.require("mask"),
+            banned=_find_banned(self.program, self.framing, is_answer=False),
             num_steps=num_steps,
         )
-        prompts = np.repeat(ids[None], num_samples, axis=0)
-        rng = stream(self.seed, 0, "sample")
-        tokens = jax.jit(write)(self.params, prompts, rng=rng)
-        rows = cut_rows(jax.device_get(tokens), ends)
-        return [_cut_text(self.tokenizer, asked, row, self.stop) for row in rows]
+        rows = np.repeat(ids[None], num_samples, axis=0)
+        tokens = jax.device_get(jax.jit(write)(self.params, rows, rng=self.rng))
+        ends = _find_stops(self.tokenizer, self.framing, self.stop)
+        return [
+            _cut_text(self.tokenizer, asked, row, self.stop)
+            for row in cut_rows(tokens, ends)
+        ]
 
 
 def read_prompts(prompts: list[str], path: str) -> list[str]:

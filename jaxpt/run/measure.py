@@ -95,51 +95,11 @@ def measure(
       probe_accuracy, probe_majority (labelled text). Names that end in _random are the
       same measurement on freshly initialised parameters.
     """
-    task = program.task
     fresh = program.init_state(seed).params
     metrics = dict(known or measure_valid(program, params, corpora))
-    if program.token_nll:
-        # Of several terms, one is the loss of reading causally; no row may have been.
-        terms = task.spec.coefficients
-        causal = "valid_clm_loss" if "clm_loss" in terms else "valid_loss"
-        if causal in metrics:
-            metrics["val_perplexity"] = perplexity(metrics[causal])
-        spec, valid = task.plan.eval, corpora["valid"]
-        metrics |= measure_likelihood(
-            program.token_nll,
-            params,
-            likelihood_rows(task, valid, spec.num_rows),
-            likelihood_bytes(task, valid, spec.num_rows),
-            spec.batch_size,
-            task.vocab,
-        )
-    if program.nll_bound:
-        spec, valid = task.plan.eval, corpora["valid"]
-        metrics |= measure_nll_bound(
-            program.nll_bound,
-            params,
-            likelihood_rows(task, valid, spec.num_rows),
-            likelihood_bytes(task, valid, spec.num_rows),
-            spec.batch_size,
-            task.vocab,
-        )
+    metrics |= _measure_text(program, params, corpora["valid"], metrics)
     if program.fill_logits:
-        rows = _rows(program, corpora.get("heldout", corpora["valid"]))
-        for suffix, chosen in (("", params), ("_random", fresh)):
-            means = evaluate(program.eval_step, chosen, *rows)
-            for k in (1, 5):
-                metrics[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
-        spec, model_spec = task.plan.eval, task.model_spec
-        metrics |= measure_cloze(
-            program.fill_scores,
-            params,
-            likelihood_rows(task, corpora["valid"], spec.num_rows),
-            task.vocab.require("mask"),
-            task.nonwords,
-            model_spec.vocab_size,
-            spec.batch_size,
-            task.read_length,
-        )
+        metrics |= _measure_fills(program, params, fresh, corpora)
     if "probe_accuracy" not in metrics:
         metrics |= measure_probe_accuracy(program, params, corpora)
     if "probe_accuracy" in metrics:
@@ -148,3 +108,52 @@ def measure(
             control = measure_probe_accuracy(program, fresh, corpora)
         metrics["probe_accuracy_random"] = control["probe_accuracy"]
     return metrics
+
+
+def _measure_text(program: Program, params, valid: Split, own: dict) -> dict:
+    """The likelihood of running text, or its bound, where the network has one.
+
+    Args:
+      own: the objective's metrics on the same split, as valid_*.
+    """
+    task, spec, found = program.task, program.task.plan.eval, {}
+    if program.token_nll:
+        # Of several terms, one is the loss of reading causally; no row may have been.
+        terms = task.spec.coefficients
+        causal = "valid_clm_loss" if "clm_loss" in terms else "valid_loss"
+        if causal in own:
+            found["val_perplexity"] = perplexity(own[causal])
+    for function, measure_it in (
+        (program.token_nll, measure_likelihood),
+        (program.nll_bound, measure_nll_bound),
+    ):
+        if function:
+            found |= measure_it(
+                function,
+                params,
+                likelihood_rows(task, valid, spec.num_rows),
+                likelihood_bytes(task, valid, spec.num_rows),
+                spec.batch_size,
+                task.vocab,
+            )
+    return found
+
+
+def _measure_fills(program: Program, params, fresh, corpora: dict[str, Split]) -> dict:
+    """How the objective's own masks are filled, also by fresh parameters; the cloze."""
+    task, spec, found = program.task, program.task.plan.eval, {}
+    rows = _rows(program, corpora.get("heldout", corpora["valid"]))
+    for suffix, chosen in (("", params), ("_random", fresh)):
+        means = evaluate(program.eval_step, chosen, *rows)
+        for k in (1, 5):
+            found[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
+    return found | measure_cloze(
+        program.fill_scores,
+        params,
+        likelihood_rows(task, corpora["valid"], spec.num_rows),
+        task.vocab.require("mask"),
+        task.nonwords,
+        task.model_spec.vocab_size,
+        spec.batch_size,
+        task.read_length,
+    )

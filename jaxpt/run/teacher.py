@@ -1,11 +1,11 @@
 """A teacher for an objective that needs one, where the user names none."""
 
-import dataclasses
 from collections.abc import Collection
 from pathlib import Path
 
 from jaxpt import processes
 from jaxpt.config.plan import Plan, make_plan
+from jaxpt.objectives.distillation import get_teaching
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.loop import train
 from jaxpt.run.task import Task, make_task
@@ -15,7 +15,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 
 def lacks_teacher(plan: Plan) -> bool:
     """Whether the objective learns from another run, and none is named."""
-    return bool(plan.spec.TEACHER) and not plan.config[plan.objective_name]["teacher"]
+    return bool(plan.spec.TEACHER) and not get_teaching(plan.spec).teacher
 
 
 def make_teacher_task(
@@ -56,6 +56,4 @@ def with_teacher(
     taught = processes.run_on_all(
         lambda: plan.change({plan.objective_name: {"teacher": str(folder)}})
     )
-    told = f"{name}={folder} ({task.plan.objective_name}, trained first)"
-    filled = f"{plan.filled}, {told}" if plan.filled else told
-    return dataclasses.replace(taught, filled=filled)
+    return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")
