@@ -87,8 +87,10 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.given:
         return
     specials, num_held = needs.specials, 0
-    if filler.get("tokenizer.kind", "") == "file":
-        vocab = load(filler.get("tokenizer.path", "")).vocab
+    path = filler.get("tokenizer.path", "")
+    # A file without a name is refused where the tokenizer is made.
+    if filler.get("tokenizer.kind", "") == "file" and path:
+        vocab = load(path).vocab
         specials = tuple(r for r in specials if getattr(vocab, r) is None)
         num_held = vocab.num_sentinels
     filler.add("tokenizer.specials", specials)

@@ -41,6 +41,7 @@ def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int], rules: R
     Raises:
       ValueError: no rule fits the path, or the rule another number of axes.
 
+    >>> from jaxpt.nn.networks.network import TRANSFORMER_RULES
     >>> sizes, rules = {"fsdp": 2, "tensor": 4}, TRANSFORMER_RULES
     >>> tuple(partition("encoder/layer_0/mlp/up/kernel", (8, 32), sizes, rules))
     ('fsdp', 'tensor')
