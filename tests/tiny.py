@@ -6,6 +6,8 @@ import math
 import os
 from pathlib import Path
 
+import pytest
+
 from jaxpt.config.settings import default_config
 
 # One of each kind of objective, for tests of a run that compile much.
@@ -115,6 +117,16 @@ TRAITS = {
     # An estimate: few masked tokens count much.
     "masked_diffusion": Traits({"loss": (LN_V, 0.3 * LN_V)}, specials=MASK),
 }
+
+
+def slow_but(quick, cases):
+    """Cases to parametrise by, of which `make test` runs only the quick ones."""
+
+    def mark(case):
+        values = case if isinstance(case, tuple) else (case,)
+        return pytest.param(*values, marks=() if case in quick else pytest.mark.slow)
+
+    return [mark(case) for case in cases]
 
 
 def make_config(path, objective="clm", **changes):

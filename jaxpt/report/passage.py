@@ -112,7 +112,9 @@ def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
     share = np.float32(step / task.plan.train.steps)
     if "progress" in task.spec.READS:
         rows = rows | {"progress": np.full(rows["index"].shape, share)}
-    return task.objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
+    # Compiled, as in training: as many small programs one by one, it takes longer.
+    corrupt = jax.jit(lambda *a: task.objective.corrupt(*a, task.vocab, task.spec))
+    return corrupt(rngs["corrupt"], rows)
 
 
 def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hub.test_families import Fixture
 from hub.test_runs import SPECIALS, TEXT, make_tokenizer, settings, write_folder
-from tiny import ROWS, make_config
+from tiny import ROWS, make_config, slow_but
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -122,7 +122,7 @@ def test_an_imported_model_fills_what_its_tokenizer_makes_of_a_text(tmp_path):
     assert data["post_processor"] == wanted["post_processor"]
 
 
-@pytest.mark.parametrize("name", ["llama", "t5"])
+@pytest.mark.parametrize("name", slow_but(("t5",), ("llama", "t5")))
 def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
     """Those of generation_config.json, which wins over config.json."""
     theirs, prompts = tmp_path / "theirs", ["a b", "b", "j a"]
@@ -193,9 +193,16 @@ def test_a_bart_with_its_own_tokenizer(tmp_path, capsys):
         beams = {"temperature": spec.temperature, "num_beams": spec.num_beams}
         (text,) = generate_texts(run, ["a b"], 5, **beams)
         assert text == tokenizer.decode(found[0, 1:4])
-    assert main(["evaluate", "--workdir", str(run)]) == 0
-    assert main(["train", "--workdir", str(run)]) == 0
     export_run(run, tmp_path / "back", "bart")
     for file in ("config.json", "generation_config.json"):
         back = json.loads((tmp_path / "back" / file).read_text())
         assert {name: back[name] for name in ids} == ids
+
+
+@pytest.mark.slow
+def test_a_bart_with_its_own_tokenizer_is_measured_and_trained(tmp_path):
+    write_folder(tmp_path / "theirs", Fixture("bart"), num_ids=27)
+    write_template(tmp_path / "theirs", ["[CLS]"], ["[EOS]"])
+    import_run(tmp_path / "theirs", tmp_path / "run", settings(tmp_path))
+    assert main(["evaluate", "--workdir", str(tmp_path / "run")]) == 0
+    assert main(["train", "--workdir", str(tmp_path / "run")]) == 0

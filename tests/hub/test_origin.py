@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hub.conftest import flags, same, stored
-from tiny import make_config
+from tiny import make_config, slow_but
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -116,7 +116,10 @@ def export(speech, tmp_path):
     return make
 
 
-@pytest.mark.parametrize("run", RUNS)
+SOME = ("clm", "span_corruption", "electra", "bert", "spanbert", "distillation")
+
+
+@pytest.mark.parametrize("run", slow_but(SOME, RUNS))
 def test_an_exported_run_comes_back(run, export, tmp_path):
     config, params, theirs = export(run)
     lines = import_run(theirs, tmp_path / "again", data_only(config))
@@ -138,6 +141,7 @@ def test_every_objective_that_exports_is_tried():
     }
 
 
+@pytest.mark.slow
 def test_a_run_comes_back_to_the_same_numbers(speech, tmp_path, capsys):
     """All by commands, with a head that no model of transformers has."""
     config = tmp_path / "config.json"

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 from products import count_products
-from tiny import MODELS, TRAITS, VARIANTS, Traits
+from tiny import MODELS, TRAITS, VARIANTS, Traits, slow_but
 
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
@@ -70,6 +70,13 @@ deep = pytest.mark.parametrize("name", deep_cases)
 # The first case of each kind.
 BY_KIND = {kind_of(name): name for name in reversed(CASES)}
 per_kind = pytest.mark.parametrize("name", [n for n in CASES if n in BY_KIND.values()])
+
+
+# What each objective's own text makes true, of its variants with `make test-all`; and
+# what compiles a step of training, where all call one `Update`, of one of each kind.
+each = pytest.mark.parametrize("name", slow_but(OBJECTIVES, CASES))
+each_deep = pytest.mark.parametrize("name", slow_but(OBJECTIVES, deep_cases))
+each_kind = pytest.mark.parametrize("name", slow_but(BY_KIND.values(), OBJECTIVES))
 deep_kinds = [name for name in deep_cases if name in BY_KIND.values()]
 # Where XLA's own count is a measure: of a loop it counts one turn.
 counted_by_xla = [name for name in deep_kinds if kind_of(name) is not BiLm]
@@ -186,7 +193,7 @@ def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
     assert {x.shape for x in weights} <= {batch[key].shape for key in keys} | {(2,)}
 
 
-@every
+@each
 def test_the_first_loss_is_that_of_knowing_nothing(name, make_case, make_rows, vocab):
     case = make_case(name)
     step = functools.partial(objective.eval_step, case.module)
@@ -265,7 +272,7 @@ def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
         np.testing.assert_allclose(found[term][1], wanted[term], rtol=1e-6)
 
 
-@deep
+@each_deep
 def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     case = make_case(name)
     rows = make_rows(case, 4)
@@ -289,7 +296,7 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     assert int(state.step) == 300
 
 
-@named
+@each_kind
 def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
     """In four parts; in others, which no objective sees: tests/learn/test_update.py."""
     case = make_packed(name)
@@ -305,7 +312,7 @@ def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
         np.testing.assert_allclose(metrics[key][1], weight, rtol=1e-6)
 
 
-@named
+@each_kind
 def test_padding_changes_nothing(name, make_packed, make_rows):
     case = make_packed(name)
     rows = eight_rows(case, make_rows)
@@ -402,7 +409,11 @@ def read(case, batch, is_array=False, shifts=2 * [np.zeros(32)], params=None):
 
 @pytest.mark.parametrize(
     "name, is_array",
-    [(name, False) for name in deep_cases] + [(name, True) for name in deep_kinds],
+    [
+        pytest.param(name, False, marks=[] if name in OBJECTIVES else pytest.mark.slow)
+        for name in deep_cases
+    ]
+    + [(name, True) for name in deep_kinds],
 )
 def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, vocab):
     """By masks stated by structure; as arrays they are each kind of network's."""
@@ -474,15 +485,27 @@ def test_a_packed_document_is_read_as_if_alone(name, positions, make_packed, mak
 
 @deep
 def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vocab):
+    """By the programs that are traced; by numbers: the test below."""
     case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
     rows, key = eight_rows(case, make_rows), jax.random.key(0)
-    programs = []
+    state = make_state(plain.params, optax.identity())
+    evaluations, numbers = [], []
     for each in (case, plain):
         given = {"model": each.model, "vocab": vocab, "spec": each.spec}
         step = functools.partial(objective.eval_step, each.module, **given)
         program = str(jax.make_jaxpr(step)(plain.params, rows, key))
-        programs.append(re.sub("0x[0-9a-f]+", "", program))
-    assert programs[0] == programs[1] and "dot_general" in programs[0]
+        evaluations.append(re.sub("0x[0-9a-f]+", "", program))
+        step = each.make_step(optax.identity())
+        program = str(jax.make_jaxpr(step)(state, rows, key))
+        numbers.append(program.count("random_bits"))
+    assert evaluations[0] == evaluations[1] and "dot_general" in evaluations[0]
+    assert numbers[0] > numbers[1]  # keys of dropout are drawn from
+
+
+@pytest.mark.parametrize("name", slow_but(deep_kinds, deep_cases))
+def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
+    case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
+    rows, key = eight_rows(case, make_rows), jax.random.key(0)
 
     @jax.jit
     def train(params):

@@ -6,7 +6,7 @@ import numpy as np
 import optax
 import pytest
 from jax.extend.core import ClosedJaxpr, Jaxpr
-from tiny import CORE
+from tiny import CORE, slow_but
 
 from jaxpt.learn.state import make_state
 from jaxpt.objectives import OBJECTIVES
@@ -100,7 +100,10 @@ def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
 
 
 # The others' layers are these ones' layers.
-@pytest.mark.parametrize("name", [*CORE, "distillation", "bilm", "skip_gram"])
+TRAINED = (*CORE, "distillation", "bilm", "skip_gram")
+
+
+@pytest.mark.parametrize("name", slow_but(("clm", "electra"), TRAINED))
 def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, vocab):
     optimizer, losses = optax.adam(3e-3), {}
     for dtype in ("float32", "bfloat16"):

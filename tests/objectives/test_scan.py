@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import optax
 import pytest
-from tiny import CORE
+from tiny import CORE, slow_but
 
 from jaxpt.learn.state import make_state
 from jaxpt.nn.scan import stack_layers
@@ -46,7 +46,10 @@ def make_models(make_case, vocab):
 
 
 # The others' layers are these ones' layers, or (bilm, skip_gram) there are none.
-@pytest.mark.parametrize("name", [*CORE, "bert", "distillation"])
+SCANNED = (*CORE, "bert", "distillation")
+
+
+@pytest.mark.parametrize("name", slow_but(("clm", "span_corruption"), SCANNED))
 def test_a_run_is_the_same_scanned(name, make_models, make_rows):
     case, models = make_models(name)
     rows = make_rows(case, 4)
@@ -81,7 +84,10 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows):
     assert flops[0] == flops[1] and sizes[0] == sizes[1]
 
 
-@pytest.mark.parametrize("name", ["span_corruption", "electra"])
+FRESH = ("span_corruption", "electra")
+
+
+@pytest.mark.parametrize("name", slow_but(("span_corruption",), FRESH))
 def test_fresh_parameters_are_the_same_numbers(name, make_models):
     _, models = make_models(name)
     plain, scanned = (jax.jit(model.init_params)(KEY) for model in models)

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import CORE, SEQ2SEQ, make_config
+from tiny import CORE, SEQ2SEQ, make_config, slow_but
 
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -27,10 +27,9 @@ def make(speech, objective="mlm", **changes):
 FORMS = {"bert": ("pairs",)}
 
 
-of_all_forms = pytest.mark.parametrize(
-    "objective, rows",
-    [(n, rows) for n in OBJECTIVES for rows in FORMS.get(n, ("chunks", "packed"))],
-)
+ALL = [(n, rows) for n in OBJECTIVES for rows in FORMS.get(n, ("chunks", "packed"))]
+QUICK = [case for case in ALL if case[1] != "packed" or case[0] in CORE]
+of_all_forms = pytest.mark.parametrize("objective, rows", slow_but(QUICK, ALL))
 
 
 @of_all_forms

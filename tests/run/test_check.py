@@ -69,6 +69,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     assert wanted <= set(found)
 
 
+@pytest.mark.slow  # its pictures; what they ask of the model is measured above
 def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path):
     config = make_config(
         labelled,

@@ -21,7 +21,7 @@ import optax
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import many_devices
+from tiny import many_devices, slow_but
 
 from jaxpt.errors import UserError
 from jaxpt.run import manifest
@@ -537,10 +537,10 @@ WRITER = """
 """
 
 
-def kill_and_resume(directory, seed, failures):
+def kill_and_resume(directory, seed, failures, num_kills):
     rng = random.Random(seed)
     known = -1
-    for _ in range(4):
+    for _ in range(num_kills):
         writer = run_python(WRITER, directory)
         lines = [writer.stdout.readline() for _ in range(2)]  # a save has finished
         time.sleep(rng.uniform(0, 0.3))
@@ -554,10 +554,13 @@ def kill_and_resume(directory, seed, failures):
         known = steps[-1] - 1
 
 
-def test_kill_at_any_time(tmp_path):
+@pytest.mark.parametrize("num_kills", slow_but((2,), (2, 10)))
+def test_kill_at_any_time(num_kills, tmp_path):
     failures = []
     threads = [
-        threading.Thread(target=kill_and_resume, args=(tmp_path / str(n), n, failures))
+        threading.Thread(
+            target=kill_and_resume, args=(tmp_path / str(n), n, failures, num_kills)
+        )
         for n in range(2)
     ]
     for thread in threads:
