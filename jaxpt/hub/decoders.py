@@ -10,7 +10,7 @@ from jaxpt.hub.fields import (
     read_size,
     require,
     require_causal,
-    settle,
+    with_defaults,
 )
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -97,7 +97,7 @@ LLAMA = {
 
 def read_gpt2(config: dict) -> ModelSpec:
     """GPT-2's config as a spec."""
-    config = settle(config, GPT2, GPT2_ALIASES)
+    config = with_defaults(config, GPT2, GPT2_ALIASES)
     require_causal(config)
     require(
         config,
@@ -147,38 +147,38 @@ def write_gpt2(spec: ModelSpec) -> dict:
 
 def read_t5(config: dict) -> ModelSpec:
     """T5's config as a spec. T5 1.0 scales its tied head's input; 1.1 has neither."""
-    settled = settle(config, T5, T5_ALIASES)
-    require_causal(settled)
-    require(settled, is_encoder_decoder=True, is_decoder=False)
-    activation, is_gated = _read_t5_mlp(settled)
     # transformers reads the decoder's number of layers before it applies aliases.
     layers = config.get("num_layers", T5["num_layers"])
-    is_tied = settled.get("tie_word_embeddings") is not False
-    is_tied = settled.get("scale_decoder_outputs", is_tied)
+    config = with_defaults(config, T5, T5_ALIASES)
+    require_causal(config)
+    require(config, is_encoder_decoder=True, is_decoder=False)
+    activation, is_gated = _read_t5_mlp(config)
+    is_tied = config.get("tie_word_embeddings") is not False
+    is_tied = config.get("scale_decoder_outputs", is_tied)
     require({"scale_decoder_outputs": is_tied}, scale_decoder_outputs=bool(is_tied))
     return ModelSpec(
-        vocab_size=settled["vocab_size"],
-        num_layers=settled["num_layers"],
-        num_decoder_layers=read_size(settled, "num_decoder_layers", layers),
-        d_model=settled["d_model"],
-        num_heads=settled["num_heads"],
-        head_dim=read_size(settled, "d_kv", 0),
-        d_ff=settled["d_ff"],
-        max_len=settled["n_positions"],
+        vocab_size=config["vocab_size"],
+        num_layers=config["num_layers"],
+        num_decoder_layers=read_size(config, "num_decoder_layers", layers),
+        d_model=config["d_model"],
+        num_heads=config["num_heads"],
+        head_dim=read_size(config, "d_kv", 0),
+        d_ff=config["d_ff"],
+        max_len=config["n_positions"],
         norm="rmsnorm",
-        norm_epsilon=settled["layer_norm_epsilon"],
+        norm_epsilon=config["layer_norm_epsilon"],
         activation=activation,
         gated_mlp=is_gated,
         positions="relative",
-        relative_buckets=settled["relative_attention_num_buckets"],
-        relative_max_distance=settled["relative_attention_max_distance"],
+        relative_buckets=config["relative_attention_num_buckets"],
+        relative_max_distance=config["relative_attention_max_distance"],
         use_bias=False,
         scale_attention=False,
         tie_embeddings=bool(is_tied),
         scale_logits=bool(is_tied),
-        dropout=settled["dropout_rate"],
-        embed_dropout=settled["dropout_rate"],
-        attention_dropout=settled["dropout_rate"],
+        dropout=config["dropout_rate"],
+        embed_dropout=config["dropout_rate"],
+        attention_dropout=config["dropout_rate"],
         init="t5",
     )
 
@@ -229,7 +229,7 @@ def write_t5(spec: ModelSpec) -> dict:
 
 def read_bart(config: dict) -> ModelSpec:
     """BART's config as a spec."""
-    config = settle(config, BART, BART_ALIASES)
+    config = with_defaults(config, BART, BART_ALIASES)
     require_causal(config)
     require(
         config,
@@ -292,7 +292,7 @@ def write_bart(spec: ModelSpec) -> dict:
 
 def read_llama(config: dict) -> ModelSpec:
     """Llama's config as a spec."""
-    config = settle(config, LLAMA)
+    config = with_defaults(config, LLAMA)
     require_causal(config)
     require(
         config,

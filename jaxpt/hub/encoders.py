@@ -8,7 +8,7 @@ from jaxpt.hub.fields import (
     read_activation,
     read_rope,
     require,
-    settle,
+    with_defaults,
 )
 from jaxpt.nn.model_spec import ModelSpec
 
@@ -72,7 +72,7 @@ MODERNBERT = {
 
 def read_bert(config: dict, defaults: dict = BERT, offset: int = 0) -> ModelSpec:
     """BERT's config, and RoBERTa's and ELECTRA's, which have the same names."""
-    config = settle(config, defaults)
+    config = with_defaults(config, defaults)
     require(
         config,
         position_embedding_type="absolute",  # of the class's older versions
@@ -125,7 +125,7 @@ def write_bert(spec: ModelSpec) -> dict:
 def read_roberta(config: dict) -> ModelSpec:
     """RoBERTa's config as a spec."""
     require(config, hidden_act="gelu")  # the head's, whatever the layers'
-    pad = settle(config, ROBERTA)["pad_token_id"]
+    pad = with_defaults(config, ROBERTA)["pad_token_id"]
     if pad < 0:
         raise UserError(f"config.json: pad_token_id={pad}: must be at least 0")
     # Position 0 is the row after that of the padding (fairseq: padding_idx + 1).
@@ -141,7 +141,7 @@ def read_electra(config: dict) -> ModelSpec:
     """ELECTRA's config as a spec."""
     require(config, hidden_act="gelu")  # the generator's head's
     spec = read_bert(config, ELECTRA)
-    width = settle(config, ELECTRA)["embedding_size"]
+    width = with_defaults(config, ELECTRA)["embedding_size"]
     return dataclasses.replace(
         spec, embedding_size=0 if width == spec.d_model else width
     )
@@ -154,7 +154,7 @@ def write_electra(spec: ModelSpec) -> dict:
 
 def read_distilbert(config: dict) -> ModelSpec:
     """DistilBERT's config as a spec."""
-    config = settle(config, DISTILBERT, DISTILBERT_ALIASES)
+    config = with_defaults(config, DISTILBERT, DISTILBERT_ALIASES)
     require(config, is_encoder_decoder=False, tie_word_embeddings=True)
     return ModelSpec(
         vocab_size=config["vocab_size"],
@@ -195,7 +195,7 @@ def write_distilbert(spec: ModelSpec) -> dict:
 
 def read_modernbert(config: dict) -> ModelSpec:
     """ModernBERT's config as a spec."""
-    config = settle(config, MODERNBERT)
+    config = with_defaults(config, MODERNBERT)
     layers, width = config["num_hidden_layers"], config["hidden_size"]
     require(
         config,

@@ -42,7 +42,7 @@ _TYPES = {
 }
 
 
-def settle(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
+def with_defaults(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
     """A config with all fields that are used, from itself or the class's defaults.
 
     Args:
@@ -58,14 +58,14 @@ def settle(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
             told = repr(config[key])
             told = told if len(told) <= 60 else f"{told[:57]}..."
             raise UserError(f"config.json: {key}={told}: is not supported")
-    settled, names = defaults | config, dict.fromkeys(defaults, "")
+    filled, names = defaults | config, dict.fromkeys(defaults, "")
     for alias, field in (aliases or {}).items():
         if alias in config:
-            settled[field], names[field] = config[alias], alias
+            filled[field], names[field] = config[alias], alias
     for field, default in defaults.items():
         kinds, allowed = _TYPES[type(default)]
-        _check_type(names[field] or field, settled[field], kinds, allowed)
-    return settled
+        _check_type(names[field] or field, filled[field], kinds, allowed)
+    return filled
 
 
 def read_activation(config: dict, key: str) -> str:

@@ -15,11 +15,11 @@ from jaxpt import sums
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.folder import hold, is_new, write_config, write_json
-from jaxpt.hub.asked import Asked
 from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.import_settings import ImportSettings
 from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
@@ -77,24 +77,24 @@ def _import(
     if not is_new(workdir):
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
     parts, origin = _read_parts(folder), read_origin(folder)
-    asked = Asked(config, flags, folder)
+    settings = ImportSettings(config, flags, folder)
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
     place = _find_tokenizer(folder, parts)
-    tokenizer = asked.settle_tokenizer(place, spec.vocab_size)
+    tokenizer = settings.resolve_tokenizer(place, spec.vocab_size)
     family.check_pad(spec, tokenizer.vocab.pad)
-    objective = _find_objective(asked, parts, origin, tokenizer.vocab)
-    asked.settle_objective(objective, origin)
-    asked.settle_model(spec)
-    asked.take("train.init_from", "")  # it begins with the folder's parameters
+    objective = _find_objective(settings, parts, origin, tokenizer.vocab)
+    settings.resolve_objective(objective, origin)
+    settings.resolve_model(spec)
+    settings.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
-        _settle_generator(asked, parts["generator"][1], spec, origin)
+        _resolve_generator(settings, parts["generator"][1], spec, origin)
     own = {"path": str(workdir / TOKENIZER)}
-    config = asked.config | {"tokenizer": asked.config["tokenizer"] | own}
+    config = settings.config | {"tokenizer": settings.config["tokenizer"] | own}
     framing = _read_framing(folder, parts, family, spec, tokenizer)
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
-    program = _make_program(config, vocab, parts, asked)
+    program = _make_program(config, vocab, parts, settings)
     task = program.task
-    params = task.model.join_parts(_read_networks(program, parts, asked))
+    params = task.model.join_parts(_read_networks(program, parts, settings))
     params, drawn = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
@@ -107,45 +107,53 @@ def _import(
     write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
     size = sum(x.size for x in jax.tree.leaves(params))
     return [
-        *asked.list_replaced(),
-        *(f"{workdir}: {name} is not in {folder}: drawn anew" for name in drawn),
+        *settings.list_replaced(),
+        *(
+            f"{workdir}: {name} is not in {folder}: initialised at random"
+            for name in drawn
+        ),
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
     ]
 
 
 def _find_objective(
-    asked: Asked, parts: dict, origin: Origin | None, vocab: Vocab
+    settings: ImportSettings, parts: dict, origin: Origin | None, vocab: Vocab
 ) -> str:
     """The objective of a flag, else of the export, else of `choose_objective`."""
-    if "objective" not in asked:
+    if "objective" not in settings:
         if origin:
             return origin.objective
         return choose_objective(next(iter(parts)), vocab)
-    objective = asked.get("objective")
+    objective = settings.get("objective")
     if objective not in OBJECTIVES:
-        raise _misfit(asked, parts)
+        raise _misfit(settings, parts)
     return objective
 
 
-def _misfit(asked: Asked, parts: dict) -> UserError:
+def _misfit(settings: ImportSettings, parts: dict) -> UserError:
     """That a flag names an objective whose networks are not the folder's."""
     fitting = [n for n, m in OBJECTIVES.items() if parts.keys() <= m.Spec.heads()]
     held = " and a ".join(parts)
     allowed = f"must be one of {', '.join(fitting)}, whose runs have a {held} model,"
-    return asked.refusal("objective", allowed)
+    return settings.refusal("objective", allowed)
 
 
-def _settle_generator(
-    asked: Asked, generator: ModelSpec, spec: ModelSpec, origin: Origin | None
+def _resolve_generator(
+    settings: ImportSettings,
+    generator: ModelSpec,
+    spec: ModelSpec,
+    origin: Origin | None,
 ) -> None:
     """Sets the generator's width as a fraction of the discriminator's."""
     name = "electra.generator_size"
-    is_told = name in asked or origin is not None
-    if not is_told or round(spec.d_model * asked.get(name)) != generator.d_model:
-        asked.take(name, generator.d_model / spec.d_model)
+    is_told = name in settings or origin is not None
+    if not is_told or round(spec.d_model * settings.get(name)) != generator.d_model:
+        settings.take(name, generator.d_model / spec.d_model)
 
 
-def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Program:
+def _make_program(
+    config: dict, vocab: Vocab, parts: dict, settings: ImportSettings
+) -> Program:
     """The program of the final config, whose networks are those of the folder.
 
     Raises:
@@ -153,21 +161,21 @@ def _make_program(config: dict, vocab: Vocab, parts: dict, asked: Asked) -> Prog
         objective.
     """
     objective = config["objective"]
-    is_asked = "objective" in asked
+    is_given = "objective" in settings
     try:
-        task = make_task(make_plan(config, asked.fixed), vocab)
+        task = make_task(make_plan(config, settings.fixed), vocab)
         program = Program(task, is_training=False)
         heads = _list_networks(program).keys()
     except UserError:
-        if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
-            raise _misfit(asked, parts) from None
+        if is_given and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
+            raise _misfit(settings, parts) from None
         raise
     if heads == parts.keys():
         return program
-    if is_asked and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
-        raise _misfit(asked, parts)
+    if is_given and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
+        raise _misfit(settings, parts)
     raise UserError(
-        f"--from={asked.folder}: holds a {' and a '.join(parts)} model: must be "
+        f"--from={settings.folder}: holds a {' and a '.join(parts)} model: must be "
         f"{' and '.join(heads) or 'none'}, as the settings of {objective} are"
     )
 
@@ -178,12 +186,12 @@ def _list_networks(program: Program) -> dict[str, tuple[ModelSpec, object]]:
     return task.model.export_parts(shapes)
 
 
-def _read_networks(program: Program, parts: dict, asked: Asked) -> dict:
+def _read_networks(program: Program, parts: dict, settings: ImportSettings) -> dict:
     """The parameters of each network of a folder, by purpose."""
     like, found = _list_networks(program), {}
     for head, (kind, read, tensors) in parts.items():
         mine, shapes = like[head]
-        _check_same(mine, read, head, asked.model)
+        _check_same(mine, read, head, settings.model)
         found[head] = from_hf(tensors, kind, read, head, shapes)
     _check_shared(found)
     return found
@@ -294,14 +302,14 @@ def _check_shared(found: dict) -> None:
 
 
 def _check_same(
-    mine: ModelSpec, read: ModelSpec, head: str, asked: Collection[str]
+    mine: ModelSpec, read: ModelSpec, head: str, given: Collection[str]
 ) -> None:
     """Raises UserError if a generator is not a narrower copy of the discriminator.
 
     Args:
-      asked: fields that flags have set, which are checked elsewhere.
+      given: fields that flags have set, which are checked elsewhere.
     """
-    free = ("vocab_size", "embedding_size", *COMPUTING, *asked)
+    free = ("vocab_size", "embedding_size", *COMPUTING, *given)
     read = read.direct(mine.is_bidirectional)  # no config of transformers says it
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)

@@ -257,7 +257,7 @@ def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
 def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
     """Measured on a state that is thrown away, after one call to warm up."""
     program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
-    feed = make_feed(task, corpora["train"], program.places)
+    feed = make_feed(task, corpora["train"], program.row_indices)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))
     state, found = program.train_call(state, stack, train_spec.seed)

@@ -112,8 +112,11 @@ def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
     share = np.float32(step / task.plan.train.steps)
     if "progress" in task.spec.READS:
         rows = rows | {"progress": np.full(rows["index"].shape, share)}
-    # Compiled, as in training: as many small programs one by one, it takes longer.
-    corrupt = jax.jit(lambda *a: task.objective.corrupt(*a, task.vocab, task.spec))
+
+    @jax.jit  # as in training; operation by operation takes longer
+    def corrupt(rng, rows):
+        return task.objective.corrupt(rng, rows, task.vocab, task.spec)
+
     return corrupt(rngs["corrupt"], rows)
 
 

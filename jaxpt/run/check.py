@@ -52,7 +52,7 @@ def check_run(
         is_packed=task.plan.rows.rows in SEGMENTED,
     )
     program = program or Program(task)
-    feed = make_feed(task, corpora["train"], program.places)
+    feed = make_feed(task, corpora["train"], program.row_indices)
     if not has_begun:
         check_start(task, tokenizer)
     check_measures(program, corpora)

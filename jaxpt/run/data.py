@@ -22,11 +22,11 @@ def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
     return dataclasses.replace(vocab, counts=tuple(counts))
 
 
-def make_feed(task: Task, train: Split, places=None) -> Feed:
+def make_feed(task: Task, train: Split, row_indices=None) -> Feed:
     """The batches of a run, step by step.
 
     Args:
-      places: in the batch, of the rows to read (`Program.places`); None is all.
+      row_indices: of the batch, those to read (`Program.row_indices`); None is all.
 
     Raises:
       UserError: the vocabulary or the text gives no such rows.
@@ -36,7 +36,7 @@ def make_feed(task: Task, train: Split, places=None) -> Feed:
     return Feed(
         list(zip(rows, train.fractions, strict=True)),
         FeedSpec(batch_size=spec.batch_size, seed=spec.seed),
-        places,
+        row_indices,
     )
 
 
@@ -57,8 +57,8 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
             found.append({"tokens": windows(part, task.spec.row_length, n)})
             continue
         n = min(n, rows.num_rows) or rows.num_rows
-        places = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)
-        found.append(rows.read(places))
+        indices = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)
+        found.append(rows.read(indices))
     return {key: np.concatenate([rows[key] for rows in found]) for key in found[0]}
 
 

@@ -194,14 +194,14 @@ class _Run:
                     self._marked += compile_seconds  # no part of training
                 state, found = self.program.train_call(state, stack, self.spec.seed)
                 if pending is not None:
-                    self._settle(*pending)  # fetched while the next call runs
+                    self._finish_call(*pending)  # fetched while the next call runs
                 step, pending = step + count, (step + count, count, found)
                 if not self.first_step_seconds:
                     jax.block_until_ready(found)
                     self.first_step_seconds = time.perf_counter() - self.start
                 signum = watch.ask()
                 if self._is_boundary(step) or signum:
-                    self._settle(*pending)
+                    self._finish_call(*pending)
                     pending = None
                     self.seconds += time.perf_counter() - self._marked
                     self._pause(state, step, signum)
@@ -212,7 +212,7 @@ class _Run:
         every = (self.spec.eval_every, self.spec.checkpoint_every)
         return step == self.spec.steps or any(n and step % n == 0 for n in every)
 
-    def _settle(self, step: int, count: int, found: dict) -> None:
+    def _finish_call(self, step: int, count: int, found: dict) -> None:
         """Fetches a call's metrics: stops at a loss that is not finite, else logs."""
         found = jax.tree.map(np.asarray, found)
         losses = [

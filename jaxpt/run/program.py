@@ -190,8 +190,8 @@ class Program:
         return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
 
     @functools.cached_property
-    def places(self) -> np.ndarray:
-        """The places in the batch of the rows that this process's devices read."""
+    def row_indices(self) -> np.ndarray:
+        """Which rows of the batch this process's devices read."""
         shape = 1, self.task.plan.train.batch_size
         held = self._by_row.addressable_devices_indices_map(shape).values()
         parts = {index[1].indices(shape[1]) for index in held if index}
@@ -211,7 +211,7 @@ class Program:
         ]
 
     def abstract_state(self) -> TrainState:
-        """Shapes, dtypes and places of a state, for a restore."""
+        """Shapes, dtypes and shardings of a state, for a restore."""
         return jax.tree.map(
             lambda x, layout: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
             self._shapes,
@@ -239,17 +239,17 @@ class Program:
         return self._first_copy(state)
 
     def place(self, stack: dict) -> dict:
-        """Host rows of `places`, {"tokens": [K, B, R], "index": [K, B]}, on devices."""
+        """Host rows of `row_indices`, {"tokens": [K, B, R], "index": [K, B]}, on devices."""
         if self.is_pmap:
             return jax.tree.map(self._split, stack)
         if self._by_row.is_fully_addressable:
             return jax.device_put(stack, self._by_row)
-        size, places = self.task.plan.train.batch_size, self.places
+        size, held = self.task.plan.train.batch_size, self.row_indices
 
         def join(x):
             def read(index):
                 start, stop, _ = index[1].indices(size)
-                first = np.searchsorted(places, start)
+                first = np.searchsorted(held, start)
                 return x[:, first : first + stop - start]
 
             shape = len(x), size, *x.shape[2:]

@@ -8,8 +8,8 @@ import pytest
 
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
-from jaxpt.hub.asked import Asked
 from jaxpt.hub.choice import choose_objective
+from jaxpt.hub.import_settings import ImportSettings
 from jaxpt.hub.specials import read_framing
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
@@ -181,12 +181,12 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
 def test_what_bart_needs_of_rows_is_set_where_nobody_did(refuses):
     config = default_config()
     config.objective, config.model.num_decoder_layers = "bart", 1
-    asked = Asked(config, (), Path("theirs"))
+    asked = ImportSettings(config, (), Path("theirs"))
     data = make_plan(asked.config, asked.fixed).config["data"]
     assert data["sentence_ids"] and data["sentences"] == "punctuation"
     config.data.sentences = "lines"  # of a config file
-    asked = Asked(config, (), Path("theirs"))
+    asked = ImportSettings(config, (), Path("theirs"))
     assert make_plan(asked.config, asked.fixed).config["data"]["sentences"] == "lines"
-    asked = Asked(config, {"data.sentence_ids"}, Path("theirs"))  # of a flag
+    asked = ImportSettings(config, {"data.sentence_ids"}, Path("theirs"))  # of a flag
     with refuses("data.sentence_ids=False", "must be True"):
         make_plan(asked.config, asked.fixed)

@@ -340,15 +340,15 @@ def test_a_loss_that_is_not_finite_stops_the_run(speech, tmp_path):
 
 def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch):
     config = make_config(speech)
-    settle = loop._Run._settle
+    finish_call = loop._Run._finish_call
 
     def poisoned(self, step, count, found):
         if step > 8:
             total, weight = found["loss"]
             found = found | {"loss": (total * np.nan, weight)}
-        settle(self, step, count, found)
+        finish_call(self, step, count, found)
 
-    monkeypatch.setattr(loop._Run, "_settle", poisoned)
+    monkeypatch.setattr(loop._Run, "_finish_call", poisoned)
     with pytest.raises(
         DivergedError, match="the loss is nan at step 9 .*step 8 is kept"
     ):

@@ -18,7 +18,7 @@ from jaxpt.text.sources.files import hash_file, reading
 
 # A file modified more recently than this may be modified again without a change of its
 # times, as file systems round them to milliseconds, or to 2 s (FAT).
-SETTLED_NS = 3_000_000_000
+STABLE_NS = 3_000_000_000
 
 
 def stamp(file: Path) -> list[int]:
@@ -57,7 +57,7 @@ class Hashes:
             self._found[name] = known
             return known[-1]
         digest = hash_file(file)
-        if stamp(file) == before and now - before[2] > SETTLED_NS:
+        if stamp(file) == before and now - before[2] > STABLE_NS:
             self._found[name] = [*before, digest]
         return digest
 

@@ -16,7 +16,7 @@ def sha256(path) -> str:
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The files that are read whole, as they are; all count as settled."""
+    """The files that are read whole, as they are; all count as stable."""
     found, hash_file = [], hashes.hash_file
 
     def read(path):
@@ -24,7 +24,7 @@ def reads(monkeypatch):
         return hash_file(path)
 
     monkeypatch.setattr(hashes, "hash_file", read)
-    monkeypatch.setattr(hashes, "SETTLED_NS", -1)
+    monkeypatch.setattr(hashes, "STABLE_NS", -1)
     return found
 
 

@@ -26,7 +26,7 @@ FIXED = (
 )
 
 
-class Asked:
+class ImportSettings:
     """The settings of an import.
 
     Args:
@@ -88,7 +88,7 @@ class Asked:
             f"or be left out"
         )
 
-    def settle_model(self, spec: ModelSpec) -> None:
+    def resolve_model(self, spec: ModelSpec) -> None:
         """Sets the model's section to the folder's spec.
 
         The user may change fields that do not change the network, such as dropout and
@@ -106,7 +106,7 @@ class Asked:
             if name not in COMPUTING:
                 self.prefer(f"model.{name}", value)
 
-    def settle_objective(self, name: str, origin: Origin | None) -> None:
+    def resolve_objective(self, name: str, origin: Origin | None) -> None:
         """Sets the objective, and its section to that of the exported run.
 
         Raises:
@@ -121,7 +121,7 @@ class Asked:
         for field in WRITTEN & section.keys():
             section[field] = self._defaults[name][field]
 
-    def settle_tokenizer(self, place: Path, size: int) -> Tokenizer:
+    def resolve_tokenizer(self, place: Path, size: int) -> Tokenizer:
         """The folder's tokenizer; specials that flags add are at its end.
 
         Args:
