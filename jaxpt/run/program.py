@@ -239,7 +239,7 @@ class Program:
         return self._first_copy(state)
 
     def place(self, stack: dict) -> dict:
-        """Host rows of `row_indices`, {"tokens": [K, B, R], "index": [K, B]}, on devices."""
+        """On devices, the host rows of `row_indices`: {"tokens": [K, B, R], ...}."""
         if self.is_pmap:
             return jax.tree.map(self._split, stack)
         if self._by_row.is_fully_addressable:
