@@ -251,6 +251,7 @@ def test_generate_answers_with_an_encoder_decoder(files, capsys):
     assert "--num_tokens=99" in fails([*argv[:3], "--num_tokens=99"], capsys)
 
 
+@pytest.mark.slow
 def test_layers_in_a_loop(files, capsys):
     base = ["--config", str(files / "config.py"), "--config.model.num_layers=2"]
     results, texts = [], []

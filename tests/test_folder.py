@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
-from tiny import make_config, write_config, write_stored
+from tiny import make_config, slow_but, write_config, write_stored
 
 from jaxpt.cli import main
 from jaxpt.run.checkpoint import Checkpointer
@@ -55,7 +55,10 @@ def fails(argv, capsys):
     return err
 
 
-@pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
+ENDS = signal.SIGCONT, signal.SIGKILL
+
+
+@pytest.mark.parametrize("end", slow_but(ENDS[1:], ENDS))
 def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, capsys):
     changes = {
         "train__steps": 80,

@@ -168,7 +168,11 @@ def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
         assert back["eos_token_id"] == ends and back["bos_token_id"] == 5
 
 
-def test_a_bart_with_its_own_tokenizer(tmp_path, capsys):
+GREEDY, BEAMS = SampleSpec(0), SampleSpec(num_beams=3)
+
+
+@pytest.mark.parametrize("spec", slow_but((BEAMS,), (GREEDY, BEAMS)))
+def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
     """No sentinels, its own start, and what it must write first and last."""
     theirs, run, fixture = tmp_path / "theirs", tmp_path / "run", Fixture("bart")
     ids = {"decoder_start_token_id": 6, "forced_bos_token_id": 2}
@@ -183,16 +187,15 @@ def test_a_bart_with_its_own_tokenizer(tmp_path, capsys):
     task = program.task
     batch = task.objective.corrupt(jax.random.key(0), rows, task.vocab, task.spec)
     assert batch["dec_inputs"][0, :3].tolist() == [6, 7, 8]
-    for spec in (SampleSpec(0), SampleSpec(num_beams=3)):
-        read = np.array([[2, *tokenizer.encode("a b"), 6]], np.int32)
-        found, counts = generate(
-            program.decoder, params, read, np.array([read.size]), 5, jax.random.key(0),
-            spec, stop=(6,), banned=tuple(task.nonwords), first=2, last=6,
-        )  # fmt: skip
-        assert counts.tolist() == [5] and found[0, 0] == 2 and found[0, 4] == 6
-        beams = {"temperature": spec.temperature, "num_beams": spec.num_beams}
-        (text,) = generate_texts(run, ["a b"], 5, **beams)
-        assert text == tokenizer.decode(found[0, 1:4])
+    read = np.array([[2, *tokenizer.encode("a b"), 6]], np.int32)
+    found, counts = generate(
+        program.decoder, params, read, np.array([read.size]), 5, jax.random.key(0),
+        spec, stop=(6,), banned=tuple(task.nonwords), first=2, last=6,
+    )  # fmt: skip
+    assert counts.tolist() == [5] and found[0, 0] == 2 and found[0, 4] == 6
+    beams = {"temperature": spec.temperature, "num_beams": spec.num_beams}
+    (text,) = generate_texts(run, ["a b"], 5, **beams)
+    assert text == tokenizer.decode(found[0, 1:4])
     export_run(run, tmp_path / "back", "bart")
     for file in ("config.json", "generation_config.json"):
         back = json.loads((tmp_path / "back" / file).read_text())

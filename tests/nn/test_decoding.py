@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tiny import slow_but
 
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.scan import stack_layers
@@ -88,7 +89,10 @@ def gather(rows, starts, num):
     return np.stack([row[i : i + num] for row, i in zip(rows, starts)])
 
 
-@pytest.mark.parametrize("name", STACKS)
+QUICK = ("learned", "rotary", "relative", "grouped", "post-norm")
+
+
+@pytest.mark.parametrize("name", slow_but(QUICK, STACKS))
 def test_one_stack(name, make_case):
     model, params = make_case(**STACKS[name])
     full = jax.jit(
@@ -107,7 +111,7 @@ def test_one_stack(name, make_case):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("name", slow_but(("t5", "bart"), PAIRS))
 def test_encoder_decoder(name, make_case):
     model, params = make_case(True, num_decoder_layers=2, **PAIRS[name])
     following = np.random.default_rng(4).integers(0, 11, (3, MORE)).astype(np.int32)
@@ -158,7 +162,7 @@ def test_rows_of_the_cache_can_be_picked(make_case):
     np.testing.assert_allclose(picked, whole[rows], rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["rotary", "embed norm", "t5"])
+@pytest.mark.parametrize("name", slow_but(("t5",), ("rotary", "embed norm", "t5")))
 def test_a_scanned_model_decodes_unrolled(name, make_case):
     two = {"num_decoder_layers": 2} if name in PAIRS else {}
     model, params = make_case(bool(two), **two, **(STACKS | PAIRS)[name])

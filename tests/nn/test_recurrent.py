@@ -136,6 +136,7 @@ def test_words_by_hand():
         np.testing.assert_allclose(vector, wanted, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_fresh_parameters_are_those_of_the_source():
     chars = jnp.zeros((1, 50), jnp.int32)
     cnn = CharCnn(SPEC, 16, (32, 32, 64, 128, 256, 512, 1024), 2)

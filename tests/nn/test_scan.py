@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny import slow_but
 
 from jaxpt.nn.decoding import make_cache
 from jaxpt.nn.scan import init_params, is_stacked, stack_layers, unstack_layers
@@ -146,7 +147,7 @@ def test_every_shape_can_be_scanned(shape, dtype, make_shape):
     assert jax.tree.map(jnp.shape, grads) == jax.tree.map(jnp.shape, stacked)
 
 
-@pytest.mark.parametrize("is_scanned", [False, True])
+@pytest.mark.parametrize("is_scanned", slow_but((False,), (False, True)))
 def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
     rates = {"dropout": 0.3, "attention_dropout": 0.2}
     spec, params = make_shape("gpt2", num_layers=1 + is_scanned, **rates)
@@ -206,6 +207,7 @@ def test_each_scanned_layer_drops_apart(make_shape):
     assert max(len(np.unique(row)) for row in rows) > 3
 
 
+@pytest.mark.slow
 def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
     found = {}
     for is_scanned in (False, True):

@@ -42,15 +42,14 @@ def check_shares(name, trees):
         assert max(shares.values()) == 1 and len(shares) > 15
 
 
-# Of two and of three stacks, and of a table of rules that is not a Transformer's, one
-# objective on the mesh that splits most; one in other forms. All on all is slow.
+# Of two and of three stacks one objective on the mesh that splits most; one of a single
+# stack in other forms. All on all is slow.
 ALL = "mlm"
 SPLIT = ("one", "tensor 2, fsdp 4")
 QUICK = {
     ALL: ("one", "fsdp 8", "pmap 8"),
     "span_corruption": SPLIT,
     "electra": SPLIT,
-    "bilm": SPLIT,
 }
 
 

@@ -72,6 +72,7 @@ def names_of(tree):
     return {jax.tree_util.keystr(p, simple=True, separator="/"): x for p, x in pairs}
 
 
+@pytest.mark.slow
 def test_every_parameter_of_every_family_has_a_rule(shapes):
     assert {name.split()[0] for name in shapes} == set(PRESETS)
     assert {name.split()[1] for name in shapes} == set(FORMS)

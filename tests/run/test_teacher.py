@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, write_run, write_stored
+from tiny import claim_run, make_config, slow_but, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -56,9 +56,10 @@ def make_student(speech, teacher, objective="distillation", **changes):
     return make_config(speech, objective, **changes)
 
 
-@pytest.mark.parametrize(
-    "kind, objective", [("mlm", "distillation"), ("clm", "causal_distillation")]
-)
+TAUGHT = [("mlm", "distillation"), ("clm", "causal_distillation")]
+
+
+@pytest.mark.parametrize("kind, objective", slow_but(TAUGHT[1:], TAUGHT))
 def test_it_begins_with_its_teacher(kind, objective, teachers, speech):
     theirs, tokenizer, taught, _ = load_run(teachers / kind)
     config = make_student(speech, teachers / kind, objective, optim__ema_decay=0.5)
@@ -76,6 +77,7 @@ def same(one, other):
     jax.tree.map(np.testing.assert_array_equal, one, other)
 
 
+@pytest.mark.slow
 def test_it_ends_without_its_teacher(teachers, tmp_path, speech):
     """A checkpoint holds it all: the run ends the same without the teacher's folder."""
     teacher = tmp_path / "teacher"
@@ -235,6 +237,7 @@ def test_its_config_says_what_the_teacher_is(teachers, speech):
     assert again.spec == plan.spec
 
 
+@pytest.mark.slow
 def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     """`train.init_from` says where the student begins; then no layer is copied."""
     first = write_run(make_student(speech, teachers / "mlm"), tmp_path / "first")
