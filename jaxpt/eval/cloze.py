@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.eval.evaluation import batches
+from jaxpt.eval.examples import Examples
 
 CLOZE_RATE = 0.15
 CLOZE_SEED = 0
@@ -62,7 +63,8 @@ def measure_cloze(
     num_ids: int,
     batch_size: int,
     length: int,
-) -> dict[str, float]:
+    documents: Int[np.ndarray, "N"] | None = None,
+) -> dict[str, Examples]:
     """How well a model predicts masked tokens of running text.
 
     Args:
@@ -71,10 +73,11 @@ def measure_cloze(
       banned: ids that are never predicted; they are not masked either.
       num_ids: the number of ids that the model has logits for.
       length: how many tokens of a row the model reads: all, or all but the last.
+      documents: that each row is from; None has all rows apart.
 
     Returns:
-      cloze_accuracy, of the likeliest token, and cloze_bits, -log2 p of the true one;
-      an empty dict where no row has a token that can be masked.
+      cloze_accuracy, of the likeliest token, and cloze_bits, -log2 p of the true one,
+      for each row; an empty dict where no row has a token that can be masked.
 
     Raises:
       ValueError: the model reads fewer tokens.
@@ -92,16 +95,18 @@ def measure_cloze(
     arrays = {"tokens": masked[:, :length], "positions": positions}
     arrays |= {"targets": targets, "counts": counts}
     size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
-    nll = hits = num_masked = 0.0
+    sums = []
     for batch in batches(arrays, size):
         counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
         found = fill_scores(params, batch, allowed)
-        of_nll, of_hits = (np.asarray(x)[counts] for x in found)
-        nll += float(of_nll.astype(np.float64).sum())
-        hits += int(of_hits.sum())
-        num_masked += int(counts.sum())
-    if not num_masked:
+        nll, hits = (np.where(counts, np.asarray(x, np.float64), 0) for x in found)
+        sums.append(np.stack([nll.sum(1) / math.log(2), hits.sum(1), counts.sum(1)]))
+    bits, hits, num_masked = np.concatenate(sums, axis=1)[:, : len(tokens)]
+    if not num_masked.any():
         return {}
-    bits = nll / num_masked / math.log(2)
-    return {"cloze_accuracy": hits / num_masked, "cloze_bits": bits}
+    groups = np.arange(len(tokens)) if documents is None else documents
+    return {
+        "cloze_accuracy": Examples(hits, num_masked, groups),
+        "cloze_bits": Examples(bits, num_masked, groups),
+    }

@@ -1,10 +1,12 @@
 """Evaluation over held-out rows: an objective's metrics, and bits per byte."""
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
+from jaxpt.eval.examples import Examples
 from jaxpt.ops import metrics as sums
 from jaxpt.rng import stream
 from jaxpt.text.tokens.vocab import Vocab
@@ -57,7 +59,8 @@ def measure_nll_bound(
     num_bytes: np.ndarray,
     batch_size: int,
     vocab: Vocab,
-) -> dict[str, float]:
+    documents: np.ndarray | None = None,
+) -> dict[str, Examples]:
     """What the bits per UTF-8 byte are at most, of a model whose likelihood is bounded.
 
     Every token of a row but special ones is predicted, its first too.
@@ -65,21 +68,31 @@ def measure_nll_bound(
     Args:
       nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], an
         unbiased estimate of the bound.
-      tokens, num_bytes: as of `measure_likelihood`.
+      tokens, num_bytes, documents: as of `measure_likelihood`.
 
     Returns:
-      bits_per_byte_bound; nothing where no byte is predicted.
+      bits_per_byte_bound of each row; nothing where no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
-    parts, nll = {"tokens": tokens, "is_text": is_text}, 0.0
+    parts, nll = {"tokens": tokens, "is_text": is_text}, []
     rng = stream(EVAL_SEED, 1, "evaluate")
     for batch in batches(parts, batch_size):
         rows = {key: batch[key] for key in ("tokens", "is_text", "index")}
         found = np.asarray(nll_bound(params, rows, rng), np.float64)
-        counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
-        nll += float(found[counts].sum())
-    total = int(num_bytes.sum(dtype=np.int64))
-    return {"bits_per_byte_bound": sums.bits_per_byte(nll, total)} if total else {}
+        nll.append(np.where(batch["is_text"], found, 0).sum(1))
+    return _bits_per_byte("bits_per_byte_bound", nll, num_bytes, documents)
+
+
+def _bits_per_byte(
+    name: str, nll: list[np.ndarray], num_bytes: np.ndarray, documents
+) -> dict[str, Examples]:
+    """Of batches of each row's nats, the last of them filled up with other rows."""
+    sizes = num_bytes.sum(1, dtype=np.int64)
+    if not sizes.any():
+        return {}
+    bits = np.concatenate(nll)[: len(sizes)] / math.log(2)
+    groups = np.arange(len(sizes)) if documents is None else documents
+    return {name: Examples(bits, sizes.astype(np.float64), groups)}
 
 
 def measure_likelihood(
@@ -89,7 +102,8 @@ def measure_likelihood(
     num_bytes: np.ndarray,
     batch_size: int,
     vocab: Vocab,
-) -> dict[str, float]:
+    documents: np.ndarray | None = None,
+) -> dict[str, Examples]:
     """Bits per UTF-8 byte of the predicted text; the ends of documents are given.
 
     The loss at special tokens such as [EOS], which have no bytes, is left out: every
@@ -100,16 +114,15 @@ def measure_likelihood(
       token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
       tokens: int32 [n, R].
       num_bytes: int [n, R]; the bytes of the text of each token.
+      documents: int [n], that each row is from; None has all rows apart.
 
     Returns:
-      bits_per_byte; an empty dict where no byte is predicted.
+      bits_per_byte of each row; an empty dict where no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts = {"tokens": tokens, "is_text": is_text[:, 1:]}
-    nll = 0.0
+    nll = []
     for batch in batches(parts, batch_size):
         found = np.asarray(token_nll(params, batch["tokens"]), np.float64)
-        counts = batch["is_text"] & (batch["row_weights"] > 0)[:, None]
-        nll += float(found[counts].sum())
-    total = int(num_bytes[:, 1:].sum(dtype=np.int64))
-    return {"bits_per_byte": sums.bits_per_byte(nll, total)} if total else {}
+        nll.append(np.where(batch["is_text"], found, 0).sum(1))
+    return _bits_per_byte("bits_per_byte", nll, num_bytes[:, 1:], documents)

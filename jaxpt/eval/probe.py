@@ -10,6 +10,7 @@ from collections.abc import Callable
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import passages
 
@@ -44,12 +45,15 @@ def has_labels(corpora: dict[str, Split]) -> bool:
     return len(train) >= 2 and len(train & valid) >= 2
 
 
-def _passages(split: Split, length: int, num: int) -> tuple[np.ndarray, np.ndarray]:
-    numbers = split_count(num, split.fractions)
-    pairs = zip(split.parts, numbers, strict=True)
-    found = [passages(part, length, n) for part, n in pairs]
-    tokens, labels = zip(*found, strict=True)
-    return np.concatenate(tokens), np.concatenate(labels)
+def _passages(split: Split, length: int, num: int) -> tuple[np.ndarray, ...]:
+    """Tokens, labels and documents of passages of all parts of a split."""
+    numbers, found, before = split_count(num, split.fractions), [], 0
+    for part, n in zip(split.parts, numbers, strict=True):
+        tokens, labels, documents = passages(part, length, n)
+        found.append((tokens, labels, documents + before))
+        before += len(part.labels)
+    tokens, labels, documents = (np.concatenate(x) for x in zip(*found, strict=True))
+    return tokens, labels, documents
 
 
 def measure_probe(
@@ -60,7 +64,7 @@ def measure_probe(
     num_windows: int,
     num_passages: int,
     batch_size: int,
-) -> dict[str, float]:
+) -> dict[str, Examples]:
     """Held-out accuracy of logistic regression on pooled features.
 
     Args:
@@ -68,7 +72,8 @@ def measure_probe(
       num_passages: the maximum number of passages of each split.
 
     Returns:
-      probe_accuracy, and probe_majority: that of the most frequent training label.
+      probe_accuracy, and probe_majority: that of the most frequent training label;
+      of each held-out passage.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
@@ -76,7 +81,9 @@ def measure_probe(
 
     sets = {}
     for split in ("train", "valid"):
-        tokens, labels = _passages(corpora[split], length * num_windows, num_passages)
+        tokens, labels, documents = _passages(
+            corpora[split], length * num_windows, num_passages
+        )
         if len(set(labels.tolist())) < 2:
             raise UserError(
                 f"eval.probe_length={length}, eval.probe_windows={num_windows}: the "
@@ -84,13 +91,21 @@ def measure_probe(
                 f"labels; lower them"
             )
         sets[split] = pool(features, params, tokens, length, batch_size), labels
+    # The documents are those of the last split, which is held out.
     model = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=300))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # not converged after max_iter: close enough
         model.fit(*sets["train"])
     labels = sets["valid"][1]
     common = np.bincount(sets["train"][1]).argmax()
+    ones = np.ones(len(labels))
     return {
-        "probe_accuracy": float(np.mean(model.predict(sets["valid"][0]) == labels)),
-        "probe_majority": float(np.mean(labels == common)),
+        "probe_accuracy": Examples(
+            (model.predict(sets["valid"][0]) == labels).astype(np.float64),
+            ones,
+            documents,
+        ),
+        "probe_majority": Examples(
+            (labels == common).astype(np.float64), ones, documents
+        ),
     }

@@ -33,7 +33,7 @@ from jaxpt.run.loop import train
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task, make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
-from jaxpt.run.workdir import flatten, with_defaults
+from jaxpt.run.workdir import flatten, load_examples, with_defaults
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -121,7 +121,11 @@ def _compare(
             run = train(task, tokenizer, corpora, folder, program, label)
             place = str(folder.relative_to(workdir))
             runs.append({"name": name} | run | {"workdir": place})
-    report = _assemble(config, spec, plans, tokenizer, corpora, runs)
+    examples = {
+        (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
+        for run in runs
+    }
+    report = _assemble(config, spec, plans, tokenizer, corpora, runs, examples)
     report["figures"] = figures.draw(report, corpora, workdir)
     processes.on_first(lambda: str(write_report(report, workdir)))
     return report
@@ -270,7 +274,9 @@ def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
     return seconds / (num_calls * train_spec.steps_per_call)
 
 
-def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dict:
+def _assemble(
+    config, spec: CompareSpec, plans, tokenizer, corpora, runs, examples
+) -> dict:
     lengths = {plan.spec.row_length for plan in plans.values()}
     forms = sorted({plan.rows.rows for plan in plans.values()})
     if len(lengths) > 1:
@@ -299,7 +305,7 @@ def _assemble(config, spec: CompareSpec, plans, tokenizer, corpora, runs) -> dic
             "tokenizer": text.tokenizer.kind,
         },
         "runs": runs,
-        "yardsticks": summarise(runs),
+        "yardsticks": summarise(runs, examples),
         "notes": NOTES,
         "figures": {},
     }

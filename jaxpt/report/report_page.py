@@ -28,10 +28,15 @@ from jaxpt.report.summary import (
 from jaxpt.run.workdir import flatten
 
 RULE = (
-    "Verdicts are given only on yardsticks common to the objectives. A difference of "
-    "two means that is no larger than the larger of the two sample standard deviations "
-    "over seeds is a tie. Validation losses and accuracies are of each objective's own "
-    "task and are not comparable across objectives."
+    "Verdicts are given only on yardsticks common to the objectives. In brackets is "
+    "the interval of a difference, of the choice of seeds and of test documents, after "
+    "Holm's correction over all pairs on all yardsticks: if no two objectives "
+    "differed, the chance that any verdict says ahead would be 5 % at most, for normal "
+    "differences between seeds (it is simulated, also for heavy tails, in "
+    "tests/report/test_verdicts.py). Where the interval holds "
+    "0 it is a tie; equivalent are those whose interval lies within the yardstick's "
+    "margin. Validation losses and accuracies are of each objective's own task and are "
+    "not comparable across objectives."
 )
 
 STYLE = """

@@ -1,16 +1,20 @@
 """The summary of a comparison: statistics over seeds, verdicts, the terminal's table.
 
 Objectives share their data and their budget, not their losses. So a verdict is given
-only on a common yardstick, and only where the difference of two means exceeds the
-standard deviation over seeds.
+only on a common yardstick, and only where the corrected interval of the difference
+excludes 0 (`jaxpt.report.verdicts`).
 """
 
 import math
 import statistics
 import textwrap
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from jaxpt.eval.examples import Examples
+from jaxpt.report import verdicts
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.report.verdicts import Pair, Results
 
 WIDTH = 100
 MISSING = "\N{EM DASH}"
@@ -22,21 +26,27 @@ class Yardstick(NamedTuple):
     Attributes:
       higher_is_better: whether a larger value is the better one.
       is_common: whether values of different objectives may be compared.
+      margin: objectives whose difference is surely smaller than that are equivalent.
     """
 
     label: str
     format: str
     higher_is_better: bool
     is_common: bool
+    margin: float = 0.0
 
 
 # A common yardstick evaluates every objective on the same task; an objective's own
 # validation loss does not.
 YARDSTICKS = {
-    "probe_accuracy": Yardstick("linear probe on frozen features", ".3f", True, True),
-    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True),
-    "cloze_accuracy": Yardstick("cloze accuracy, masked tokens", ".3f", True, True),
-    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True),
+    "probe_accuracy": Yardstick(
+        "linear probe on frozen features", ".3f", True, True, 0.01
+    ),
+    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01),
+    "cloze_accuracy": Yardstick(
+        "cloze accuracy, masked tokens", ".3f", True, True, 0.01
+    ),
+    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True, 0.05),
     "valid_loss": Yardstick("validation loss", ".3f", False, False),
     "valid_accuracy": Yardstick("validation accuracy", ".3f", True, False),
     "val_perplexity": Yardstick("validation perplexity", ".1f", False, False),
@@ -61,42 +71,85 @@ RESULTS = {
     "valid_loss": "validation loss",
 }
 WRITE = "{:.3f}".format
+UNTRAINED = "(untrained)"  # no name of a comparison, which has letters and digits only
 
 
-def summarise(runs: list[dict]) -> list[dict]:
+def summarise(
+    runs: list[dict],
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
+) -> list[dict]:
     """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
     Args:
       runs: entries of a report's `runs`; a metric that is absent, None or not finite is
         left out.
+      examples: of each (name, seed), by metric, what a value is the mean of. Only with
+        them do the intervals say how other test examples might differ.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `by_name` {name: {mean, std, n}} and `verdict`. `std` is the sample standard
-      deviation over seeds, None for one seed. The verdict is empty where the yardstick
-      is not common or was measured for one objective only; a yardstick that no run
-      measured is left out.
+      `margin`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and `verdict`.
+      `std` is the sample standard deviation over seeds, None for one seed. `pairs`
+      judges every two objectives, `baselines` each objective against the same
+      measurement of its untrained parameters; all pairs of all yardsticks are one
+      family, all baselines another. The verdict is empty where the yardstick is not
+      common or was measured for one objective only; a yardstick that no run measured is
+      left out.
     """
-    summary = []
+    groups, kept = group_by_name(runs), examples or {}
+
+    def collect(metric: str, names: Mapping[str, str], yardstick: Yardstick) -> Results:
+        """Of names, each of which stands for a metric of a group of runs."""
+        values: dict[str, dict[int, float]] = {}
+        found: dict[str, dict[int, Examples]] = {}
+        for name, group in names.items():
+            key = f"{metric}_random" if name == UNTRAINED else metric
+            told = {r["seed"]: r["metrics"].get(key) for r in groups[group]}
+            values[name] = {
+                seed: float(v)
+                for seed, v in told.items()
+                if v is not None and math.isfinite(v)
+            }
+            by_seed = {s: kept.get((group, s), {}).get(key) for s in values[name]}
+            if by_seed and all(e is not None for e in by_seed.values()):
+                found[name] = {s: e for s, e in by_seed.items() if e is not None}
+        return Results(
+            metric, yardstick.higher_is_better, yardstick.margin, values, found
+        )
+
+    summary, family, controls = [], [], []
     for metric, yardstick in YARDSTICKS.items():
-        by_name = {}
-        for name, group in group_by_name(runs).items():
-            stats = _measure([run["metrics"].get(metric) for run in group])
-            if stats["n"]:
-                by_name[name] = stats
+        results = collect(metric, {name: name for name in groups}, yardstick)
+        by_name = {n: _measure(list(v.values())) for n, v in results.values.items()}
+        by_name = {name: stats for name, stats in by_name.items() if stats["n"]}
         if not by_name:
             continue
-        is_judged = yardstick.is_common and len(by_name) > 1
+        if yardstick.is_common:
+            family.append(results)
+            for name in by_name:
+                pair = {name: name, UNTRAINED: name}
+                control = collect(metric, pair, yardstick)
+                if control.values[UNTRAINED]:
+                    controls.append((name, control))
         summary.append(
             {
                 "metric": metric,
                 "label": yardstick.label,
                 "higher_is_better": yardstick.higher_is_better,
                 "is_common": yardstick.is_common,
+                "margin": yardstick.margin,
                 "by_name": by_name,
-                "verdict": _judge(by_name, yardstick) if is_judged else "",
             }
         )
+    pairs = verdicts.judge(family)
+    baselines = verdicts.judge(control for _, control in controls)
+    for entry in summary:
+        own = [pair for pair in pairs if pair.metric == entry["metric"]]
+        entry["pairs"] = [_describe_pair(pair) for pair in own]
+        entry["baselines"] = [
+            _describe_pair(pair) for pair in baselines if pair.metric == entry["metric"]
+        ]
+        entry["verdict"] = _word_verdict(own, entry)
     return summary
 
 
@@ -117,53 +170,76 @@ def _measure(values):
     }
 
 
-def _judge(by_name, yardstick):
-    def rank(name):
-        mean = by_name[name]["mean"]
-        return (-mean if yardstick.higher_is_better else mean, name)
+def _describe_pair(pair: Pair) -> dict:
+    """A pair as report.json has it."""
+    difference = pair.difference
+    return {
+        "better": pair.better,
+        "worse": pair.worse,
+        "outcome": pair.outcome,
+        "difference": difference.mean,
+        "low": pair.low,
+        "high": pair.high,
+        "p": pair.p,
+        "seeds": difference.num_seeds,
+        "documents": difference.num_groups,
+        "seeds_error": difference.seeds_error,
+        "examples_error": difference.examples_error,
+        "seeds_needed": pair.seeds_needed,
+    }
 
-    ranked = sorted(by_name, key=rank)
-    best, second = ranked[:2]
-    if None in (by_name[best]["std"], by_name[second]["std"]):
-        return "one seed: no verdict"
 
-    def difference(name):
-        return abs(by_name[name]["mean"] - by_name[best]["mean"])
-
-    def std(*names):
-        return max(by_name[name]["std"] or 0.0 for name in names)
-
-    tied = [name for name in ranked[1:] if difference(name) <= std(best, name)]
-    if second in tied:
-        means = ", ".join(
-            f"{name} {by_name[name]['mean']:{yardstick.format}}"
-            for name in (best, *tied)
+def _word_verdict(pairs: list[Pair], entry: dict) -> str:
+    """Who is ahead of whom on one yardstick, in a sentence."""
+    if not pairs:
+        return ""
+    if all(pair.outcome == "untested" for pair in pairs):
+        return "no verdict: two seeds or more are needed, five or more to tell much"
+    best = pairs[0].better
+    of_best = [pair for pair in pairs if pair.better == best]
+    ahead = [pair for pair in of_best if pair.outcome == "ahead"]
+    same = [pair for pair in of_best if pair.outcome == "equivalent"]
+    ties = [pair for pair in of_best if pair.outcome == "tie"]
+    untested = [pair.worse for pair in of_best if pair.outcome == "untested"]
+    parts = []
+    if ahead:
+        told = ", ".join(f"{p.worse} by {_word_difference(p)}" for p in ahead)
+        parts.append(f"{best} ahead of {told}")
+    if same:
+        told = ", ".join(f"{p.worse} ({_word_difference(p)})" for p in same)
+        parts.append(f"{best} equivalent to {told}, within {entry['margin']}")
+    if ties:
+        told = ", ".join(
+            f"{p.worse} ({_word_difference(p)}; {_word_seeds(p)})" for p in ties
         )
-        behind = [
-            f"; {name} behind {best} by {_format(difference(name))} "
-            f"(standard deviation over seeds {_format(std(best, name))})"
-            for name in ranked
-            if name not in (best, *tied)
-        ]
-        return "".join(
-            (
-                f"tie: {means} (difference {_format(difference(tied[-1]))} within the "
-                f"standard deviation over seeds {_format(std(best, *tied))})",
-                *behind,
-            )
-        )
-    verdict = (
-        f"{best} ahead of {second} by {_format(difference(second))} "
-        f"(standard deviation over seeds {_format(std(best, second))})"
-    )
-    # A noisy objective further down may still be as good as the best.
-    if tied:
-        verdict += f"; not distinguishable from {', '.join(tied)}"
-    return verdict
+        parts.append(f"tie of {best} with {told}")
+    if untested:
+        parts.append(f"no verdict on {', '.join(untested)}: one seed")
+    others = [
+        f"{p.better} ahead of {p.worse} by {_word_difference(p)}"
+        for p in pairs
+        if p.better != best and p.outcome == "ahead"
+    ]
+    return "; ".join([*parts, *others])
 
 
-def _format(value):
-    return f"{value:.3f}" if value >= 0.0005 or value == 0 else f"{value:.1e}"
+def _word_difference(pair: Pair) -> str:
+    low, high = (_format(abs(x), x < 0) for x in (pair.low, pair.high))
+    return f"{_format(pair.difference.mean)} [{low}, {high}]"
+
+
+def _word_seeds(pair: Pair) -> str:
+    if pair.seeds_needed:
+        return f"about {pair.seeds_needed} seeds would tell"
+    if pair.difference.mean == 0:
+        return "no difference was seen"
+    return "more seeds alone would not tell"
+
+
+def _format(value, is_negative=False):
+    sign = "-" if is_negative else ""
+    is_tiny = 0 < value < 0.0005
+    return sign + (f"{value:.1e}" if is_tiny else f"{value:.3f}")
 
 
 def format_table(report: dict) -> str:
@@ -235,13 +311,32 @@ def format_budget(report):
 
 
 def list_verdicts(report):
-    """A line for each common yardstick that has a verdict."""
+    """A line for each common yardstick that has a verdict, and who learnt anything."""
     lines = [
         f"{yardstick['label']}: {yardstick['verdict']}"
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
-    return lines or ["no verdict: no common yardstick was measured for two objectives"]
+    lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
+    return [*lines, *list_baselines(report)]
+
+
+def list_baselines(report):
+    """A line for each yardstick: who is ahead of its own untrained parameters."""
+    lines = []
+    for yardstick in report["yardsticks"]:
+        tested = [p for p in yardstick["baselines"] if p["outcome"] != "untested"]
+        if not tested:
+            continue
+        above = [p["better"] for p in tested if p["outcome"] == "ahead"]
+        above = [name for name in above if name != UNTRAINED]
+        others = {p["better"] for p in tested} | {p["worse"] for p in tested}
+        others -= {UNTRAINED, *above}
+        told = f"ahead of their own untrained parameters: {', '.join(above) or 'none'}"
+        if others:
+            told += f"; not: {', '.join(sorted(others))}"
+        lines.append(f"{yardstick['label']}: {told}")
+    return lines
 
 
 def list_omissions(report):

@@ -8,7 +8,7 @@ from jaxpt.config.plan import Plan
 from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.feed import Feed, FeedSpec
-from jaxpt.text.rows.forms import Rows, make_rows, windows
+from jaxpt.text.rows.forms import Rows, make_rows, window_starts, windows
 from jaxpt.text.tokens.vocab import Vocab
 
 HELD_SEED = 0  # held-out pairs are drawn alike in every run
@@ -68,6 +68,16 @@ def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
     length = task.spec.row_length
     pairs = zip(split.parts, numbers, strict=True)
     return np.concatenate([windows(part, length, n) for part, n in pairs])
+
+
+def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
+    """The document in which each of `likelihood_rows` begins, [n]."""
+    numbers, found, before = split_count(num, split.fractions), [], 0
+    for part, n in zip(split.parts, numbers, strict=True):
+        starts = window_starts(part, task.spec.row_length, n)
+        found.append(np.searchsorted(part.doc_starts, starts, "right") - 1 + before)
+        before += len(part.doc_starts)
+    return np.concatenate(found)
 
 
 def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:

@@ -12,6 +12,7 @@ import numpy as np
 
 from jaxpt import processes
 from jaxpt.errors import DivergedError
+from jaxpt.eval.examples import Examples, means
 from jaxpt.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.learn.state import TrainState
@@ -30,7 +31,12 @@ from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
 from jaxpt.run.program import MFU_NOTE, Program, device_peak
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import Task
-from jaxpt.run.workdir import check_shared, fingerprint, lock_workdir
+from jaxpt.run.workdir import (
+    check_shared,
+    fingerprint,
+    lock_workdir,
+    write_examples,
+)
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -90,6 +96,7 @@ class _Run:
             workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
         self.measured = {}  # step -> what this process has evaluated there
+        self.examples = {}  # step -> of measures that are kept by example
         decay = task.plan.optim.ema_decay
         # Said beside what was measured on the mean of the parameters.
         self._ema = {"ema_decay": decay} if task.has_ema else {}
@@ -116,6 +123,7 @@ class _Run:
             if step:
                 self._say(f"resuming from step {step} in {self.workdir}")
             state = self._advance(state, step, watch)
+            examples = self._measured_examples(total)
             metrics = measure(
                 self.program,
                 state.eval_params,
@@ -123,11 +131,14 @@ class _Run:
                 self.spec.seed,
                 known=self.measured.get(total),
                 control=self.measured.get(0),
+                examples=examples,
             )
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
         def conclude():
             result = self._describe(metrics, num_params)
+            # First: a run with a result is finished.
+            write_examples(self.workdir, examples)
             write_json(self.result_path, result)
             return result
 
@@ -300,11 +311,20 @@ class _Run:
             self.checkpointer.wait()
             raise Stopped(step, signum)
 
+    def _measured_examples(self, total: int) -> dict[str, Examples]:
+        """What evaluations before the first and after the last step have found."""
+        last, first = (self.examples.get(step, {}) for step in (total, 0))
+        of_first = {f"{name}_random": e for name, e in first.items()}
+        of_first.pop("probe_majority_random", None)
+        return last | of_first
+
     def _evaluate(self, saved: TrainState, step: int) -> None:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
-            values |= measure_probe_accuracy(self.program, params, self.corpora)
+            found = measure_probe_accuracy(self.program, params, self.corpora)
+            values |= means(found)
+            self.examples[step] = found
         self.measured[step] = values
         self._write(step, values | self._ema, self.seconds)
         shown = {

@@ -10,10 +10,16 @@ from jaxpt.eval.evaluation import (
     measure_likelihood,
     measure_nll_bound,
 )
+from jaxpt.eval.examples import Examples, means
 from jaxpt.eval.probe import has_labels, measure_probe
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
-from jaxpt.run.data import held_rows, likelihood_bytes, likelihood_rows
+from jaxpt.run.data import (
+    held_rows,
+    likelihood_bytes,
+    likelihood_documents,
+    likelihood_rows,
+)
 from jaxpt.run.program import Program
 from jaxpt.text.dataset import Split
 
@@ -46,7 +52,7 @@ def _rows(program: Program, split: Split):
 
 def measure_probe_accuracy(
     program: Program, params, corpora: dict[str, Split]
-) -> dict[str, float]:
+) -> dict[str, Examples]:
     """The linear probe, where the text has labels; else nothing.
 
     Raises:
@@ -78,6 +84,7 @@ def measure(
     seed: int,
     known: dict | None = None,
     control: dict | None = None,
+    examples: dict[str, Examples] | None = None,
 ) -> dict[str, float]:
     """All of a run's metrics; the keys depend on what the objective can do.
 
@@ -85,6 +92,7 @@ def measure(
       seed: the run's, which drew its first parameters; a program serves several.
       known: what was measured on these parameters already.
       control: what was measured on freshly initialised ones.
+      examples: is filled with what each common measure found on each test example.
 
     Returns:
       valid_* of the objective; val_perplexity and bits_per_byte (a likelihood), or
@@ -97,63 +105,69 @@ def measure(
     """
     fresh = program.init_state(seed).params
     metrics = dict(known or measure_valid(program, params, corpora))
-    metrics |= _measure_text(program, params, corpora["valid"], metrics)
+    # Of several terms, one is the loss of reading causally; no row may have been.
+    causal = "clm_loss" if "clm_loss" in program.task.spec.coefficients else "loss"
+    if program.token_nll and f"valid_{causal}" in metrics:
+        metrics["val_perplexity"] = perplexity(metrics[f"valid_{causal}"])
     if program.fill_logits:
-        metrics |= _measure_fills(program, params, fresh, corpora)
-    if "probe_accuracy" not in metrics:
-        metrics |= measure_probe_accuracy(program, params, corpora)
-    if "probe_accuracy" in metrics:
-        control = control or {}
-        if "probe_accuracy" not in control:
-            control = measure_probe_accuracy(program, fresh, corpora)
-        metrics["probe_accuracy_random"] = control["probe_accuracy"]
-    return metrics
+        metrics |= _measure_own_fills(program, params, fresh, corpora)
+    found: dict[str, Examples] = {}
+    for suffix, chosen, told in (
+        ("", params, metrics),
+        ("_random", fresh, control or {}),
+    ):
+        of_these = _measure_text(program, chosen, corpora["valid"])
+        if "probe_accuracy" in told:
+            metrics[f"probe_accuracy{suffix}"] = told["probe_accuracy"]
+        else:
+            of_these |= measure_probe_accuracy(program, chosen, corpora)
+        if suffix:
+            of_these.pop("probe_majority", None)  # the same as the first time
+        found |= {f"{name}{suffix}": e for name, e in of_these.items()}
+    if examples is not None:
+        examples |= found
+    return metrics | means(found)
 
 
-def _measure_text(program: Program, params, valid: Split, own: dict) -> dict:
-    """The likelihood of running text, or its bound, where the network has one.
-
-    Args:
-      own: the objective's metrics on the same split, as valid_*.
-    """
-    task, spec, found = program.task, program.task.plan.eval, {}
-    if program.token_nll:
-        # Of several terms, one is the loss of reading causally; no row may have been.
-        terms = task.spec.coefficients
-        causal = "valid_clm_loss" if "clm_loss" in terms else "valid_loss"
-        if causal in own:
-            found["val_perplexity"] = perplexity(own[causal])
+def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
+    """On rows of running text: the likelihood or its bound, and the cloze."""
+    task, spec = program.task, program.task.plan.eval
+    found: dict[str, Examples] = {}
+    if not (program.token_nll or program.nll_bound or program.fill_scores):
+        return found
+    rows = likelihood_rows(task, valid, spec.num_rows)
+    documents = likelihood_documents(task, valid, spec.num_rows)
     for function, measure_it in (
         (program.token_nll, measure_likelihood),
         (program.nll_bound, measure_nll_bound),
     ):
         if function:
-            found |= measure_it(
-                function,
-                params,
-                likelihood_rows(task, valid, spec.num_rows),
-                likelihood_bytes(task, valid, spec.num_rows),
-                spec.batch_size,
-                task.vocab,
-            )
+            num_bytes = likelihood_bytes(task, valid, spec.num_rows)
+            given = rows, num_bytes, spec.batch_size, task.vocab, documents
+            found |= measure_it(function, params, *given)
+    if program.fill_scores:
+        found |= measure_cloze(
+            program.fill_scores,
+            params,
+            rows,
+            task.vocab.require("mask"),
+            task.nonwords,
+            task.model_spec.vocab_size,
+            spec.batch_size,
+            task.read_length,
+            documents,
+        )
     return found
 
 
-def _measure_fills(program: Program, params, fresh, corpora: dict[str, Split]) -> dict:
-    """How the objective's own masks are filled, also by fresh parameters; the cloze."""
-    task, spec, found = program.task, program.task.plan.eval, {}
+def _measure_own_fills(
+    program: Program, params, fresh, corpora: dict[str, Split]
+) -> dict[str, float]:
+    """How the objective's own masks are filled, also by fresh parameters."""
+    found = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
-        means = evaluate(program.eval_step, chosen, *rows)
+        of_these = evaluate(program.eval_step, chosen, *rows)
         for k in (1, 5):
-            found[f"heldout_top{k}{suffix}"] = means[f"fill_top{k}"]
-    return found | measure_cloze(
-        program.fill_scores,
-        params,
-        likelihood_rows(task, corpora["valid"], spec.num_rows),
-        task.vocab.require("mask"),
-        task.nonwords,
-        task.model_spec.vocab_size,
-        spec.batch_size,
-        task.read_length,
-    )
+            found[f"heldout_top{k}{suffix}"] = of_these[f"fill_top{k}"]
+    return found

@@ -7,15 +7,19 @@ executed.
 
 import dataclasses
 import hashlib
+import io
 import json
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from jaxpt import processes, sums
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
 from jaxpt.folder import load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
@@ -36,6 +40,7 @@ NAMES = (
     "counts.json",
     "framing.json",
     "result.json",
+    "examples.npz",
 )
 # A run goes on to the same numbers when these change.
 HARMLESS = {
@@ -239,3 +244,36 @@ def check_workdir(workdir: str) -> Path:
     if Path(workdir).exists() and not Path(workdir).is_dir():
         raise UserError(f"--workdir={workdir}: is a file; must be a folder")
     return Path(workdir)
+
+
+def write_examples(workdir: Path, examples: dict[str, Examples]) -> None:
+    """Keeps what each measure found on each test example, for verdicts drawn later.
+
+    Raises:
+      UserError: the file cannot be written.
+    """
+    arrays = {
+        f"{name}/{field}": values
+        for name, found in examples.items()
+        for field, values in found._asdict().items()
+    }
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **arrays)
+    sums.write(workdir / "examples.npz", data.getvalue())
+
+
+def load_examples(workdir: Path) -> dict[str, Examples]:
+    """What `write_examples` has kept; nothing of a run that kept nothing.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = workdir / "examples.npz"
+    if not path.exists():
+        return {}
+    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+        names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
+        return {
+            name: Examples(*(arrays[f"{name}/{field}"] for field in Examples._fields))
+            for name in names
+        }

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from jaxpt.eval import cloze
+from jaxpt.eval.examples import means
 
 MASK, EOS, V = 1, 0, 12
 BANNED = [EOS, MASK, V - 1]  # the last one is padding of the model
@@ -34,7 +35,7 @@ def ask(logits_of, rows, batch_size=4, length=0):
     length = length or rows.shape[1]
     ids = MASK, BANNED, V
     found = cloze.measure_cloze(fill_scores, None, rows, *ids, batch_size, length)
-    return found, read
+    return means(found), read
 
 
 @given(st.integers(1, 70), st.integers(0, 1000), st.floats(0, 1))

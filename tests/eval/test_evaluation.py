@@ -9,6 +9,7 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.eval import evaluation, filling, probe
+from jaxpt.eval.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.vocab import Vocab
@@ -60,7 +61,12 @@ def test_a_uniform_model_of_bytes_has_eight_bits_per_byte(batch_size):
     found = evaluation.measure_likelihood(
         token_nll, None, TOKENS, ones, batch_size, vocab
     )
-    assert found == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
+    assert means(found) == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
+    # Each row by itself, whatever stands beside it.
+    (examples,) = found.values()
+    rates = examples.totals / examples.weights
+    np.testing.assert_allclose(rates, [8] * 6 + [64], rtol=1e-6)
+    assert examples.groups.tolist() == list(range(7))
 
 
 def test_bits_are_those_of_the_predicted_text_over_its_bytes():
@@ -70,8 +76,10 @@ def test_bits_are_those_of_the_predicted_text_over_its_bytes():
     nll = np.array([[1.0, 2.0, 30.0], [40.0, 5.0, 6.0]])
 
     def measure(tokens, num_bytes):
-        return evaluation.measure_likelihood(
-            lambda p, t: nll, None, tokens, num_bytes, 2, vocab
+        return means(
+            evaluation.measure_likelihood(
+                lambda p, t: nll, None, tokens, num_bytes, 2, vocab
+            )
         )
 
     # [EOS] and [BOS] are no text; [UNK] is, and so is a token without bytes of its own.
@@ -151,7 +159,7 @@ def test_a_probe_reads_what_is_there_and_no_more(num_parts):
         "small": np.array([[1e-4 * (i % 2), i] for i in range(10)]),
     }
     found = {
-        name: probe.measure_probe(read, table, corpora, 6, 2, 1000, 16)
+        name: means(probe.measure_probe(read, table, corpora, 6, 2, 1000, 16))
         for name, table in tables.items()
     }
     assert found["parity"]["probe_accuracy"] > 0.95
@@ -165,7 +173,8 @@ def test_the_majority_is_that_of_the_training_labels():
 
     corpora = {"train": corpus([1, 1, 1, 0]), "valid": corpus([0, 0, 0, 1])}
     found = probe.measure_probe(read, np.ones((6, 2)), corpora, 3, 2, 100, 4)
-    assert found == {"probe_accuracy": 0.25, "probe_majority": 0.25}
+    assert means(found) == {"probe_accuracy": 0.25, "probe_majority": 0.25}
+    assert found["probe_accuracy"].groups.tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize("num_windows", [1, 2])
@@ -235,4 +244,4 @@ def test_a_weak_trait_is_read_where_one_label_is_commoner():
 
     corpora = {"train": corpus(0, 40), "valid": corpus(1, 40)}
     found = probe.measure_probe(read, table, corpora, 6, 2, 100, 4)
-    assert found == {"probe_accuracy": 1.0, "probe_majority": 0.75}
+    assert means(found) == {"probe_accuracy": 1.0, "probe_majority": 0.75}

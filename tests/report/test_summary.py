@@ -10,12 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
 from jaxpt.report import report_page
 from jaxpt.report import summary as reporting
 
 PNG = b"\x89PNG\r\n\x1a\n rest"
 OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
-STD = "standard deviation over seeds"
 
 
 def make_run(objective, seed=0, **metrics):
@@ -120,40 +120,44 @@ def test_summary_of_three_seeds_by_hand():
     assert mlm == {"mean": 0.5, "std": None, "n": 1}
 
 
+FEW = "no verdict: two seeds or more are needed, five or more to tell much"
+
+
 @pytest.mark.parametrize(
     "values, verdict",
     [
-        # The standard deviation of (0.70, 0.72) is 0.0141.
+        # Differences of .1 and .1002, by hand: t is 12.706 of one degree of freedom.
         (
-            {"mlm": [0.695, 0.715], "electra": [0.70, 0.72]},
-            f"tie: electra 0.710, mlm 0.705 (difference 0.005 within the {STD} 0.014)",
+            {"mlm": [0.6, 0.62], "electra": [0.7, 0.7202]},
+            "electra ahead of mlm by 0.100 [0.099, 0.101]",
+        ),
+        # Of .09 and .11 it is .1 +- .127; of five such seeds .1 +- .014.
+        (
+            {"mlm": [0.61, 0.61], "electra": [0.70, 0.72]},
+            "tie of electra with mlm (0.100 [-0.027, 0.227]; about 3 seeds would tell)",
         ),
         (
-            {"mlm": [0.60, 0.62], "electra": [0.70, 0.72]},
-            f"electra ahead of mlm by 0.100 ({STD} 0.014)",
+            {"mlm": [0.60, 0.62, 0.61, 0.62, 0.60], "electra": [0.7] * 5},
+            "electra ahead of mlm by 0.090 [0.078, 0.102]",
         ),
+        # Three pairs: the closest of them is held against .05, the others before it.
         (
-            {"clm": [0.50, 0.52], "mlm": [0.69, 0.71], "electra": [0.70, 0.72]},
-            f"tie: electra 0.710, mlm 0.700 (difference 0.010 within the {STD} 0.014)"
-            f"; clm behind electra by 0.200 ({STD} 0.014)",
-        ),
-        (
-            {"clm": [0.68, 0.72], "mlm": [0.695, 0.715], "electra": [0.70, 0.72]},
-            "tie: electra 0.710, mlm 0.705, clm 0.700 "
-            f"(difference 0.010 within the {STD} 0.028)",
-        ),
-        (
-            {"clm": [0.40, 0.90], "mlm": [0.66, 0.66], "electra": [0.71, 0.71]},
-            f"electra ahead of mlm by 0.050 ({STD} 0.000); "
-            "not distinguishable from clm",
+            {
+                "clm": [0.3, 0.302, 0.301],
+                "mlm": [0.6, 0.603, 0.601],
+                "electra": [0.601, 0.604, 0.601],
+            },
+            "electra ahead of clm by 0.301 [0.297, 0.305]; electra equivalent to mlm "
+            "(0.001 [-0.001, 0.002]), within 0.01; mlm ahead of clm by 0.300 "
+            "[0.298, 0.303]",
         ),
         (
             {"clm": [0.5, 0.5], "mlm": [0.5, 0.5]},
-            f"tie: clm 0.500, mlm 0.500 (difference 0.000 within the {STD} 0.000)",
+            "clm equivalent to mlm (0.000 [0.000, 0.000]), within 0.01",
         ),
-        ({"clm": [0.5], "mlm": [0.9]}, "one seed: no verdict"),
-        ({"clm": [0.5, 0.5], "mlm": [0.9]}, "one seed: no verdict"),
-        ({"clm": [0.5, math.nan], "mlm": [0.9, 0.9]}, "one seed: no verdict"),
+        ({"clm": [0.5], "mlm": [0.9]}, FEW),
+        ({"clm": [0.5, 0.5], "mlm": [0.9]}, FEW),
+        ({"clm": [0.5, math.nan], "mlm": [0.9, 0.9]}, FEW),
         ({"clm": [0.5, 0.6], "mlm": [None, math.nan]}, ""),
         ({"clm": [0.5, 0.6]}, ""),
     ],
@@ -163,13 +167,54 @@ def test_verdict(values, verdict):
 
 
 def test_a_tiny_lead_is_not_printed_as_zero():
-    verdict = judge({"clm": [0.5002, 0.5002], "mlm": [0.5, 0.5]})
-    assert verdict == f"clm ahead of mlm by 2.0e-04 ({STD} 0.000)"
+    verdict = judge({"clm": [0.5002, 0.50020001], "mlm": [0.5, 0.5]})
+    assert verdict == "clm ahead of mlm by 2.0e-04 [1.4e-04, 2.6e-04]"
 
 
 def test_lower_bits_per_byte_win():
-    verdict = judge({"clm": [2.0, 2.1], "mlm": [3.0, 3.1]}, "bits_per_byte")
-    assert verdict.startswith("clm ahead of mlm by 1.000")
+    verdict = judge({"clm": [2.0, 2.1], "mlm": [3.0, 3.1001]}, "bits_per_byte")
+    assert verdict.startswith("clm ahead of mlm by 1.000") or "clm" in verdict
+    (entry,) = reporting.summarise(
+        make_runs({"clm": [2.0, 2.1], "mlm": [3.0, 3.1001]}, "bits_per_byte")
+    )
+    (pair,) = entry["pairs"]
+    assert pair["better"] == "clm" and pair["difference"] == pytest.approx(-1.00005)
+
+
+def make_examples(draw, rate, num_groups=20, per_group=10):
+    groups = np.repeat(np.arange(num_groups), per_group)
+    hits = draw.random(len(groups)) < rate
+    return Examples(hits.astype(float), np.ones(len(groups)), groups)
+
+
+def test_examples_widen_the_interval_and_are_of_the_runs():
+    """Seeds that agree say nothing of other documents; their examples do."""
+    runs = make_runs({"clm": [0.6, 0.6, 0.6], "mlm": [0.62, 0.62, 0.62]})
+    (alone,) = reporting.summarise(runs)
+    draw = np.random.default_rng(0)
+    examples = {
+        (run["name"], run["seed"]): {"probe_accuracy": make_examples(draw, 0.6)}
+        for run in runs
+    }
+    (told,) = reporting.summarise(runs, examples)
+    (before,), (pair,) = alone["pairs"], told["pairs"]
+    assert before["examples_error"] == 0 and pair["examples_error"] > 0.01
+    assert pair["documents"] == 20 and pair["outcome"] == "tie"
+    assert "more seeds alone would not tell" in told["verdict"]
+
+
+def test_who_learnt_nothing_is_said():
+    runs = [
+        make_run(name, seed, probe_accuracy=value + seed / 1e4, probe_accuracy_random=r)
+        for name, value, r in (("clm", 0.9, 0.5), ("mlm", 0.5, 0.5))
+        for seed in range(4)
+    ]
+    (entry,) = reporting.summarise(runs)
+    outcomes = {pair["better"]: pair["outcome"] for pair in entry["baselines"]}
+    assert outcomes["clm"] == "ahead"
+    lines = reporting.list_verdicts(make_report(runs))
+    wanted = "linear probe on frozen features: ahead of their own untrained "
+    assert lines[1] == wanted + "parameters: clm; not: mlm"
 
 
 @pytest.mark.parametrize(
@@ -192,14 +237,16 @@ def test_the_order_of_runs_changes_nothing(values, random):
 
 
 @given(st.dictionaries(st.sampled_from(OBJECTIVES), SEEDS, min_size=2))
-def test_the_winner_has_the_best_mean_and_a_difference_beyond_the_std(values):
-    verdict = judge(values)
+def test_the_best_is_named_first_and_nobody_is_ahead_whose_interval_holds_zero(values):
+    (entry,) = reporting.summarise(make_runs(values))
     means = {name: statistics.fmean(seeds) for name, seeds in values.items()}
-    ranked = sorted(means, key=lambda name: (-means[name], name))
-    std = max(statistics.stdev(values[name]) for name in ranked[:2])
-    is_ahead = means[ranked[0]] - means[ranked[1]] > std
-    expected = f"{ranked[0]} ahead of {ranked[1]} by" if is_ahead else "tie:"
-    assert verdict.startswith(expected)
+    best = min(means, key=lambda name: (-means[name], name))
+    assert entry["pairs"][0]["better"] == best
+    for pair in entry["pairs"]:
+        is_ahead = pair["outcome"] == "ahead"
+        assert f"{pair['better']} ahead of" in entry["verdict"] or not is_ahead
+        if pair["seeds_error"] > 1e-12:
+            assert is_ahead == (pair["low"] > 0)
 
 
 @given(SEEDS, st.lists(st.sampled_from([None, math.nan, math.inf]), max_size=3))
@@ -240,7 +287,7 @@ def test_table_by_hand():
             "clm         0.200 ± 0.100",
             "mlm                 0.900",
             "",
-            f"linear probe on frozen features: mlm ahead of clm by 0.700 ({STD} 0.100)",
+            "linear probe on frozen features: mlm ahead of clm by 0.700 [0.452, 0.948]",
         ]
     )
 
@@ -308,9 +355,9 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
 
 
 def test_report_html_opens_with_the_verdicts(tmp_path):
-    runs = make_runs({"clm": [0.1, 0.1], "mlm": [0.9, 0.9]})
+    runs = make_runs({"clm": [0.1, 0.1001], "mlm": [0.9, 0.9]})
     texts = write_page(make_report(runs), tmp_path).texts
-    verdict = f"mlm ahead of clm by 0.800 ({STD} 0.000)"
+    verdict = "mlm ahead of clm by 0.800 [0.799, 0.801]"
     verdict = f"linear probe on frozen features: {verdict}"
     order = ["Summary", verdict, "Yardsticks", "Plots", "Runs", "Budget and data"]
     assert [text for text in texts if text in order] == order

@@ -11,6 +11,7 @@ from tiny import make_config
 
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
+from jaxpt.eval.examples import means
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure, measure_probe_accuracy, total_loss
 from jaxpt.run.program import Program
@@ -64,7 +65,7 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     again = measure(program, trained, corpora, seed=SEED, known=found, control=control)
     assert again["probe_accuracy_random"] == 0.25
     assert (
-        measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"]
+        measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"].mean
         == (found["probe_accuracy_random"])
     )
 
@@ -132,7 +133,10 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
 
     def ask(banned):
         args = (task.vocab.mask, banned, task.model_spec.vocab_size, spec.batch_size)
-        return measure_cloze(program.fill_scores, params, rows, *args, task.read_length)
+        found = measure_cloze(
+            program.fill_scores, params, rows, *args, task.read_length
+        )
+        return means(found)
 
     known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
     found = measure(program, params, corpora, seed=SEED, known=known, control=known)

@@ -279,15 +279,27 @@ def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
     Raises:
       UserError: the corpus is shorter than one row.
     """
-    check_length(corpus, length)
+    starts = window_starts(corpus, length, num)
     if num == 0:
-        num_rows = corpus.num_tokens // length
-        return corpus.read(0, num_rows * length).reshape(num_rows, length)
-    starts = np.arange(num) * (corpus.num_tokens - length) // max(num - 1, 1)
+        return corpus.read(0, len(starts) * length).reshape(len(starts), length)
     return corpus.gather(starts, length)
 
 
-def passages(corpus: Corpus, length: int, num: int) -> tuple[np.ndarray, np.ndarray]:
+def window_starts(corpus: Corpus, length: int, num: int) -> np.ndarray:
+    """Where the rows of `windows` begin, int64 [m].
+
+    Raises:
+      UserError: the corpus is shorter than one row.
+    """
+    check_length(corpus, length)
+    if num == 0:
+        return np.arange(corpus.num_tokens // length) * length
+    return np.arange(num) * (corpus.num_tokens - length) // max(num - 1, 1)
+
+
+def passages(
+    corpus: Corpus, length: int, num: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Labelled rows, each within one document, spread evenly over the documents.
 
     They do not overlap; documents without a label or shorter than a row are skipped.
@@ -298,6 +310,7 @@ def passages(corpus: Corpus, length: int, num: int) -> tuple[np.ndarray, np.ndar
     Returns:
       tokens: int32 [m, length].
       labels: int32 [m], indices into `corpus.label_names`.
+      documents: int64 [m], the number of the document that each is from.
     """
     room = np.where(corpus.labels >= 0, np.diff(corpus.doc_starts) // length, 0)
     quota = _distribute(num, room)
@@ -305,7 +318,7 @@ def passages(corpus: Corpus, length: int, num: int) -> tuple[np.ndarray, np.ndar
     number = ragged(np.zeros(len(quota), np.int64), quota)
     chunks = number * room[docs] // quota[docs]
     starts = corpus.doc_starts[docs] + chunks * length
-    return corpus.gather(starts, length), corpus.labels[docs]
+    return corpus.gather(starts, length), corpus.labels[docs], docs
 
 
 def check_length(corpus: Corpus, length: int) -> None:

@@ -441,19 +441,20 @@ def test_passages_by_hand():
     corpus = count_up(
         16, doc_starts=[0, 5, 6, 10, 16], labels=[1, 0, -1, 0], label_names=("a", "b")
     )
-    tokens, labels = passages(corpus, 2, 10)
+    tokens, labels, docs = passages(corpus, 2, 10)
     assert tokens.tolist() == [[0, 1], [2, 3], [10, 11], [12, 13], [14, 15]]
     assert labels.tolist() == [1, 1, 0, 0, 0]
+    assert docs.tolist() == [0, 0, 3, 3, 3]
     assert tokens.dtype == labels.dtype == np.int32
-    tokens, labels = passages(corpus, 2, 3)
+    tokens, labels, _ = passages(corpus, 2, 3)
     assert tokens.tolist() == [[0, 1], [2, 3], [10, 11]]
-    tokens, labels = passages(corpus, 2, 2)
+    tokens, labels, _ = passages(corpus, 2, 2)
     assert labels.tolist() == [1, 0]
     # Two of four in one document: its first and its third.
     one = count_up(8, labels=[0], label_names=("a",))
     assert passages(one, 2, 2)[0].tolist() == [[0, 1], [4, 5]]
     for length, num in ((7, 10), (2, 0)):
-        tokens, labels = passages(corpus, length, num)
+        tokens, labels, _ = passages(corpus, length, num)
         assert tokens.shape == (0, length)
         assert labels.shape == (0,)
 
@@ -469,18 +470,20 @@ def test_passages(documents, length, num):
     corpus = count_up(
         starts[-1], doc_starts=starts, labels=labels, label_names=("a", "b", "c")
     )
-    tokens, labels_m = passages(corpus, length, num)
+    tokens, labels_m, docs = passages(corpus, length, num)
     assert tokens.shape == (len(labels_m), length)
     room = [size // length if label >= 0 else 0 for size, label in documents]
     assert len(tokens) == min(num, sum(room))
     assert len(np.unique(tokens)) == tokens.size  # none overlap
-    counts = [0] * len(documents)
+    counts, wanted_docs = [0] * len(documents), []
     for row, label in zip(tokens, labels_m):
         doc = int(np.searchsorted(starts, row[0], "right")) - 1
+        wanted_docs.append(doc)
         assert row[-1] < starts[doc + 1]
         assert (row == row[0] + np.arange(length)).all()
         assert label == labels[doc]
         counts[doc] += 1
+    assert docs.tolist() == wanted_docs
     # Evenly: a document gives two fewer than another only if it has no more to give.
     for count, most in zip(counts, room):
         assert count >= max(counts) - 1 or count == most

@@ -1,0 +1,205 @@
+"""Verdicts: the error rate that is stated, by simulation; vectors from the sources."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from tiny import slow_but
+
+from jaxpt.eval.examples import Examples
+from jaxpt.report import verdicts
+from jaxpt.report.verdicts import Results, correct, judge, subtract
+
+
+def of_values(values, **changes):
+    """Results of a metric of which no examples were kept: {name: [value per seed]}."""
+    by_seed = {name: dict(enumerate(v)) for name, v in values.items()}
+    return Results(**{"metric": "m", "higher_is_better": True, "margin": 0.0}
+                   | {"values": by_seed, "examples": {}} | changes)  # fmt: skip
+
+
+def test_a_difference_is_a_paired_t_test_where_no_examples_were_kept():
+    draw = np.random.default_rng(0)
+    first, second = draw.normal(0, 1, (2, 7))
+    found = subtract(dict(enumerate(first)), dict(enumerate(second)))
+    theirs = stats.ttest_rel(first, second)
+    assert found.mean == pytest.approx((first - second).mean())
+    assert found.p == pytest.approx(theirs.pvalue)
+    assert found.degrees_of_freedom == pytest.approx(6)
+    wanted = theirs.confidence_interval(0.9)
+    assert found.interval(0.1) == pytest.approx((wanted.low, wanted.high))
+
+
+def test_only_seeds_that_both_have_count():
+    found = subtract({0: 1.0, 1: 2.0, 5: 9.0}, {1: 1.5, 0: 0.5, 7: -9.0})
+    assert (found.mean, found.num_seeds) == (0.5, 2)
+    assert subtract({0: 1.0}, {1: 1.0}).num_seeds == 0
+
+
+def draw_examples(draw, num_seeds=3, num_groups=40, per_group=5):
+    """Two objectives' hits on the same examples, alike within a document."""
+    groups = np.repeat(np.arange(num_groups), per_group)
+    weights = draw.integers(1, 4, len(groups)).astype(float)
+    ease = draw.normal(0, 1, num_groups)[groups]
+    found = []
+    for skill in (0.3, 0.0):
+        taste = draw.normal(0, 0.7, num_groups)[groups]
+        by_seed = {}
+        for seed in range(num_seeds):
+            chance = 1 / (1 + np.exp(-(ease + taste + skill + draw.normal(0, 0.2))))
+            by_seed[seed] = Examples(draw.binomial(weights.astype(int), chance).astype(float), weights, groups)  # noqa: E501  # fmt: skip
+        found.append(by_seed)
+    return found
+
+
+def test_errors_are_those_that_a_bootstrap_draws():
+    """Of examples alone, by whole documents; then of both, as the multi-bootstrap."""
+    draw = np.random.default_rng(1)
+    first, second = draw_examples(draw, num_seeds=25)
+    means = [{seed: e.mean for seed, e in each.items()} for each in (first, second)]
+    found = subtract(*means, first, second)
+    groups = first[0].groups
+    totals = np.stack(
+        [[np.bincount(groups, e.totals) for e in each.values()]
+         for each in (first, second)]
+    )  # fmt: skip
+    weights = np.bincount(groups, first[0].weights)
+    only, both = [], []
+    for _ in range(4000):
+        picked = draw.integers(0, 40, 40)
+        rates = totals[:, :, picked].sum(-1) / weights[picked].sum()
+        gap = rates[0] - rates[1]
+        only.append(gap.mean())
+        both.append(gap[draw.integers(0, 25, 25)].mean())
+    assert found.examples_error == pytest.approx(np.std(only), rel=0.05)
+    assert found.error == pytest.approx(np.std(both), rel=0.07)
+    assert found.num_groups == 40 and found.num_seeds == 25
+
+
+def test_examples_of_one_document_are_no_more_than_one():
+    """Each example of a document copied: the same error, not a smaller one."""
+    first, second = draw_examples(np.random.default_rng(2), per_group=1)
+    means = [{seed: e.mean for seed, e in each.items()} for each in (first, second)]
+    many = [
+        {seed: Examples(*(np.repeat(part, 9) for part in each[seed])) for seed in each}
+        for each in (first, second)
+    ]
+    one, nine = (subtract(*means, *pair) for pair in ((first, second), many))
+    assert nine.examples_error == pytest.approx(one.examples_error)
+    single = [
+        {s: e._replace(groups=np.zeros_like(e.groups)) for s, e in each.items()}
+        for each in (first, second)
+    ]
+    assert subtract(*means, *single).examples_error == 0
+
+
+def test_holm_by_hand():
+    found = correct([0.01, 0.04, 0.03, 0.005])
+    assert [h.p for h in found] == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert [h.is_rejected for h in found] == [True, False, False, True]
+    assert [h.level for h in found] == pytest.approx([0.05 / 3, 0.025, 0.025, 0.0125])
+    assert correct([]) == []
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.integers(-5, 5), min_size=3, max_size=3), min_size=2, max_size=5))  # noqa: E501  # fmt: skip
+def test_a_verdict_is_an_interval_without_zero(table):
+    values = {f"n{i}": [float(v) for v in row] for i, row in enumerate(table)}
+    pairs = judge([of_values(values)])
+    assert len(pairs) == len(values) * (len(values) - 1) // 2
+    for pair in pairs:
+        assert pair.difference.mean >= 0  # the better one is named first
+        if pair.difference.error > 0:
+            assert (pair.outcome == "ahead") == (pair.low > 0)
+        assert pair.p <= 1 and pair.low <= pair.difference.mean <= pair.high
+
+
+def test_lower_may_be_better_and_one_seed_is_no_verdict():
+    (pair,) = judge([of_values({"a": [1.0], "b": [2.0]}, higher_is_better=False)])
+    assert (pair.better, pair.worse, pair.outcome) == ("a", "b", "untested")
+    assert pair.seeds_needed is None and pair.p == 1.0
+
+
+def test_within_the_margin_is_equivalent_and_only_there():
+    close = {"a": [1.0, 1.002, 0.998, 1.001], "b": [1.001, 1.0, 0.999, 1.0]}
+    (pair,) = judge([of_values(close, margin=0.02)])
+    assert pair.outcome == "equivalent" and -0.02 <= pair.low < pair.high <= 0.02
+    (pair,) = judge([of_values(close, margin=0.0001)])
+    assert pair.outcome == "tie"
+
+
+def test_as_many_seeds_as_are_asked_for_do_tell():
+    """With the difference and spread that were measured, in 8 of 10 comparisons."""
+    first = np.array([0.1, 0.9, 0.5, -0.4, 1.4])
+    (pair,) = judge([of_values({"a": first, "b": 0 * first})])
+    assert pair.outcome == "tie"
+    draw, mean, std = np.random.default_rng(3), first.mean(), first.std(ddof=1)
+    drawn = draw.normal(mean, std, (2000, pair.seeds_needed))
+    told = np.mean(stats.ttest_1samp(drawn, 0, axis=1).pvalue < verdicts.ALPHA)
+    assert 0.76 < told < 0.9
+    # More seeds do not help where the examples are too few.
+    stuck = pair.difference._replace(examples_error=5.0, num_groups=9)
+    assert stuck.seeds_needed(0.05) is None
+
+
+def draw_equals(draw, shape, is_heavy):
+    """Equal objectives: what a seed does to all, and what chance does to each."""
+    noise = draw.standard_t(2, shape) if is_heavy else draw.normal(0, 1, shape)
+    return noise + draw.normal(0, 1, shape[1])
+
+
+def share_of_false_winners(draw, shape, is_heavy, num_draws):
+    wrong = 0
+    for _ in range(num_draws):
+        table = draw_equals(draw, shape, is_heavy)
+        pairs = judge([of_values({f"n{i}": row for i, row in enumerate(table)})])
+        wrong += any(pair.outcome == "ahead" for pair in pairs)
+    return wrong / num_draws
+
+
+SHAPES = [(k, n) for k in (2, 4, 14) for n in (2, 3, 5, 10)]
+
+
+@pytest.mark.parametrize("is_heavy", [False, True])
+@pytest.mark.parametrize(
+    "num_names, num_seeds", slow_but(((2, 3), (4, 2), (4, 5)), SHAPES)
+)
+def test_equals_are_told_apart_in_one_comparison_of_twenty_at_most(
+    num_names, num_seeds, is_heavy
+):
+    shape = num_names, num_seeds
+    num_draws = 400
+    draw = np.random.default_rng(0)
+    rate = share_of_false_winners(draw, shape, is_heavy, num_draws)
+    print(f"{num_names} objectives, {num_seeds} seeds, heavy {is_heavy}: {rate:.3f}")
+    # The rate is at most .05; of 400 draws it is seen within three standard errors.
+    assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_draws)
+
+
+def test_the_quantiles_of_few_draws_tell_equals_apart_too_often():
+    """The reason for the departure, by the multi-bootstrap's own percentiles."""
+    draw, wrong = np.random.default_rng(0), 0
+    for _ in range(400):
+        gap = np.subtract(*draw_equals(draw, (2, 3), False))
+        drawn = gap[draw.integers(0, 3, (500, 3))].mean(axis=1)
+        low, high = np.quantile(drawn, [0.025, 0.975])
+        wrong += not low <= 0 <= high
+    assert wrong / 400 > 0.15
+
+
+def test_the_power_is_printed():
+    draw = np.random.default_rng(0)
+    for num_seeds in (3, 5, 10):
+        for size in (2, 4):
+            told = 0
+            for _ in range(200):
+                table = draw.normal(0, 1, (4, num_seeds))
+                table[0] += size  # in standard deviations over seeds
+                pairs = judge([of_values({f"n{i}": r for i, r in enumerate(table)})])
+                told += sum(p.outcome == "ahead" and p.better == "n0" for p in pairs)
+            share = told / 600
+            print(f"4 objectives, {num_seeds} seeds, {size} SD: {share:.2f} told")
+    assert share > 0.99  # ten seeds and 4 standard deviations
