@@ -107,7 +107,7 @@ def summarise(
             told = {r["seed"]: r["metrics"].get(key) for r in groups[group]}
             values[name] = {
                 seed: float(v)
-                for seed, v in told.items()
+                for seed, v in sorted(told.items())
                 if v is not None and math.isfinite(v)
             }
             by_seed = {s: kept.get((group, s), {}).get(key) for s in values[name]}
@@ -195,22 +195,24 @@ def _word_verdict(pairs: list[Pair], entry: dict) -> str:
         return ""
     if all(pair.outcome == "untested" for pair in pairs):
         return "no verdict: two seeds or more are needed, five or more to tell much"
-    best = pairs[0].better
-    of_best = [pair for pair in pairs if pair.better == best]
-    ahead = [pair for pair in of_best if pair.outcome == "ahead"]
+    means = {name: stats["mean"] for name, stats in entry["by_name"].items()}
+    sign = -1 if entry["higher_is_better"] else 1
+    best = min(means, key=lambda name: (sign * means[name], name))
+    of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
+    ahead = [p for p in of_best if p.outcome == "ahead" and p.better == best]
     same = [pair for pair in of_best if pair.outcome == "equivalent"]
     ties = [pair for pair in of_best if pair.outcome == "tie"]
-    untested = [pair.worse for pair in of_best if pair.outcome == "untested"]
+    untested = [_other(p, best) for p in of_best if p.outcome == "untested"]
     parts = []
     if ahead:
         told = ", ".join(f"{p.worse} by {_word_difference(p)}" for p in ahead)
         parts.append(f"{best} ahead of {told}")
     if same:
-        told = ", ".join(f"{p.worse} ({_word_difference(p)})" for p in same)
+        told = ", ".join(f"{_other(p, best)} ({_word_difference(p)})" for p in same)
         parts.append(f"{best} equivalent to {told}, within {entry['margin']}")
     if ties:
         told = ", ".join(
-            f"{p.worse} ({_word_difference(p)}; {_word_seeds(p)})" for p in ties
+            f"{_other(p, best)} ({_word_difference(p)}; {_word_seeds(p)})" for p in ties
         )
         parts.append(f"tie of {best} with {told}")
     if untested:
@@ -221,6 +223,10 @@ def _word_verdict(pairs: list[Pair], entry: dict) -> str:
         if p.better != best and p.outcome == "ahead"
     ]
     return "; ".join([*parts, *others])
+
+
+def _other(pair: Pair, name: str) -> str:
+    return pair.worse if pair.better == name else pair.better
 
 
 def _word_difference(pair: Pair) -> str:

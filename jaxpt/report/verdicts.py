@@ -189,7 +189,8 @@ class Pair(NamedTuple):
     """Two objectives on one yardstick, as judged.
 
     Attributes:
-      difference: of `better` minus `worse`, in the metric's own unit and sign.
+      difference: by how much `better` is better on the seeds that both have; its mean
+        is not negative, whether higher or lower values are better.
       outcome: "ahead", "equivalent", "tie", or "untested" where there is one seed.
       low, high: the corrected interval of the difference.
       p: the corrected p value.
@@ -226,13 +227,16 @@ class Results(NamedTuple):
 
 
 def judge(family: Iterable[Results], alpha: float = ALPHA) -> list[Pair]:
-    """A verdict on every pair of objectives on every yardstick of a family."""
+    """A verdict on every pair of objectives on every yardstick of a family.
+
+    Pairs come by yardstick, those of the objective with the best mean first.
+    """
     asked = []
     for results in family:
         names = [name for name, values in results.values.items() if values]
         means = {name: np.mean(list(results.values[name].values())) for name in names}
-        sign = -1 if results.higher_is_better else 1
-        ranked = sorted(names, key=lambda name: (sign * means[name], name))
+        sign = 1 if results.higher_is_better else -1
+        ranked = sorted(names, key=lambda name: (-sign * means[name], name))
         for better, worse in itertools.combinations(ranked, 2):
             found = subtract(
                 results.values[better],
@@ -240,6 +244,11 @@ def judge(family: Iterable[Results], alpha: float = ALPHA) -> list[Pair]:
                 results.examples.get(better),
                 results.examples.get(worse),
             )
+            lead = sign * found.mean
+            # The seeds that both have may say otherwise than those of either.
+            if lead < 0:
+                better, worse = worse, better
+            found = found._replace(mean=abs(lead))
             asked.append((results, better, worse, found))
     # One that cannot be tested is not of the family.
     tested = [each for each in asked if each[3].num_seeds > 1]

@@ -15,7 +15,7 @@ from jaxpt.run import loop
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure
 from jaxpt.run.program import Program
-from jaxpt.run.workdir import load_corpora, load_run, lock_workdir
+from jaxpt.run.workdir import load_corpora, load_examples, load_run, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
 
@@ -132,6 +132,21 @@ def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
     assert stored["objective"] == "mlm" and stored["mlm"]["masking"] == "words"
     page = (tmp_path / "c/report.html").read_text()
     assert "settings of words only</strong>: mlm.masking=words, objective=mlm" in page
+
+
+def test_what_was_found_on_each_example_is_kept_and_judged(report):
+    workdir, written, _ = report
+    for run in written["runs"]:
+        found = load_examples(workdir / run["workdir"])
+        assert {"probe_accuracy", "probe_accuracy_random"} <= found.keys()
+        for name, examples in found.items():
+            assert examples.mean == pytest.approx(run["metrics"][name])
+            assert len(np.unique(examples.groups)) > 1
+    judged = {y["metric"]: y for y in written["yardsticks"]}
+    (pair,) = judged["cloze_bits"]["pairs"]
+    assert pair["documents"] > 1 and pair["examples_error"] > 0
+    assert len(judged["probe_accuracy"]["pairs"]) == 6
+    assert len(judged["probe_accuracy"]["baselines"]) == 4
 
 
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):

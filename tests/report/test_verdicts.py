@@ -123,6 +123,13 @@ def test_lower_may_be_better_and_one_seed_is_no_verdict():
     assert pair.seeds_needed is None and pair.p == 1.0
 
 
+def test_nobody_is_ahead_who_is_behind_on_the_seeds_that_both_have():
+    values = {"a": [0.0, 0.001, 1.0, 1.0], "b": [0.4, 0.4011]}
+    (pair,) = judge([of_values(values)])
+    assert (pair.better, pair.worse, pair.outcome) == ("b", "a", "ahead")
+    assert pair.low > 0
+
+
 def test_within_the_margin_is_equivalent_and_only_there():
     close = {"a": [1.0, 1.002, 0.998, 1.001], "b": [1.001, 1.0, 0.999, 1.0]}
     (pair,) = judge([of_values(close, margin=0.02)])
