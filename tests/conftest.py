@@ -22,8 +22,7 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)
 _flags = "--xla_backend_optimization_level=0"
 if importlib.metadata.version("jaxlib").startswith("0.10."):
     _flags += " --xla_cpu_use_fusion_emitters=false"
-# Tests run on every core already.
-_flags += " --xla_cpu_parallel_codegen_split_count=1"
+    _flags += " --xla_cpu_parallel_codegen_split_count=1"  # every core has a worker
 os.environ.setdefault("XLA_FLAGS", _flags)
 # Most of them compile in less than the second that jax asks for by default.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")

@@ -8,6 +8,7 @@ import pytest
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
+from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.eval import cloze
 from jaxpt.report import compare as comparison
@@ -350,6 +351,17 @@ def test_bad_comparisons(changes, named, labelled, tmp_path):
     with pytest.raises(UserError, match=named):
         comparison.compare(make_comparison(labelled, **changes), tmp_path / "out")
     assert not (tmp_path / "out").exists()  # so a corrected setting may use the folder
+
+
+def test_overrides_of_what_is_not_compared_are_not_read(labelled):
+    """So that a flag may choose some of a config's objectives."""
+    named = {"words": {"objective": "mlm", "mlm": {"masking": "words"}}}
+    overrides = {"span_corruption": {"model": {"num_decoder_layers": 0}}} | named
+    config = make_comparison(
+        labelled, compare__objectives=("clm", "mlm"), compare__overrides=overrides
+    )
+    _, plans, _ = comparison._make_plans(to_dict(config), ())
+    assert list(plans) == ["clm", "mlm"] and plans["mlm"].spec.masking == "tokens"
 
 
 def test_the_warm_up_is_held_against_the_steps_that_are_bought(
