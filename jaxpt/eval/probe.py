@@ -45,7 +45,7 @@ def has_labels(corpora: dict[str, Split]) -> bool:
     return len(train) >= 2 and len(train & valid) >= 2
 
 
-def _passages(split: Split, length: int, num: int) -> tuple[np.ndarray, ...]:
+def find_passages(split: Split, length: int, num: int) -> tuple[np.ndarray, ...]:
     """Tokens, labels and documents of passages of all parts of a split."""
     numbers, found, before = split_count(num, split.fractions), [], 0
     for part, n in zip(split.parts, numbers, strict=True):
@@ -81,7 +81,7 @@ def measure_probe(
 
     sets = {}
     for split in ("train", "valid"):
-        tokens, labels, documents = _passages(
+        tokens, labels, documents = find_passages(
             corpora[split], length * num_windows, num_passages
         )
         if len(set(labels.tolist())) < 2:

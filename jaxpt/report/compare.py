@@ -17,6 +17,9 @@ from jaxpt.config.plan import Plan, make_compare_spec, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
+from jaxpt.eval.probe import has_labels
+from jaxpt.eval.references import measure_ngrams, measure_unigrams
 from jaxpt.folder import (
     hold,
     load_config,
@@ -29,7 +32,13 @@ from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import summarise
 from jaxpt.run.check import check_run
-from jaxpt.run.data import make_feed, with_token_counts
+from jaxpt.run.data import (
+    likelihood_bytes,
+    likelihood_documents,
+    likelihood_rows,
+    make_feed,
+    with_token_counts,
+)
 from jaxpt.run.loop import train
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task, make_task
@@ -126,7 +135,9 @@ def _compare(
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
         for run in runs
     }
-    report = _assemble(config, spec, plans, tokenizer, corpora, runs, examples)
+    references = _measure_references(plans, vocabs, corpora)
+    yardsticks = summarise(runs, examples, references)
+    report = _assemble(config, spec, plans, tokenizer, corpora, runs, yardsticks)
     report["figures"] = figures.draw(report, corpora, workdir)
     processes.on_first(lambda: str(write_report(report, workdir)))
     return report
@@ -277,8 +288,33 @@ def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
     return seconds / (num_calls * train_spec.steps_per_call)
 
 
+def _measure_references(
+    plans: dict[str, Plan], vocabs: dict[str, Vocab], corpora: dict[str, Split]
+) -> dict[str, dict[str, Examples]]:
+    """What answers without a network give on each objective's own test examples."""
+    valid, known, found = corpora["valid"], {}, {}
+    for name, plan in plans.items():
+        task, spec = make_task(plan, vocabs[name]), plan.eval
+        key = task.spec.row_length, task.model_spec.vocab_size, spec
+        if key not in known:
+            counts = corpora["train"].count_tokens(task.model_spec.vocab_size)
+            known[key] = measure_unigrams(
+                counts,
+                likelihood_rows(task, valid, spec.num_rows),
+                likelihood_bytes(task, valid, spec.num_rows),
+                likelihood_documents(task, valid, spec.num_rows),
+                task.vocab,
+                task.nonwords,
+            )
+            if has_labels(corpora):
+                sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
+                known[key] |= measure_ngrams(corpora, *sizes)
+        found[name] = known[key]
+    return found
+
+
 def _assemble(
-    config, spec: CompareSpec, plans, tokenizer, corpora, runs, examples
+    config, spec: CompareSpec, plans, tokenizer, corpora, runs, yardsticks
 ) -> dict:
     lengths = {plan.spec.row_length for plan in plans.values()}
     forms = sorted({plan.rows.rows for plan in plans.values()})
@@ -308,7 +344,7 @@ def _assemble(
             "tokenizer": text.tokenizer.kind,
         },
         "runs": runs,
-        "yardsticks": summarise(runs, examples),
+        "yardsticks": yardsticks,
         "notes": NOTES,
         "figures": {},
     }

@@ -27,6 +27,7 @@ class Yardstick(NamedTuple):
       higher_is_better: whether a larger value is the better one.
       is_common: whether values of different objectives may be compared.
       margin: objectives whose difference is surely smaller than that are equivalent.
+      reference: an answer without a network (`jaxpt.eval.references`).
     """
 
     label: str
@@ -34,19 +35,26 @@ class Yardstick(NamedTuple):
     higher_is_better: bool
     is_common: bool
     margin: float = 0.0
+    reference: str = ""
 
 
+UNIGRAMS, NGRAMS = "token frequencies", "a bag of n-grams"
+# What an objective is held against; no name of a comparison has a parenthesis.
+UNTRAINED, REFERENCE = "(untrained)", "(reference)"
+Found = tuple[dict[int, float], dict[int, Examples]]
 # A common yardstick evaluates every objective on the same task; an objective's own
 # validation loss does not.
 YARDSTICKS = {
     "probe_accuracy": Yardstick(
-        "linear probe on frozen features", ".3f", True, True, 0.01
+        "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
     ),
-    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01),
+    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01, UNIGRAMS),
     "cloze_accuracy": Yardstick(
-        "cloze accuracy, masked tokens", ".3f", True, True, 0.01
+        "cloze accuracy, masked tokens", ".3f", True, True, 0.01, UNIGRAMS
     ),
-    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True, 0.05),
+    "cloze_bits": Yardstick(
+        "cloze, bits per masked token", ".3f", False, True, 0.05, UNIGRAMS
+    ),
     "valid_loss": Yardstick("validation loss", ".3f", False, False),
     "valid_accuracy": Yardstick("validation accuracy", ".3f", True, False),
     "val_perplexity": Yardstick("validation perplexity", ".1f", False, False),
@@ -71,12 +79,12 @@ RESULTS = {
     "valid_loss": "validation loss",
 }
 WRITE = "{:.3f}".format
-UNTRAINED = "(untrained)"  # no name of a comparison, which has letters and digits only
 
 
 def summarise(
     runs: list[dict],
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
+    references: Mapping[str, Mapping[str, Examples]] | None = None,
 ) -> list[dict]:
     """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
@@ -85,52 +93,63 @@ def summarise(
         left out.
       examples: of each (name, seed), by metric, what a value is the mean of. Only with
         them do the intervals say how other test examples might differ.
+      references: of each name, by metric, what an answer without a network gives.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `margin`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and `verdict`.
-      `std` is the sample standard deviation over seeds, None for one seed. `pairs`
-      judges every two objectives, `baselines` each objective against the same
-      measurement of its untrained parameters; all pairs of all yardsticks are one
-      family, all baselines another. The verdict is empty where the yardstick is not
-      common or was measured for one objective only; a yardstick that no run measured is
-      left out.
+      `margin`, `reference`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and
+      `verdict`. `std` is the sample standard deviation over seeds, None for one seed.
+      `pairs` judges every two objectives, `baselines` each objective against the same
+      measurement of its untrained parameters and against the reference; all pairs of
+      all yardsticks are one family, all baselines another. The verdict is empty where
+      the yardstick is not common or was measured for one objective only; a yardstick
+      that no run measured is left out.
     """
-    groups, kept = group_by_name(runs), examples or {}
+    groups, kept, told = group_by_name(runs), examples or {}, references or {}
 
-    def collect(metric: str, names: Mapping[str, str], yardstick: Yardstick) -> Results:
-        """Of names, each of which stands for a metric of a group of runs."""
-        values: dict[str, dict[int, float]] = {}
-        found: dict[str, dict[int, Examples]] = {}
-        for name, group in names.items():
-            key = f"{metric}_random" if name == UNTRAINED else metric
-            told = {r["seed"]: r["metrics"].get(key) for r in groups[group]}
-            values[name] = {
-                seed: float(v)
-                for seed, v in sorted(told.items())
-                if v is not None and math.isfinite(v)
-            }
-            by_seed = {s: kept.get((group, s), {}).get(key) for s in values[name]}
-            if by_seed and all(e is not None for e in by_seed.values()):
-                found[name] = {s: e for s, e in by_seed.items() if e is not None}
+    def find(name: str, metric: str, control: str = "") -> Found:
+        """The finite values of a group of runs by seed, and their examples."""
+        key = f"{metric}_random" if control == UNTRAINED else metric
+        values = {
+            run["seed"]: float(run["metrics"][key])
+            for run in sorted(groups[name], key=lambda run: run["seed"])
+            if _is_number(run["metrics"].get(key))
+        }
+        found = {seed: kept.get((name, seed), {}).get(key) for seed in values}
+        if control == REFERENCE:
+            reference = told.get(name, {}).get(metric)
+            if reference is None:
+                return {}, {}
+            return dict.fromkeys(values, reference.mean), dict.fromkeys(
+                values, reference
+            )
+        whole = {seed: e for seed, e in found.items() if e is not None}
+        return values, whole if len(whole) == len(values) else {}
+
+    def gather(metric: str, asked: Mapping[str, Found]) -> Results:
+        yardstick = YARDSTICKS[metric]
         return Results(
-            metric, yardstick.higher_is_better, yardstick.margin, values, found
+            metric,
+            yardstick.higher_is_better,
+            yardstick.margin,
+            {name: values for name, (values, _) in asked.items()},
+            {name: found for name, (_, found) in asked.items() if found},
         )
 
-    summary, family, controls = [], [], []
+    summary: list[dict] = []
+    family, controls = [], []
     for metric, yardstick in YARDSTICKS.items():
-        results = collect(metric, {name: name for name in groups}, yardstick)
-        by_name = {n: _measure(list(v.values())) for n, v in results.values.items()}
-        by_name = {name: stats for name, stats in by_name.items() if stats["n"]}
+        by_name = {name: find(name, metric) for name in groups}
+        by_name = {name: found for name, found in by_name.items() if found[0]}
         if not by_name:
             continue
         if yardstick.is_common:
-            family.append(results)
-            for name in by_name:
-                pair = {name: name, UNTRAINED: name}
-                control = collect(metric, pair, yardstick)
-                if control.values[UNTRAINED]:
-                    controls.append((name, control))
+            family.append(gather(metric, by_name))
+            for name, found in by_name.items():
+                for control in (UNTRAINED, REFERENCE):
+                    other = find(name, metric, control)
+                    if other[0]:
+                        controls.append(gather(metric, {name: found, control: other}))
         summary.append(
             {
                 "metric": metric,
@@ -138,19 +157,25 @@ def summarise(
                 "higher_is_better": yardstick.higher_is_better,
                 "is_common": yardstick.is_common,
                 "margin": yardstick.margin,
-                "by_name": by_name,
+                "reference": yardstick.reference,
+                "by_name": {
+                    name: _measure(list(values.values()))
+                    for name, (values, _) in by_name.items()
+                },
             }
         )
-    pairs = verdicts.judge(family)
-    baselines = verdicts.judge(control for _, control in controls)
+    pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
     for entry in summary:
         own = [pair for pair in pairs if pair.metric == entry["metric"]]
+        others = [pair for pair in baselines if pair.metric == entry["metric"]]
         entry["pairs"] = [_describe_pair(pair) for pair in own]
-        entry["baselines"] = [
-            _describe_pair(pair) for pair in baselines if pair.metric == entry["metric"]
-        ]
+        entry["baselines"] = [_describe_pair(pair) for pair in others]
         entry["verdict"] = _word_verdict(own, entry)
     return summary
+
+
+def _is_number(value) -> bool:
+    return value is not None and math.isfinite(value)
 
 
 def group_by_name(runs):
@@ -328,20 +353,30 @@ def list_verdicts(report):
 
 
 def list_baselines(report):
-    """A line for each yardstick: who is ahead of its own untrained parameters."""
+    """A line for each yardstick: who is ahead of what teaches nothing."""
     lines = []
     for yardstick in report["yardsticks"]:
-        tested = [p for p in yardstick["baselines"] if p["outcome"] != "untested"]
-        if not tested:
-            continue
-        above = [p["better"] for p in tested if p["outcome"] == "ahead"]
-        above = [name for name in above if name != UNTRAINED]
-        others = {p["better"] for p in tested} | {p["worse"] for p in tested}
-        others -= {UNTRAINED, *above}
-        told = f"ahead of their own untrained parameters: {', '.join(above) or 'none'}"
-        if others:
-            told += f"; not: {', '.join(sorted(others))}"
-        lines.append(f"{yardstick['label']}: {told}")
+        told = []
+        for control, words in (
+            (UNTRAINED, "their own untrained parameters"),
+            (REFERENCE, yardstick["reference"]),
+        ):
+            tested = [
+                pair
+                for pair in yardstick["baselines"]
+                if control in (pair["better"], pair["worse"])
+                and pair["outcome"] != "untested"
+            ]
+            if not tested:
+                continue
+            names = {n for p in tested for n in (p["better"], p["worse"])} - {control}
+            above = {p["better"] for p in tested if p["outcome"] == "ahead"} & names
+            ranked = [name for name in yardstick["by_name"] if name in above]
+            others = [name for name in yardstick["by_name"] if name in names - above]
+            line = f"ahead of {words}: {', '.join(ranked) or 'none'}"
+            told.append(line + (f" (not {', '.join(others)})" if others else ""))
+        if told:
+            lines.append(f"{yardstick['label']}: {'; '.join(told)}")
     return lines
 
 

@@ -213,7 +213,29 @@ def test_who_learnt_nothing_is_said():
     assert outcomes["clm"] == "ahead"
     lines = reporting.list_verdicts(make_report(runs))
     wanted = "linear probe on frozen features: ahead of their own untrained "
-    assert lines[1] == wanted + "parameters: clm; not: mlm"
+    assert lines[1] == wanted + "parameters: clm (not mlm)"
+
+
+def test_who_is_behind_an_answer_without_a_network_is_said():
+    values = {"clm": [0.7, 0.701, 0.702], "mlm": [0.5, 0.501, 0.502]}
+    draw, runs = np.random.default_rng(0), make_runs(values)
+    reference = make_examples(draw, 0.6)
+    references = {name: {"probe_accuracy": reference} for name in values}
+    examples = {
+        (run["name"], run["seed"]): {
+            "probe_accuracy": reference._replace(
+                totals=np.full(len(reference.totals), run["metrics"]["probe_accuracy"])
+            )
+        }
+        for run in runs
+    }
+    yardsticks = reporting.summarise(runs, examples, references)
+    report = make_report(runs, yardsticks=yardsticks)
+    assert reporting.list_baselines(report) == [
+        "linear probe on frozen features: ahead of a bag of n-grams: clm (not mlm)"
+    ]
+    pairs = {pair["better"]: pair for pair in yardsticks[0]["baselines"]}
+    assert pairs["(reference)"]["worse"] == "mlm"
 
 
 @pytest.mark.parametrize(
