@@ -373,8 +373,9 @@ def list_baselines(report):
             above = {p["better"] for p in tested if p["outcome"] == "ahead"} & names
             ranked = [name for name in yardstick["by_name"] if name in above]
             others = [name for name in yardstick["by_name"] if name in names - above]
-            line = f"ahead of {words}: {', '.join(ranked) or 'none'}"
-            told.append(line + (f" (not {', '.join(others)})" if others else ""))
+            line = f"ahead of {words}: {', '.join(ranked) or 'nobody'}"
+            is_some = ranked and others
+            told.append(line + (f" (not {', '.join(others)})" if is_some else ""))
         if told:
             lines.append(f"{yardstick['label']}: {'; '.join(told)}")
     return lines
