@@ -124,6 +124,7 @@ def _build_page(report, workdir):
             _build_overview(report),
             notes,
             f"<h2>Yardsticks</h2>\n{_build_yardsticks(report)}",
+            f"<h2>Differences</h2>\n{_build_pairs(report)}",
             f"<h2>Plots</h2>\n{_build_figures(report, workdir)}",
             f"<h2>Runs</h2>\n{_build_runs(report['runs'])}",
             f"<h2>Budget and data</h2>\n{_build_facts(report)}",
@@ -172,6 +173,30 @@ def _build_yardsticks(report):
         rows.append(row)
     header = ["yardstick", "better", "comparable", *objectives]
     return _build_table(header, rows, num_text=3)
+
+
+def _build_pairs(report):
+    """Every two objectives that were judged, and each against what teaches nothing."""
+    rows = []
+    for yardstick in report["yardsticks"]:
+        for pair in (*yardstick["pairs"], *yardstick["baselines"]):
+            numbers = (pair["difference"], pair["low"], pair["high"], pair["p"])
+            rows.append(
+                [
+                    yardstick["label"],
+                    pair["better"],
+                    pair["worse"],
+                    pair["outcome"],
+                    *(_format_cell(number) for number in numbers),
+                    *(_format_cell(pair[key]) for key in ("seeds", "documents")),
+                    _format_cell(pair["seeds_needed"]),
+                ]
+            )
+    if not rows:
+        return '<p class="soft">none: no yardstick is common to two objectives</p>'
+    header = ["yardstick", "better", "worse", "verdict", "difference", "low", "high"]
+    header += ["p, corrected", "seeds", "test documents", "seeds that would tell"]
+    return _build_table(header, rows, num_text=4)
 
 
 def _build_figures(report, workdir):

@@ -147,7 +147,10 @@ def test_what_was_found_on_each_example_is_kept_and_judged(report):
     (pair,) = judged["cloze_bits"]["pairs"]
     assert pair["documents"] > 1 and pair["examples_error"] > 0
     assert len(judged["probe_accuracy"]["pairs"]) == 6
-    assert len(judged["probe_accuracy"]["baselines"]) == 4
+    held = judged["probe_accuracy"]["baselines"]
+    against = [{pair["better"], pair["worse"]} for pair in held]
+    assert all(len(pair & {"(untrained)", "(reference)"}) == 1 for pair in against)
+    assert len(held) == 8
 
 
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):

@@ -381,10 +381,16 @@ def test_report_html_opens_with_the_verdicts(tmp_path):
     texts = write_page(make_report(runs), tmp_path).texts
     verdict = "mlm ahead of clm by 0.800 [0.799, 0.801]"
     verdict = f"linear probe on frozen features: {verdict}"
-    order = ["Summary", verdict, "Yardsticks", "Plots", "Runs", "Budget and data"]
+    order = ["Summary", verdict, "Yardsticks", "Differences", "Plots", "Runs"]
+    order.append("Budget and data")
     assert [text for text in texts if text in order] == order
     assert ": forward and backward matrix products" in texts
     assert "0.900 (n=2)" in texts
+    row = texts.index("better", texts.index("Differences"))
+    assert texts[row + 1] == "worse"
+    cells = [text for text in texts[row:] if text.strip()]
+    place = cells.index("ahead")
+    assert cells[place - 2 : place + 2] == ["mlm", "clm", "ahead", "0.7999"]
 
 
 HOSTILE = "<script>alert('1')</script>\"&amp;"
