@@ -93,7 +93,7 @@ def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
 LOSSES = (*CORE, "all_tokens_mlm", "spanbert", "clm_mlm", "distillation", "bilm")
 
 
-@pytest.mark.parametrize("name", slow_but(("clm", "electra"), LOSSES))
+@pytest.mark.parametrize("name", slow_but(("clm",), LOSSES))
 def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
     name, make_case, make_rows, vocab
 ):
