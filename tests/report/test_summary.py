@@ -390,7 +390,7 @@ def test_report_html_opens_with_the_verdicts(tmp_path):
     assert texts[row + 1] == "worse"
     cells = [text for text in texts[row:] if text.strip()]
     place = cells.index("ahead")
-    assert cells[place - 2 : place + 2] == ["mlm", "clm", "ahead", "0.7999"]
+    assert cells[place - 2 : place + 2] == ["mlm", "clm", "ahead", "0.8000"]
 
 
 HOSTILE = "<script>alert('1')</script>\"&amp;"
