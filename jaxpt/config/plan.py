@@ -256,6 +256,14 @@ def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:
     """
     own = config.get("compare", {}).get("overrides", {}).get(name, {})
     config = override(config, {"objective": name} | own)
-    named = {k: v for k, v in own.items() if isinstance(v, dict)}
-    told = {f"{section}.{field}" for section in named for field in named[section]}
-    return make_plan(config, {*given, *told})
+    return make_plan(config, {*given, *named_by(own)})
+
+
+def named_by(overrides: dict) -> set[str]:
+    """The full names of the settings in an entry of `compare.overrides`.
+
+    >>> named_by({"objective": "mlm", "mlm": {"masking": "words"}})
+    {'mlm.masking'}
+    """
+    named = {k: v for k, v in overrides.items() if isinstance(v, dict)}
+    return {f"{section}.{field}" for section in named for field in named[section]}

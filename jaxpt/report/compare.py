@@ -1,6 +1,7 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
+import copy
 import datetime
 import math
 import time
@@ -13,7 +14,8 @@ import jax
 
 import jaxpt
 from jaxpt import processes
-from jaxpt.config.plan import Plan, make_compare_spec, make_plans
+from jaxpt.config.needs import Filler, fill_warmup
+from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
@@ -108,6 +110,10 @@ def _compare(
     processes.run_on_all(lambda: _check_runs(taught, vocabs, tokenizer, corpora))
     plans = {
         name: _steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
+        for name, plan in plans.items()
+    }
+    plans = {
+        name: _fill_warmup(plan, {*given, *named_by(spec.overrides.get(name, {}))})
         for name, plan in plans.items()
     }
     processes.run_on_all(lambda: _check_steps(plans, vocabs))
@@ -262,6 +268,16 @@ def _steps_for_budget(
             f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
         )
     return _resteps(plan, steps, spec.num_evals)
+
+
+def _fill_warmup(plan: Plan, given: Collection[str]) -> Plan:
+    """The plan with a warm-up that its steps have room for, unless one was given."""
+    filler = Filler(copy.deepcopy(plan.config), given)
+    fill_warmup(filler)
+    if not filler.changes:
+        return plan
+    changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
+    return plan.change(changes).tell(filler.describe())
 
 
 def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:

@@ -351,8 +351,9 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
     ],
 )
 def test_bad_comparisons(changes, named, labelled, tmp_path):
+    config, given = make_comparison(labelled, **changes), {"optim.warmup_steps"}
     with pytest.raises(UserError, match=named):
-        comparison.compare(make_comparison(labelled, **changes), tmp_path / "out")
+        comparison.compare(config, tmp_path / "out", given)
     assert not (tmp_path / "out").exists()  # so a corrected setting may use the folder
 
 
@@ -365,6 +366,15 @@ def test_overrides_of_what_is_not_compared_are_not_read(labelled):
     )
     _, plans, _ = comparison._make_plans(to_dict(config), ())
     assert list(plans) == ["clm", "mlm"] and plans["mlm"].spec.masking == "tokens"
+
+
+def test_a_warm_up_that_nobody_asked_for_fits_the_steps(labelled):
+    plan = make_plan(make_comparison(labelled, optim__warmup_steps=999))
+    short = comparison._fill_warmup(plan, ())
+    assert short.optim.warmup_steps == plan.train.steps // 10
+    assert f"optim.warmup_steps={plan.train.steps // 10}" in short.filled
+    assert plan.config["optim"]["warmup_steps"] == 999
+    assert comparison._fill_warmup(plan, {"optim.warmup_steps"}) is plan
 
 
 def test_the_warm_up_is_held_against_the_steps_that_are_bought(
