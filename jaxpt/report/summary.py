@@ -370,15 +370,22 @@ def list_baselines(report):
             if not tested:
                 continue
             names = {n for p in tested for n in (p["better"], p["worse"])} - {control}
-            above = {p["better"] for p in tested if p["outcome"] == "ahead"} & names
-            ranked = [name for name in yardstick["by_name"] if name in above]
-            others = [name for name in yardstick["by_name"] if name in names - above]
-            line = f"ahead of {words}: {', '.join(ranked) or 'nobody'}"
-            is_some = ranked and others
-            told.append(line + (f" (not {', '.join(others)})" if is_some else ""))
+            told_apart = [p for p in tested if p["outcome"] == "ahead"]
+            above = {p["better"] for p in told_apart} & names
+            below = {p["worse"] for p in told_apart} & names
+            parts = [f"ahead of {words}: {_list(yardstick, above) or 'nobody'}"]
+            if below:
+                parts.append(f"behind: {_list(yardstick, below)}")
+            if above and names - above - below:
+                parts.append(f"neither: {_list(yardstick, names - above - below)}")
+            told.append(", ".join(parts))
         if told:
             lines.append(f"{yardstick['label']}: {'; '.join(told)}")
     return lines
+
+
+def _list(yardstick, names):
+    return ", ".join(name for name in yardstick["by_name"] if name in names)
 
 
 def list_omissions(report):

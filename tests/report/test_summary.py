@@ -213,7 +213,7 @@ def test_who_learnt_nothing_is_said():
     assert outcomes["clm"] == "ahead"
     lines = reporting.list_verdicts(make_report(runs))
     wanted = "linear probe on frozen features: ahead of their own untrained "
-    assert lines[1] == wanted + "parameters: clm (not mlm)"
+    assert lines[1] == wanted + "parameters: clm, neither: mlm"
 
 
 def test_who_is_behind_an_answer_without_a_network_is_said():
@@ -232,7 +232,7 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
     yardsticks = reporting.summarise(runs, examples, references)
     report = make_report(runs, yardsticks=yardsticks)
     assert reporting.list_baselines(report) == [
-        "linear probe on frozen features: ahead of a bag of n-grams: clm (not mlm)"
+        "linear probe on frozen features: ahead of a bag of n-grams: clm, behind: mlm"
     ]
     pairs = {pair["better"]: pair for pair in yardsticks[0]["baselines"]}
     assert pairs["(reference)"]["worse"] == "mlm"
