@@ -217,7 +217,7 @@ def test_who_learnt_nothing_is_said():
 
 
 def test_who_is_behind_an_answer_without_a_network_is_said():
-    values = {"clm": [0.7, 0.701, 0.702], "mlm": [0.5, 0.501, 0.502]}
+    values = {"clm": [0.8, 0.801, 0.802], "mlm": [0.4, 0.401, 0.402]}
     draw, runs = np.random.default_rng(0), make_runs(values)
     reference = make_examples(draw, 0.6)
     references = {name: {"probe_accuracy": reference} for name in values}
