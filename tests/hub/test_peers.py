@@ -204,9 +204,8 @@ def test_the_mask_of_a_prefix_lm_is_given_as_its_card_says(tmp_path):
     task = prefix_lm.Spec.for_seq_len(9)
     texts = {"tokens": jnp.asarray(ids), "index": jnp.arange(2)}
     batch = prefix_lm.corrupt(jax.random.key(1), texts, Vocab(V, pad=0), task)
-    model = prefix_lm.make_model(ours.spec, task, Vocab(V, pad=0))
     args = batch["inputs"], prefix_lm.masks(batch)
-    logits = model.apply({"params": ours.params}, *args, deterministic=True)
+    logits = ours.model.apply({"params": ours.params}, *args, deterministic=True)
     inputs = torch.tensor(np.array(batch["inputs"]))
     is_prefix = torch.tensor(np.array(batch["is_prefix"]))
     sees = torch.ones(9, 9, dtype=torch.bool).tril() | is_prefix[:, None]
