@@ -31,6 +31,12 @@ class Examples(NamedTuple):
         weight = self.weights.sum(dtype=np.float64)
         return (self.totals - self.mean * self.weights) / weight
 
+    def influence_by_group(self) -> dict[int, float]:
+        """By how much each document moves the mean."""
+        documents, group_ids = np.unique(self.groups, return_inverse=True)
+        pulls = np.bincount(group_ids, weights=self.influence())
+        return dict(zip(documents.tolist(), pulls.tolist(), strict=True))
+
 
 def means(found: Mapping[str, Examples]) -> dict[str, float]:
     """The value of each measure."""

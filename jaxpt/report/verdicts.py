@@ -31,6 +31,7 @@ from jaxpt.eval.examples import Examples
 ALPHA = 0.05
 POWER = 0.8  # with which more seeds are to find the difference that was measured
 MOST_SEEDS = 1000
+ROUNDING = 1e-12
 
 
 class Difference(NamedTuple):
@@ -74,7 +75,8 @@ class Difference(NamedTuple):
 
     def interval(self, level: float) -> tuple[float, float]:
         """The confidence interval whose chance of missing the truth is `level`."""
-        if self.num_seeds < 2:
+        is_unknown = self.error == 0 and self.p > level  # a mean without any error
+        if self.num_seeds < 2 or (is_unknown and self.mean != 0):
             return -math.inf, math.inf
         half = -float(stdtrit(self.degrees_of_freedom, level / 2)) * self.error
         return self.mean - half, self.mean + half
@@ -121,8 +123,8 @@ def subtract(
 
     Args:
       first, second: the metric's value by seed; seeds that only one has are left out.
-      first_examples, second_examples: what each value is the mean of, by seed; they
-        are of the same examples, in the same order.
+      first_examples, second_examples: what each value is the mean of, by seed. Their
+        documents are the same; an objective may have cut them into other rows.
     """
     seeds = sorted(first.keys() & second.keys())
     num_seeds = len(seeds)
@@ -133,20 +135,22 @@ def subtract(
     seeds_error = math.nan
     if num_seeds > 1:
         seeds_error = float(by_seed.std(ddof=1)) / math.sqrt(num_seeds)
+    # Equal to rounding: as if they were the same number.
+    if seeds_error < ROUNDING * max(map(abs, (*first.values(), *second.values()))):
+        seeds_error = 0.0
     if not first_examples or not second_examples:
         return Difference(mean, seeds_error, 0.0, num_seeds, 0)
-    groups = first_examples[seeds[0]].groups
-    pulls = np.mean(
-        [first_examples[s].influence() - second_examples[s].influence() for s in seeds],
-        axis=0,
-    )
-    _, group_ids = np.unique(groups, return_inverse=True)
-    by_group = np.bincount(group_ids, weights=pulls)
-    num_groups = len(by_group)
+    pulls: dict[int, float] = {}
+    for sign, by_name in ((1, first_examples), (-1, second_examples)):
+        for seed in seeds:
+            for document, pull in by_name[seed].influence_by_group().items():
+                pulls[document] = pulls.get(document, 0.0) + sign * pull / num_seeds
+    num_groups = len(pulls)
     if num_groups < 2:  # one document says nothing of others
         return Difference(mean, seeds_error, 0.0, num_seeds, 0)
-    variance = num_groups / (num_groups - 1) * float((by_group**2).sum())
-    return Difference(mean, seeds_error, math.sqrt(variance), num_seeds, num_groups)
+    squares = sum(pull**2 for pull in pulls.values())
+    error = math.sqrt(num_groups / (num_groups - 1) * squares)
+    return Difference(mean, seeds_error, error, num_seeds, num_groups)
 
 
 class Holm(NamedTuple):

@@ -76,7 +76,7 @@ def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
     for part, n in zip(split.parts, numbers, strict=True):
         starts = window_starts(part, task.spec.row_length, n)
         found.append(np.searchsorted(part.doc_starts, starts, "right") - 1 + before)
-        before += len(part.doc_starts)
+        before += len(part.labels)
     return np.concatenate(found)
 
 

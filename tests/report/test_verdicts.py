@@ -39,13 +39,13 @@ def test_only_seeds_that_both_have_count():
     assert subtract({0: 1.0}, {1: 1.0}).num_seeds == 0
 
 
-def draw_examples(draw, num_seeds=3, num_groups=40, per_group=5):
+def draw_examples(draw, num_seeds=3, num_groups=40, per_group=5, skills=(0.3, 0.0)):
     """Two objectives' hits on the same examples, alike within a document."""
     groups = np.repeat(np.arange(num_groups), per_group)
     weights = draw.integers(1, 4, len(groups)).astype(float)
     ease = draw.normal(0, 1, num_groups)[groups]
     found = []
-    for skill in (0.3, 0.0):
+    for skill in skills:
         taste = draw.normal(0, 0.7, num_groups)[groups]
         by_seed = {}
         for seed in range(num_seeds):
@@ -94,6 +94,27 @@ def test_examples_of_one_document_are_no_more_than_one():
         for each in (first, second)
     ]
     assert subtract(*means, *single).examples_error == 0
+
+
+def test_documents_may_be_cut_into_other_rows():
+    """Each of a document's examples in two halves, for one objective alone."""
+    first, second = draw_examples(np.random.default_rng(4))
+    means = [{seed: e.mean for seed, e in each.items()} for each in (first, second)]
+    halves = {
+        seed: Examples(
+            np.repeat(e.totals / 2, 2), np.repeat(e.weights / 2, 2), e.groups.repeat(2)
+        )
+        for seed, e in first.items()
+    }
+    found = subtract(*means, halves, second)
+    assert found == pytest.approx(subtract(*means, first, second))
+
+
+def test_equal_differences_without_examples_are_no_proof():
+    """Of two seeds, and equal to rounding alone: 0.3 - 0.2 is not 0.2 - 0.1."""
+    pairs = judge([of_values({"a": [0.3, 0.2, 0.6], "b": [0.2, 0.1, 0.5]})])
+    assert pairs[0].difference.seeds_error == 0 and pairs[0].outcome == "tie"
+    assert pairs[0].low < 0 < pairs[0].high and pairs[0].p == 0.25
 
 
 def test_holm_by_hand():
@@ -184,6 +205,17 @@ def test_equals_are_told_apart_in_one_comparison_of_twenty_at_most(
     print(f"{num_names} objectives, {num_seeds} seeds, heavy {is_heavy}: {rate:.3f}")
     # The rate is at most .05; of 400 draws it is seen within three standard errors.
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_draws)
+
+
+def test_equals_are_told_apart_as_rarely_by_their_examples():
+    """Two equal objectives, three seeds, hits on 40 documents of five examples."""
+    draw, wrong = np.random.default_rng(0), 0
+    for _ in range(400):
+        examples = dict(zip("ab", draw_examples(draw, skills=(0.0, 0.0))))
+        values = {n: {s: e.mean for s, e in v.items()} for n, v in examples.items()}
+        (pair,) = judge([of_values({})._replace(values=values, examples=examples)])
+        wrong += pair.outcome == "ahead"
+    assert wrong / 400 <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 400)
 
 
 def test_the_quantiles_of_few_draws_tell_equals_apart_too_often():
