@@ -9,7 +9,7 @@ import math
 import statistics
 import textwrap
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
@@ -105,65 +105,24 @@ def summarise(
       the yardstick is not common or was measured for one objective only; a yardstick
       that no run measured is left out.
     """
-    groups, kept, told = group_by_name(runs), examples or {}, references or {}
-
-    def find(name: str, metric: str, control: str = "") -> Found:
-        """The finite values of a group of runs by seed, and their examples."""
-        key = f"{metric}_random" if control == UNTRAINED else metric
-        values = {
-            run["seed"]: float(run["metrics"][key])
-            for run in sorted(groups[name], key=lambda run: run["seed"])
-            if _is_number(run["metrics"].get(key))
-        }
-        found = {seed: kept.get((name, seed), {}).get(key) for seed in values}
-        if control == REFERENCE:
-            reference = told.get(name, {}).get(metric)
-            if reference is None:
-                return {}, {}
-            return dict.fromkeys(values, reference.mean), dict.fromkeys(
-                values, reference
-            )
-        whole = {seed: e for seed, e in found.items() if e is not None}
-        return values, whole if len(whole) == len(values) else {}
-
-    def gather(metric: str, asked: Mapping[str, Found]) -> Results:
-        yardstick = YARDSTICKS[metric]
-        return Results(
-            metric,
-            yardstick.higher_is_better,
-            yardstick.margin,
-            {name: values for name, (values, _) in asked.items()},
-            {name: found for name, (_, found) in asked.items() if found},
-        )
-
+    measured = _Measured(group_by_name(runs), examples or {}, references or {})
     summary: list[dict] = []
     family, controls = [], []
     for metric, yardstick in YARDSTICKS.items():
-        by_name = {name: find(name, metric) for name in groups}
+        by_name = {name: measured.find(name, metric) for name in measured.groups}
         by_name = {name: found for name, found in by_name.items() if found[0]}
         if not by_name:
             continue
         if yardstick.is_common:
-            family.append(gather(metric, by_name))
-            for name, found in by_name.items():
-                for control in (UNTRAINED, REFERENCE):
-                    other = find(name, metric, control)
-                    if other[0]:
-                        controls.append(gather(metric, {name: found, control: other}))
-        summary.append(
-            {
-                "metric": metric,
-                "label": yardstick.label,
-                "higher_is_better": yardstick.higher_is_better,
-                "is_common": yardstick.is_common,
-                "margin": yardstick.margin,
-                "reference": yardstick.reference,
-                "by_name": {
-                    name: _measure(list(values.values()))
-                    for name, (values, _) in by_name.items()
-                },
-            }
-        )
+            family.append(_gather(metric, by_name))
+            controls += measured.list_controls(metric, by_name)
+        stats = {
+            name: _measure(list(found[0].values())) for name, found in by_name.items()
+        }
+        entry: dict[str, Any] = yardstick._asdict()
+        entry |= {"metric": metric, "by_name": stats}
+        del entry["format"]
+        summary.append(entry)
     pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
     for entry in summary:
         own = [pair for pair in pairs if pair.metric == entry["metric"]]
@@ -172,6 +131,55 @@ def summarise(
         entry["baselines"] = [_describe_pair(pair) for pair in others]
         entry["verdict"] = _word_verdict(own, entry)
     return summary
+
+
+class _Measured(NamedTuple):
+    """What `summarise` is given, by name."""
+
+    groups: dict[str, list[dict]]
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]]
+    references: Mapping[str, Mapping[str, Examples]]
+
+    def find(self, name: str, metric: str) -> Found:
+        """The finite values by seed, and their examples if all of them were kept."""
+        values = {
+            run["seed"]: float(run["metrics"][metric])
+            for run in sorted(self.groups[name], key=lambda run: run["seed"])
+            if _is_number(run["metrics"].get(metric))
+        }
+        found = {
+            seed: self.examples[name, seed][metric]
+            for seed in values
+            if metric in self.examples.get((name, seed), {})
+        }
+        return values, found if len(found) == len(values) else {}
+
+    def list_controls(self, metric: str, by_name: Mapping[str, Found]) -> list[Results]:
+        """Each name beside its untrained parameters and beside the reference."""
+        controls = []
+        for name, found in by_name.items():
+            others = {UNTRAINED: self.find(name, f"{metric}_random")}
+            reference = self.references.get(name, {}).get(metric)
+            if reference is not None:  # the same for every seed
+                values = dict.fromkeys(found[0], reference.mean)
+                others[REFERENCE] = values, dict.fromkeys(found[0], reference)
+            controls += [
+                _gather(metric, {name: found, control: other})
+                for control, other in others.items()
+                if other[0]
+            ]
+        return controls
+
+
+def _gather(metric: str, by_name: Mapping[str, Found]) -> Results:
+    yardstick = YARDSTICKS[metric]
+    return Results(
+        metric,
+        yardstick.higher_is_better,
+        yardstick.margin,
+        {name: values for name, (values, _) in by_name.items()},
+        {name: found for name, (_, found) in by_name.items() if found},
+    )
 
 
 def _is_number(value) -> bool:
@@ -389,14 +397,26 @@ def _list(yardstick, names):
 
 
 def list_omissions(report):
-    """A line for each metric that has no finite value for some seeds."""
+    """A line for each metric that lacks a value for some seeds, or test documents."""
     num_seeds = {
         name: len(group) for name, group in group_by_name(report["runs"]).items()
     }
-    return [
+    lines = [
         f"note: {yardstick['metric']} of {name} is the mean of {stats['n']} of "
         f"{num_seeds[name]} seeds; the others have no finite value"
         for yardstick in report["yardsticks"]
         for name, stats in yardstick["by_name"].items()
         if stats["n"] < num_seeds[name]
     ]
+    few = [
+        yardstick["metric"]
+        for yardstick in report["yardsticks"]
+        for pair in yardstick["pairs"][:1]
+        if pair["outcome"] != "untested" and pair["documents"] < 2
+    ]
+    if few:
+        lines.append(
+            f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
+            f"the test text is one document, or its examples were not kept"
+        )
+    return lines

@@ -200,6 +200,9 @@ def test_examples_widen_the_interval_and_are_of_the_runs():
     assert before["examples_error"] == 0 and pair["examples_error"] > 0.01
     assert pair["documents"] == 20 and pair["outcome"] == "tie"
     assert "more seeds alone would not tell" in told["verdict"]
+    reports = [make_report(runs, yardsticks=[entry]) for entry in (alone, told)]
+    notes = [reporting.list_omissions(report) for report in reports]
+    assert "choice of seeds alone" in notes[0][0] and notes[1] == []
 
 
 def test_who_learnt_nothing_is_said():
@@ -310,6 +313,9 @@ def test_table_by_hand():
             "mlm                 0.900",
             "",
             "linear probe on frozen features: mlm ahead of clm by 0.700 [0.452, 0.948]",
+            "note: intervals of probe_accuracy are of the choice of seeds alone: the "
+            "test text is one document,",
+            "  or its examples were not kept",
         ]
     )
 
@@ -318,7 +324,8 @@ def test_table_fits_the_terminal_and_tells_what_is_missing():
     lines = reporting.format_table(make_full_report()).split("\n")
     assert max(map(len, lines)) <= 100
     assert sum(line.startswith("span_corruption") for line in lines) == 2
-    (note,) = [line for line in lines if line.startswith("note:")]
+    note, alone = [line for line in lines if line.startswith("note:")]
+    assert "intervals of probe_accuracy" in alone
     assert "valid_loss of mlm is the mean of 2 of 3 seeds" in note
 
 
