@@ -73,13 +73,16 @@ class Plan:
         told = ", ".join(part for part in (self.filled, filled) if part)
         return dataclasses.replace(self, filled=told)
 
-    def change(self, changes: dict) -> "Plan":
+    def change(self, changes: dict, place: str = "compare.overrides") -> "Plan":
         """The plan of the same config with these settings: {section: {field: value}}.
 
+        Args:
+          place: where they come from, as errors name it.
+
         Raises:
-          UserError: a value that no spec allows.
+          UserError: a setting that there is not, or a value that no spec allows.
         """
-        changed = make_plan(override(self.config, changes), is_stored=True)
+        changed = make_plan(override(self.config, changes, place), is_stored=True)
         return dataclasses.replace(changed, filled=self.filled)
 
 

@@ -1,7 +1,10 @@
 """The settings that belong to a run and not to its model: rows, steps, measurements."""
 
+import ast
 import dataclasses
+import itertools
 import re
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
@@ -127,6 +130,15 @@ class CompareSpec:
         whole calls); 0 leaves them to train.eval_every.
       overrides: name -> sections -> settings that differ for it
         ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
+      tune: settings and the values of each that every objective tries before it is
+        compared, such as "optim.lr=1e-3,3e-3,6e-3" or "optim.lr=1e-3,3e-3;
+        optim.weight_decay=0.01,0.1", which are four trials; "" tunes nothing.
+      tune_share: of the budget (of each objective's train.steps where the budget is
+        steps) that a trial trains for.
+      tune_by: what chooses a trial: valid_loss, the objective's own, or another metric.
+      tune_seed: the trials', which no compared run may have.
+      tune_fraction: of the training text, which trials do not train on and are chosen
+        by; the validation text has no say in the choice.
     """
 
     objectives: tuple[str, ...] = COMPARED
@@ -135,6 +147,11 @@ class CompareSpec:
     amount: float = 0.0
     num_evals: int = 0
     overrides: dict = dataclasses.field(default_factory=dict)
+    tune: str = ""
+    tune_share: float = 0.25
+    tune_by: str = "valid_loss"
+    tune_seed: int = 1_000_000
+    tune_fraction: float = 0.1
 
     def __post_init__(self):
         for name, sections in self.overrides.items():
@@ -167,6 +184,50 @@ class CompareSpec:
         _check(
             "compare", self, "amount", is_good, "above 0 (for budget=steps, exactly 0)"
         )
+        for name in ("tune_share", "tune_fraction"):
+            is_good = 0 < getattr(self, name) < 1
+            _check("compare", self, name, is_good, "between 0 and 1, both excluded")
+        is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
+        allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
+        _check("compare", self, "tune_seed", is_good, allowed)
+        self.list_trials()
+
+    def list_trials(self) -> list[dict[str, Any]]:
+        """The settings of each trial, by their full names; none where nothing is tuned.
+
+        Raises:
+          UserError: `tune` is not written as settings and values.
+
+        >>> CompareSpec(amount=1, tune="optim.lr=1e-3,3e-3").list_trials()
+        [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
+        """
+        grid: dict[str, list] = {}
+        for part in filter(None, map(str.strip, self.tune.split(";"))):
+            name, has_values, values = map(str.strip, part.partition("="))
+            texts = [text.strip() for text in values.split(",")]
+            found = [_read_value(text) for text in texts]
+            is_good = bool(has_values) and name.count(".") == 1 and all(texts)
+            is_good &= name not in grid and len(set(map(str, found))) == len(found) > 1
+            allowed = (
+                'settings with two values or more each, such as "optim.lr=1e-3,3e-3; '
+                'optim.weight_decay=0.01,0.1"'
+            )
+            _check("compare", self, "tune", is_good, allowed)
+            grid[name] = found
+        names, values_of = list(grid), list(grid.values())
+        return [
+            dict(zip(names, values, strict=True))
+            for values in itertools.product(*values_of)
+            if names
+        ]
+
+
+def _read_value(text: str) -> Any:
+    """A number, a truth value or None as Python writes it; else the text itself."""
+    try:
+        return ast.literal_eval(text)
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:

@@ -1,20 +1,13 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
-import copy
 import datetime
-import math
-import time
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import jax
 
 import jaxpt
 from jaxpt import processes
-from jaxpt.config.needs import Filler, fill_warmup
 from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
@@ -22,28 +15,28 @@ from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.probe import has_labels
 from jaxpt.eval.references import measure_ngrams, measure_unigrams
-from jaxpt.folder import (
-    hold,
-    load_config,
-    load_measured,
-    write_config,
-    write_json,
-)
+from jaxpt.folder import hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
+from jaxpt.report.budget import (
+    fit_warmup,
+    steps_for_budget,
+    without_schedule,
+    write_steps,
+)
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import summarise
-from jaxpt.run.check import check_run
+from jaxpt.report.tuning import Text, check_choice, check_trials, tune
+from jaxpt.run.check import check_measures, check_run
 from jaxpt.run.data import (
     likelihood_bytes,
     likelihood_documents,
     likelihood_rows,
-    make_feed,
     with_token_counts,
 )
 from jaxpt.run.loop import train
 from jaxpt.run.program import Program
-from jaxpt.run.task import Task, make_task
+from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
 from jaxpt.run.workdir import flatten, load_examples, with_defaults
 from jaxpt.text.dataset import Split, load_text
@@ -100,20 +93,27 @@ def _compare(
     processes.on_first(lambda: _check_folder(workdir, config))
     taught = {name: plan for name, plan in plans.items() if lacks_teacher(plan)}
     others = {name: plan for name, plan in plans.items() if name not in taught}
-    processes.run_on_all(lambda: _check_runs(others, vocabs, tokenizer, corpora))
+    processes.run_on_all(lambda: _check_runs(others, spec, vocabs, tokenizer, corpora))
     if taught:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
     for name, plan in taught.items():
         folder = workdir / "teachers" / name
         plans[name] = with_teacher(plan, tokenizer, corpora, folder, given)
         taught[name] = plans[name]
-    processes.run_on_all(lambda: _check_runs(taught, vocabs, tokenizer, corpora))
+    processes.run_on_all(lambda: _check_runs(taught, spec, vocabs, tokenizer, corpora))
+    tuning = {}
+    if spec.tune:
+        processes.on_first(lambda: write_config(workdir / "compare.json", config))
+        for name, plan in plans.items():
+            plans[name], tuning[name] = _tune(
+                name, plan, spec, vocabs[name], tokenizer, corpora, workdir, given
+            )
     plans = {
-        name: _steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
+        name: steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
         for name, plan in plans.items()
     }
     plans = {
-        name: _fill_warmup(plan, {*given, *named_by(spec.overrides.get(name, {}))})
+        name: fit_warmup(plan, _list_given(name, spec, given))
         for name, plan in plans.items()
     }
     processes.run_on_all(lambda: _check_steps(plans, vocabs))
@@ -125,7 +125,7 @@ def _compare(
     if processes.is_first():
         write_config(workdir / "compare.json", config)
         for name, plan in plans.items():
-            write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
+            write_steps(workdir, name, plan)
     runs = []
     for name, plan in plans.items():
         program = None
@@ -144,6 +144,8 @@ def _compare(
     references = _measure_references(plans, vocabs, corpora)
     yardsticks = summarise(runs, examples, references)
     report = _assemble(config, spec, plans, tokenizer, corpora, runs, yardsticks)
+    if tuning:
+        report["tuning"] = tuning
     report["figures"] = figures.draw(report, corpora, workdir)
     processes.on_first(lambda: str(write_report(report, workdir)))
     return report
@@ -188,6 +190,7 @@ def _naming(name: str):
 
 def _check_runs(
     plans: dict[str, Plan],
+    spec: CompareSpec,
     vocabs: dict[str, Vocab],
     tokenizer: Tokenizer,
     corpora: dict[str, Split],
@@ -195,12 +198,42 @@ def _check_runs(
     """Raises UserError for what no number of steps mends: they are not known yet."""
     for name, plan in plans.items():
         with _naming(name):
-            check_run(make_task(_unschedule(plan), vocabs[name]), tokenizer, corpora)
+            task = make_task(without_schedule(plan), vocabs[name])
+            checked = check_run(task, tokenizer, corpora)
+            if spec.tune:
+                check_trials(plan, spec)
+            if spec.tune and not spec.tune_by.startswith("valid_"):
+                check_choice(check_measures(checked[0], corpora), spec)
 
 
-def _unschedule(plan: Plan) -> Plan:
-    """The plan with a learning rate that fits any number of steps."""
-    return plan.change({"optim": {"schedule": "constant", "warmup_steps": 0}})
+def _list_given(name: str, spec: CompareSpec, given: Collection[str]) -> set[str]:
+    """Settings that are never changed: the user's, the name's own, those tuned."""
+    tuned = {key for trial in spec.list_trials() for key in trial}
+    return {*given, *named_by(spec.overrides.get(name, {})), *tuned}
+
+
+def _tune(
+    name: str,
+    plan: Plan,
+    spec: CompareSpec,
+    vocab: Vocab,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    workdir: Path,
+    given: Collection[str],
+) -> tuple[Plan, dict]:
+    """`tuning.tune` with the steps and the warm-up of this comparison."""
+    folder = workdir / "tuning" / name
+
+    def fit_steps(trial: Plan, index: int) -> Plan:
+        key = f"{name}-trial{index}"
+        share = spec.tune_share
+        fitted = steps_for_budget(key, trial, spec, vocab, corpora, workdir, share)
+        processes.on_first(lambda: write_steps(workdir, key, fitted))
+        return fit_warmup(fitted, _list_given(name, spec, given))
+
+    text = Text(vocab, tokenizer, corpora)
+    return tune(name, plan, spec, fit_steps, text, folder)
 
 
 def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
@@ -229,79 +262,6 @@ def _check_folder(workdir: Path, config: dict) -> None:
 
 def _run_path(workdir: Path, name: str, seed: int) -> Path:
     return workdir / "runs" / f"{name}-seed{seed}"
-
-
-def _steps_path(workdir: Path, name: str) -> Path:
-    return workdir / "runs" / f"{name}-steps.json"
-
-
-def _known_steps(workdir: Path, name: str) -> int | None:
-    path = _steps_path(workdir, name)
-    if not path.exists():
-        return None
-    return load_measured(path)["steps"]
-
-
-def _steps_for_budget(
-    name: str, plan: Plan, spec: CompareSpec, vocab, corpora, workdir: Path
-) -> Plan:
-    """The plan with the steps that its budget buys, in whole calls.
-
-    Raises:
-      UserError: the budget does not buy one call.
-    """
-    if spec.budget == "steps":
-        return _resteps(plan, plan.train.steps, spec.num_evals)
-    per_call = plan.train.steps_per_call
-    # A measured speed must not be measured twice.
-    steps = processes.on_first(lambda: _known_steps(workdir, name))
-    if steps is None:
-        if spec.budget == "seconds":
-            price = _seconds_per_step(make_task(_unschedule(plan), vocab), corpora)
-        else:
-            price = make_task(_unschedule(plan), vocab).count_costs(1)[spec.budget]
-        steps = int(spec.amount / price) // per_call * per_call
-        steps = processes.on_first(lambda: steps)
-    if steps < 1:
-        raise UserError(
-            f"compare.amount={spec.amount}: buys {name} fewer than the "
-            f"{per_call} steps of one call; raise it to {price * per_call:.3g} or more"
-        )
-    return _resteps(plan, steps, spec.num_evals)
-
-
-def _fill_warmup(plan: Plan, given: Collection[str]) -> Plan:
-    """The plan with a warm-up that its steps have room for, unless one was given."""
-    filler = Filler(copy.deepcopy(plan.config), given)
-    fill_warmup(filler)
-    if not filler.changes:
-        return plan
-    changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
-    return plan.change(changes).tell(filler.describe())
-
-
-def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
-    changes: dict[str, Any] = {"steps": steps}
-    per_call = plan.train.steps_per_call
-    if num_evals:
-        changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
-    return plan.change({"train": changes})
-
-
-def _seconds_per_step(task: Task, corpora: dict, num_calls: int = 5) -> float:
-    """Measured on a state that is thrown away, after one call to warm up."""
-    program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
-    feed = make_feed(task, corpora["train"], program.row_indices)
-    state = program.run_form(program.init_state(train_spec.seed))
-    stack = program.place(feed.stack(0, train_spec.steps_per_call))
-    state, found = program.train_call(state, stack, train_spec.seed)
-    jax.block_until_ready(found)
-    start = time.perf_counter()
-    for _ in range(num_calls):
-        state, found = program.train_call(state, stack, train_spec.seed)
-    jax.block_until_ready(found)
-    seconds = time.perf_counter() - start
-    return seconds / (num_calls * train_spec.steps_per_call)
 
 
 def _measure_references(

@@ -22,6 +22,7 @@ from jaxpt.report.summary import (
     format_stats,
     group_by_name,
     list_omissions,
+    list_tuning,
     list_verdicts,
     tabulate,
 )
@@ -107,7 +108,8 @@ def _build_page(report, workdir):
     written = f"{report['created']}, jaxpt {report['version']}"
     byline = f"{written}, {format_budget(report)}"
     verdicts = "".join(
-        f"<li>{html.escape(line)}</li>" for line in list_verdicts(report)
+        f"<li>{html.escape(line)}</li>"
+        for line in (*list_verdicts(report), *list_tuning(report))
     )
     notes = "\n".join(
         f'<p class="soft">{html.escape(line)}</p>'

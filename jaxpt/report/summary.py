@@ -288,7 +288,8 @@ def format_table(report: dict) -> str:
     for header, rows in tabulate(report["runs"]):
         lines += ["", *_align([header, *([row[0][:20], *row[1:]] for row in rows)])]
     lines.append("")
-    for text in list_verdicts(report) + list_omissions(report):
+    told = list_verdicts(report) + list_tuning(report) + list_omissions(report)
+    for text in told:
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
 
@@ -394,6 +395,33 @@ def list_baselines(report):
 
 def _list(yardstick, names):
     return ", ".join(name for name in yardstick["by_name"] if name in names)
+
+
+def list_tuning(report):
+    """A line for each objective that was tuned, and for each best value at an edge."""
+    lines = []
+    for name, record in report.get("tuning", {}).items():
+        chosen = ", ".join(f"{key}={value}" for key, value in record["chosen"].items())
+        label = YARDSTICKS[record["by"]].label
+        told = "; ".join(_word_trial(trial) for trial in record["trials"])
+        cost = format_flops(record["flops"])
+        lines.append(
+            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials "
+            f"({told}), which cost {cost} FLOPs"
+        )
+        if record["at_edge"]:
+            lines.append(
+                f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
+                f"least or the greatest that was tried; a better one may lie beyond: "
+                f"widen compare.tune"
+            )
+    return lines
+
+
+def _word_trial(trial):
+    values = " ".join(str(value) for value in trial["settings"].values())
+    value = trial["value"]
+    return f"{values}: {'diverged' if value is None else f'{value:.3f}'}"
 
 
 def list_omissions(report):

@@ -59,8 +59,11 @@ def check_run(
     return program, feed
 
 
-def check_measures(program: Program, corpora: dict[str, Split]) -> None:
+def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
     """Goes through `measure` with a batch of rows, traced on shapes and not computed.
+
+    Returns:
+      the names of what it would measure.
 
     Raises:
       UserError: what it would raise, of text that is too short or a model that cannot
@@ -77,7 +80,8 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> None:
         setattr(stand_in, name, function and _trace(function))
     # One probe is enough: the other reads the same.
     control = {"probe_accuracy": 0.0}
-    measure(stand_in, state.params, corpora, task.plan.train.seed, control=control)
+    seed = task.plan.train.seed
+    return set(measure(stand_in, state.params, corpora, seed, control=control))
 
 
 def _trace(function):

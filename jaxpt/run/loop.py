@@ -49,12 +49,15 @@ def train(
     workdir: Path,
     program: Program | None = None,
     label: str = "",
+    only_valid: bool = False,
 ) -> dict:
     """Trains a run to its end, from wherever its folder says it stands.
 
     Args:
       program: a compiled one of the same task but for the seed.
       label: shown before each line of progress.
+      only_valid: at its end the run is measured by its objective's own validation
+        metrics alone, as at its other evaluations.
 
     Returns:
       the run's entry in a report, which is also written to `result.json`.
@@ -68,6 +71,7 @@ def train(
     workdir = Path(workdir)
     with hold(workdir):
         run = _Run(task, tokenizer, corpora, workdir, program, label)
+        run.only_valid = only_valid
         with run.checkpointer, SignalWatch() as watch:
             result = run.go(watch)
             signum = processes.greatest(watch.signum or 0)
@@ -82,6 +86,7 @@ class _Run:
         self.task, self.corpora, self.workdir = task, corpora, workdir
         self.result_path = workdir / "result.json"
         self.label, self.spec = label, task.plan.train
+        self.only_valid = False
         # Once it has begun, a run is whole without what it began with.
         has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
         self.program, self.feed = processes.run_on_all(
@@ -124,15 +129,7 @@ class _Run:
                 self._say(f"resuming from step {step} in {self.workdir}")
             state = self._advance(state, step, watch)
             examples = self._measured_examples(total)
-            metrics = measure(
-                self.program,
-                state.eval_params,
-                self.corpora,
-                self.spec.seed,
-                known=self.measured.get(total),
-                control=self.measured.get(0),
-                examples=examples,
-            )
+            metrics = self._measure(state, examples)
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
         def conclude():
@@ -143,6 +140,21 @@ class _Run:
             return result
 
         return processes.on_first(conclude)
+
+    def _measure(self, state: TrainState, examples: dict[str, Examples]) -> dict:
+        """The run's metrics; `examples` is filled."""
+        params, known = state.eval_params, self.measured.get(self.spec.steps)
+        if self.only_valid:
+            return known or measure_valid(self.program, params, self.corpora)
+        return measure(
+            self.program,
+            params,
+            self.corpora,
+            self.spec.seed,
+            known=known,
+            control=self.measured.get(0),
+            examples=examples,
+        )
 
     def _load_result(self) -> dict | None:
         if self.result_path.exists():

@@ -128,6 +128,36 @@ def load_text(
     }
 
 
+def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
+    """The split without a fraction of it, and that fraction, which valid is no part of.
+
+    Whole documents, evenly spaced, of each part that has enough of them; else the end
+    of its text.
+
+    Raises:
+      UserError: a part has too little text.
+    """
+    pairs = [_hold_out(part, Fraction(str(fraction))) for part in split.parts]
+    rest, held = zip(*pairs, strict=True)
+    return Split(rest, split.fractions), Split(held, split.fractions)
+
+
+def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
+    is_held = _spread(len(corpus.labels), fraction)
+    if is_held.any() and not is_held.all():
+        found = select(corpus, ~is_held, "rest"), select(corpus, is_held, "held")
+    else:
+        size = corpus.num_tokens
+        border = int((1 - fraction) * size)
+        found = cut(corpus, 0, border, "rest"), cut(corpus, border, size, "held")
+    if not all(part.num_tokens for part in found):
+        raise UserError(
+            f"compare.tune_fraction={float(fraction)}: leaves nothing of a text of "
+            f"{corpus.num_tokens} tokens to train on, or nothing to choose by"
+        )
+    return found
+
+
 def _whole(store: Store) -> Corpus:
     num_tokens = store.tokens.num_tokens
     return Corpus(

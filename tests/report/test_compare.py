@@ -11,6 +11,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.eval import cloze
+from jaxpt.report import budget
 from jaxpt.report import compare as comparison
 from jaxpt.run import loop
 from jaxpt.run.data import likelihood_rows
@@ -370,11 +371,11 @@ def test_overrides_of_what_is_not_compared_are_not_read(labelled):
 
 def test_a_warm_up_that_nobody_asked_for_fits_the_steps(labelled):
     plan = make_plan(make_comparison(labelled, optim__warmup_steps=999))
-    short = comparison._fill_warmup(plan, ())
+    short = budget.fit_warmup(plan, ())
     assert short.optim.warmup_steps == plan.train.steps // 10
     assert f"optim.warmup_steps={plan.train.steps // 10}" in short.filled
     assert plan.config["optim"]["warmup_steps"] == 999
-    assert comparison._fill_warmup(plan, {"optim.warmup_steps"}) is plan
+    assert budget.fit_warmup(plan, {"optim.warmup_steps"}) is plan
 
 
 def test_the_warm_up_is_held_against_the_steps_that_are_bought(
@@ -395,13 +396,13 @@ def test_the_warm_up_is_held_against_the_steps_that_are_bought(
 
 
 @pytest.mark.parametrize(
-    "budget, amount, evals",
+    "kind, amount, evals",
     [("raw_tokens", 8 * 24 * 7.5, [0, 4, 6]), ("steps", 0.0, [0, 2, 4])],
 )
-def test_budgets(budget, amount, evals, labelled, tmp_path, quick):
+def test_budgets(kind, amount, evals, labelled, tmp_path, quick):
     config = make_comparison(
         labelled,
-        compare__budget=budget,
+        compare__budget=kind,
         compare__amount=amount,
         compare__objectives=("clm",),
         compare__overrides={"clm": {"train": {"steps": 4}}},
@@ -412,7 +413,7 @@ def test_budgets(budget, amount, evals, labelled, tmp_path, quick):
     (run,) = report["runs"]
     assert run["steps"] == evals[-1]
     is_matched = "not matched" not in report["budget"]["note"]
-    assert is_matched == (budget != "steps")
+    assert is_matched == (kind != "steps")
     assert [point["step"] for point in run["curve"]] == evals
 
 
@@ -437,12 +438,12 @@ def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch, q
     with monkeypatch.context() as patch:
         patch.setattr(Program, "train_call", timed_call)
         stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
-        patch.setattr(comparison, "time", stopped)
+        patch.setattr(budget, "time", stopped)
         report = comparison.compare(config, tmp_path)
     assert [run["steps"] for run in report["runs"]] == [14]
     stored = json.loads((tmp_path / "runs" / "clm-steps.json").read_text())
     assert stored == {"steps": 14}
-    monkeypatch.setattr(comparison, "_seconds_per_step", None)  # would raise
+    monkeypatch.setattr(budget, "_seconds_per_step", None)  # would raise
     again = comparison.compare(config, tmp_path)
     assert json.loads(json.dumps(again["runs"])) == json.loads(
         json.dumps(report["runs"])
