@@ -99,8 +99,14 @@ class EvalSpec:
     Attributes:
       num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
       probe_length: tokens the model reads at once of a probed passage, which is
-        probe_windows of them; probe_passages: the most passages each split gives.
-      probe_every_eval: probe at every evaluation too, for the learning curves.
+        probe_windows of them; probe_passages: the most passages each split gives, 0
+        to probe for no labels.
+      num_words: the most frequent words, of which one is asked for where it was taken
+        out of a text (`jaxpt.eval.words`); 0 asks for none. word_context: tokens on
+        either side that the model reads; word_questions: the most of each word in
+        either split.
+      probe_every_eval: probe, and ask for words, at every evaluation too, for the
+        learning curves.
     """
 
     num_rows: int = 0
@@ -108,12 +114,22 @@ class EvalSpec:
     probe_length: int = 64
     probe_windows: int = 1
     probe_passages: int = 1000
+    num_words: int = 0
+    word_context: int = 16
+    word_questions: int = 20
     probe_every_eval: bool = False
 
     def __post_init__(self):
+        is_good = self.num_words == 0 or self.num_words >= 2
+        _check("eval", self, "num_words", is_good, "0, or at least 2")
+        is_good = self.word_context >= 3
+        _check("eval", self, "word_context", is_good, "at least 3")
+        is_good = self.word_questions >= 1
+        _check("eval", self, "word_questions", is_good, "at least 1")
         _check("eval", self, "num_rows", self.num_rows >= 0, "at least 0")
-        for name in ("batch_size", "probe_length", "probe_windows", "probe_passages"):
+        for name in ("batch_size", "probe_length", "probe_windows"):
             _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
+        _check("eval", self, "probe_passages", self.probe_passages >= 0, "at least 0")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -84,6 +84,10 @@ class Spec(Masking):
         second = 1.0 if self.restores else self.discriminator_weight
         return {"generator_loss": self.generator_weight, self.second_term: second}
 
+    def gap(self, vocab):
+        """Nothing: the second network, which is kept, never reads a [MASK]."""
+        return ()
+
     def make_network(self, model_spec: ModelSpec, vocab: Vocab) -> Electra:
         """Both networks.
 

@@ -127,6 +127,19 @@ class ObjectiveSpec:
         """The ids before and after a text that the network reads by itself."""
         return (), ()
 
+    def feature_mode(self, vocab: Vocab) -> tuple[int, ...]:
+        """The ids that say, before a text, what is to be done with it (UL2's mode)."""
+        return ()
+
+    def gap(self, vocab: Vocab) -> tuple[int, ...]:
+        """What stands, in its network's inputs, for words that are hidden, if anything.
+
+        A [MASK], or a sentinel; nothing where no input shows that something is missing.
+        """
+        if "mask" in self.needs.specials:
+            return (vocab.require("mask"),)
+        return vocab.sentinels[:1] if self.needs.num_sentinels else ()
+
     def describe_mask(self) -> str:
         """What one stack was trained to see, where that is no causal model's."""
         return ""

@@ -162,6 +162,10 @@ class Spec(prefix_lm.PrefixSpec):
             num_sentinels=self.max_spans,
         )
 
+    def feature_mode(self, vocab):
+        """Of the first denoiser: R's, unless it is never drawn."""
+        return (vocab.require(self.denoisers[0].mode),)
+
     def describe_mask(self):
         return (
             "Trained as UL2: a text is read behind a [PAD], which sees with the input, "

@@ -15,6 +15,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.probe import has_labels
 from jaxpt.eval.references import measure_ngrams, measure_unigrams
+from jaxpt.eval.words import measure_beside
 from jaxpt.folder import hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
@@ -35,6 +36,7 @@ from jaxpt.run.data import (
     with_token_counts,
 )
 from jaxpt.run.loop import train
+from jaxpt.run.measure import list_questions
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
@@ -282,9 +284,11 @@ def _measure_references(
                 task.vocab,
                 task.nonwords,
             )
-            if has_labels(corpora):
+            if spec.probe_passages and has_labels(corpora):
                 sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
                 known[key] |= measure_ngrams(corpora, *sizes)
+            if spec.num_words:
+                known[key] |= measure_beside(list_questions(task, corpora))
         found[name] = known[key]
     return found
 

@@ -39,6 +39,7 @@ class Yardstick(NamedTuple):
 
 
 UNIGRAMS, NGRAMS = "token frequencies", "a bag of n-grams"
+BESIDE = "naive Bayes on the tokens beside it"
 # What an objective is held against; no name of a comparison has a parenthesis.
 UNTRAINED, REFERENCE = "(untrained)", "(reference)"
 Found = tuple[dict[int, float], dict[int, Examples]]
@@ -47,6 +48,9 @@ Found = tuple[dict[int, float], dict[int, Examples]]
 YARDSTICKS = {
     "probe_accuracy": Yardstick(
         "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
+    ),
+    "word_accuracy": Yardstick(
+        "hidden word, read linearly", ".3f", True, True, 0.01, BESIDE
     ),
     "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01, UNIGRAMS),
     "cloze_accuracy": Yardstick(
@@ -73,6 +77,8 @@ COSTS = {
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
+    "word_accuracy": "hidden word",
+    "word_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
     "bits_per_byte_bound": "bits/byte at most",
     "cloze_accuracy": "cloze",

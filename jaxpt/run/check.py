@@ -74,12 +74,13 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
     stand_in: Any = SimpleNamespace(
         task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
         init_state=lambda seed: state,
+        text_length=program.text_length,
     )
     for name in MEASURED:
         function = getattr(program, name)
         setattr(stand_in, name, function and _trace(function))
-    # One probe is enough: the other reads the same.
-    control = {"probe_accuracy": 0.0}
+    # What is read of one model's states is enough: the other's are alike.
+    control = {"probe_accuracy": 0.0, "word_accuracy": 0.0}
     seed = task.plan.train.seed
     return set(measure(stand_in, state.params, corpora, seed, control=control))
 

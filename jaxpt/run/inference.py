@@ -259,7 +259,7 @@ def neighbour_words(
     task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
     limit = max(1, train.num_tokens // task.spec.row_length)
     rows = likelihood_rows(task, train, min(num_rows, limit))
-    rows = rows[:, : task.read_length]
+    rows = rows[:, : program.text_length]
     starts = np.array(tokenizer.vocab.word_starts)
     words = neighbours.cut_words(rows, starts, tokenizer.decode)
 

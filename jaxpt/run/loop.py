@@ -23,7 +23,7 @@ from jaxpt.run.data import describe_rows
 from jaxpt.run.initial_state import make_start
 from jaxpt.run.measure import (
     measure,
-    measure_probe_accuracy,
+    measure_features,
     measure_valid,
     total_loss,
 )
@@ -40,6 +40,9 @@ from jaxpt.run.workdir import (
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
+
+# Of what is evaluated along a run, what its learning curves show.
+CURVES = ("valid_loss", "valid_accuracy", "probe_accuracy", "word_accuracy")
 
 
 def train(
@@ -334,16 +337,12 @@ class _Run:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
-            found = measure_probe_accuracy(self.program, params, self.corpora)
+            found = measure_features(self.program, params, self.corpora)
             values |= means(found)
             self.examples[step] = found
         self.measured[step] = values
         self._write(step, values | self._ema, self.seconds)
-        shown = {
-            name: values[name]
-            for name in ("valid_loss", "valid_accuracy", "probe_accuracy")
-            if name in values
-        }
+        shown = {name: values[name] for name in CURVES if name in values}
         whose = " (EMA)" if self._ema else ""
         named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
         self._say(f"step {step}{whose}  {named}")
@@ -356,9 +355,8 @@ class _Run:
         """The run's entry in a report."""
         costs = self._costs(self.spec.steps)
         kept = ("step", "raw_tokens", "flops", "seconds")
-        named = ("valid_loss", "valid_accuracy", "probe_accuracy")
         curve = [
-            {k: line[k] for k in (*kept, *named) if k in line}
+            {k: line[k] for k in (*kept, *CURVES) if k in line}
             for line in read_metrics(self.workdir)
             if "valid_loss" in line
         ]

@@ -1,5 +1,6 @@
 """Every number a run is judged by, from parameters and held-out text."""
 
+import dataclasses
 import math
 
 from jaxpt.errors import UserError
@@ -12,6 +13,7 @@ from jaxpt.eval.evaluation import (
 )
 from jaxpt.eval.examples import Examples, means
 from jaxpt.eval.probe import has_labels, measure_probe
+from jaxpt.eval.words import Questions, find_questions, measure_words
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.run.data import (
@@ -21,7 +23,11 @@ from jaxpt.run.data import (
     likelihood_rows,
 )
 from jaxpt.run.program import Program
+from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
+
+# Metrics that `measure_features` gives, of which an untrained model has its own.
+FROM_FEATURES = ("probe_accuracy", "word_accuracy")
 
 
 def total_loss(program: Program, found: dict) -> float:
@@ -50,31 +56,74 @@ def _rows(program: Program, split: Split):
     return held_rows(program.task, split, spec.num_rows), spec.batch_size
 
 
-def measure_probe_accuracy(
+def measure_features(
     program: Program, params, corpora: dict[str, Split]
 ) -> dict[str, Examples]:
-    """The linear probe, where the text has labels; else nothing.
+    """What a linear layer reads of frozen states: labels if the text has any, words.
 
     Raises:
-      UserError: a probed window is longer than what the model reads in training.
+      UserError: a text that is probed is longer than what the model reads in training,
+        or words are asked for of which the text has none.
     """
-    if not has_labels(corpora):
-        return {}
-    task, spec = program.task, program.task.plan.eval
-    if spec.probe_length > task.read_length:
-        raise UserError(
-            f"eval.probe_length={spec.probe_length}: must be at most "
-            f"{task.read_length}, what {task.plan.objective_name} reads at once"
+    spec = program.task.plan.eval
+    found: dict[str, Examples] = {}
+    if spec.probe_passages and has_labels(corpora):
+        _check_length(program, "probe_length", spec.probe_length)
+        found |= measure_probe(
+            program.features,
+            params,
+            corpora,
+            spec.probe_length,
+            spec.probe_windows,
+            spec.probe_passages,
+            spec.batch_size,
         )
-    return measure_probe(
-        program.features,
-        params,
-        corpora,
-        spec.probe_length,
-        spec.probe_windows,
-        spec.probe_passages,
-        spec.batch_size,
+    if spec.num_words:
+        gap = program.task.spec.gap(program.task.vocab)
+        _check_length(program, "word_context", spec.word_context, len(gap), 2)
+        questions = list_questions(program.task, corpora)
+        found |= measure_words(
+            program.features, params, questions, gap, spec.batch_size
+        )
+    return found
+
+
+def _check_length(
+    program: Program, name: str, length: int, more: int = 0, sides: int = 1
+) -> None:
+    most = (program.text_length - more) // sides
+    if length > most:
+        raise UserError(
+            f"eval.{name}={length}: must be at most {most}, as "
+            f"{program.task.plan.objective_name} reads {program.task.read_length} "
+            f"tokens at once"
+        )
+
+
+def list_questions(
+    task: Task, corpora: dict[str, Split]
+) -> tuple[Questions, Questions]:
+    """The words that are asked for, alike for all that read this text.
+
+    Raises:
+      UserError: the text has none.
+    """
+    spec = task.plan.eval
+    vocab = dataclasses.replace(task.vocab, counts=())  # else no two are equal
+    found = find_questions(
+        corpora["train"],
+        corpora["valid"],
+        vocab,
+        spec.num_words,
+        spec.word_questions,
+        spec.word_context,
     )
+    if found is None:
+        raise UserError(
+            f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
+            f"than two words that stand often enough in both splits; must be 0"
+        )
+    return found
 
 
 def measure(
@@ -100,7 +149,8 @@ def measure(
       heldout_top1, heldout_top5 (filling the objective's own masks, on the held-out
       split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
       every objective);
-      probe_accuracy, probe_majority (labelled text). Names that end in _random are the
+      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words).
+      Names that end in _random are the
       same measurement on freshly initialised parameters.
     """
     fresh = program.init_state(seed).params
@@ -117,10 +167,10 @@ def measure(
         ("_random", fresh, control or {}),
     ):
         of_these = _measure_text(program, chosen, corpora["valid"])
-        if "probe_accuracy" in told:
-            metrics[f"probe_accuracy{suffix}"] = told["probe_accuracy"]
-        else:
-            of_these |= measure_probe_accuracy(program, chosen, corpora)
+        known_already = [name for name in FROM_FEATURES if name in told]
+        metrics |= {f"{name}{suffix}": told[name] for name in known_already}
+        if not known_already:
+            of_these |= measure_features(program, chosen, corpora)
         if suffix:
             of_these.pop("probe_majority", None)  # the same as the first time
         found |= {f"{name}{suffix}": e for name, e in of_these.items()}

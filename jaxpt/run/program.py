@@ -23,6 +23,7 @@ from jaxpt.objectives.objective import eval_step
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.rng import row_keys, split_step, stream
 from jaxpt.run import sharding
+from jaxpt.run.run_framing import find_frame
 from jaxpt.run.task import Task
 
 # Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by what
@@ -125,7 +126,8 @@ class Program:
         given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
         step = functools.partial(eval_step, task.objective, **given)
         self.eval_step = self._measure(step)
-        self.features = self._measure(model.features)
+        self.frame = find_frame(task)
+        self.features = self._measure(self._framed_features)
         # What the network cannot do is None.
         self.token_nll = self._if(can, "token_nll", model.token_nll)
         self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
@@ -142,6 +144,16 @@ class Program:
 
     def _if(self, can: frozenset[str], name: str, function: Callable):
         return self._measure(function) if name in can else None
+
+    def _framed_features(self, params, tokens):
+        """Hidden states of plain text, read with what training puts around a text."""
+        before, after = (
+            jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
+            for ids in self.frame
+        )
+        framed = jnp.concatenate([before, tokens, after], axis=1)
+        states = self.task.model.features(params, framed)
+        return states[:, before.shape[1] :][:, : tokens.shape[1]]
 
     def _bound_nll(self, params, rows: dict, rng):
         read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
@@ -183,6 +195,11 @@ class Program:
     def _make_state(self, seed):
         params = self.task.model.init_params(stream(seed, 0, "init"))
         return make_state(params, self.task.optimizer, self.task.has_ema)
+
+    @property
+    def text_length(self) -> int:
+        """The most tokens of plain text of which `features` are read at once."""
+        return self.task.read_length - sum(map(len, self.frame))
 
     @property
     def num_shares(self) -> int:

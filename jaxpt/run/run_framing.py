@@ -33,6 +33,16 @@ def find_framing(task: Task) -> Framing:
     return Framing(before, after, bos=vocab.bos, ends=ends)
 
 
+def find_frame(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The ids before and after a text whose hidden states are read.
+
+    What stands there in training, UL2's mode token included.
+    """
+    framing = find_framing(task)
+    mode = () if task.vocab.framing else task.spec.feature_mode(task.vocab)
+    return framing.before + mode, framing.after
+
+
 def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
     """The vocabulary with what the model of this folder came with, if it did.
 
