@@ -27,7 +27,7 @@ from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.vocab import Vocab
 
 MAX_TOKENS = 2_000_000  # of each part of a split, in which words are looked for
-FEWEST = 8  # occurrences, of a word that is asked for
+FEWEST = 8, 2  # occurrences in either split, of a word that is asked for
 OFFSETS = (-1, 0, 1, 2)  # from the gap, of the states that are read
 ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge; on standardised states
 
@@ -71,7 +71,10 @@ def find_questions(
     """
     if not vocab.word_starts:
         return None
-    found = [_find_places(split, vocab, context, FEWEST) for split in (train, valid)]
+    found = [
+        _find_places(split, vocab, context, fewest)
+        for split, fewest in zip((train, valid), FEWEST, strict=True)
+    ]
     both = [word for word in found[0] if word in found[1]]
     both.sort(key=lambda word: (-len(found[0][word]), word))
     words = both[:num_words]

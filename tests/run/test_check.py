@@ -56,7 +56,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     call, state = make_train_call(task), program.abstract_state()
     jax.eval_shape(call, state, stack, np.int32(0))
     monkeypatch.setattr(
-        check, "measure", lambda *a, **k: found.update(measure(*a, **k))
+        check, "measure", lambda *a, **k: found.update(measure(*a, **k)) or found
     )
     check.check_measures(program, corpora)
     wanted = {"valid_loss", "probe_accuracy", "probe_accuracy_random"}
@@ -94,9 +94,31 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
         (
             "clm",
             {"eval__probe_length": 24},
-            "eval.probe_length=24: must be at most 23, what clm reads at once",
+            "eval.probe_length=24: must be at most 23, as clm reads 23 tokens at once",
         ),
         ("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
+        # A gap and two sides; T5's encoder reads its [EOS] behind them.
+        (
+            "mlm",
+            {"eval__num_words": 2, "eval__word_context": 12},
+            "eval.word_context=12: must be at most 11, as mlm reads 24 tokens at once",
+        ),
+        (
+            "span_corruption",
+            {"eval__probe_length": 24, "data__row_length": 0, "data__seq_len": 24},
+            "eval.probe_length=24: must be at most 23, as span_corruption reads 24",
+        ),
+        (
+            "mlm",
+            # No document has so many characters on either side of a word.
+            {
+                "eval__num_words": 2,
+                "eval__word_context": 250,
+                "data__row_length": 600,
+                "model__max_len": 600,
+            },
+            "eval.num_words=2: the text or its tokenizer gives fewer than two words",
+        ),
         # Documents packed into rows are trained on; running text is scored.
         (
             "clm",

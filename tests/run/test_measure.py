@@ -6,14 +6,16 @@ import math
 import types
 
 import jax
+import numpy as np
 import pytest
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
 from jaxpt.eval.examples import means
+from jaxpt.eval.words import count_words
 from jaxpt.run.data import likelihood_rows
-from jaxpt.run.measure import measure, measure_probe_accuracy, total_loss
+from jaxpt.run.measure import list_questions, measure, measure_features, total_loss
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
@@ -65,7 +67,7 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     again = measure(program, trained, corpora, seed=SEED, known=found, control=control)
     assert again["probe_accuracy_random"] == 0.25
     assert (
-        measure_probe_accuracy(program, fresh, corpora)["probe_accuracy"].mean
+        measure_features(program, fresh, corpora)["probe_accuracy"].mean
         == (found["probe_accuracy_random"])
     )
 
@@ -121,9 +123,11 @@ def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
     plan = program.task.plan
     spec = dataclasses.replace(plan.eval, probe_windows=9999)
     task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
-    wide = types.SimpleNamespace(task=task, features=program.features)
+    wide = types.SimpleNamespace(
+        task=task, features=program.features, text_length=program.text_length
+    )
     with refuses("eval.probe_windows=9999"):
-        measure_probe_accuracy(wide, params, corpora)
+        measure_features(wide, params, corpora)
 
 
 def test_no_special_token_is_an_answer_of_the_cloze(measured):
@@ -142,3 +146,59 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
     found = measure(program, params, corpora, seed=SEED, known=known, control=known)
     assert found["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
     assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
+
+
+@pytest.mark.parametrize(
+    "objective, before, after, gap",
+    [
+        ("clm", (), (), ()),
+        ("mlm", (), (), ("mask",)),
+        ("electra", (), (), ()),  # its second network, which never reads a [MASK]
+        ("span_corruption", (), ("eos",), ("sentinel",)),
+        ("prefix_lm", ("pad",), (), ()),
+        ("ul2", ("nlu",), ("eos",), ("sentinel",)),
+        ("bart", (), (), ("mask",)),
+    ],
+)
+def test_states_are_read_in_the_form_of_training(objective, before, after, gap, speech):
+    """What training puts around a text is read too, and its states are left out."""
+    plan = make_plan(make_config(speech, objective))
+    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
+    vocab = tokenizer.vocab
+    program = Program(make_task(plan, vocab))
+    ids = lambda names: tuple(  # noqa: E731
+        vocab.sentinels[0] if name == "sentinel" else getattr(vocab, name)
+        for name in names
+    )
+    assert program.frame == (ids(before), ids(after))
+    assert program.task.spec.gap(vocab) == ids(gap)
+    num_around = len(before) + len(after)
+    assert program.text_length == program.task.read_length - num_around
+    params = program.init_state(SEED).params
+    tokens = np.array([[9, 12, 10, 8, 11]] * 2, np.int32)
+    found = program.features(params, tokens)
+    around = [np.tile(np.int32(ids(names)), (2, 1)) for names in (before, after)]
+    framed = np.concatenate([around[0], tokens, around[1]], axis=1)
+    states = program.task.model.features(params, jax.numpy.asarray(framed))
+    wanted = states[:, len(before) : len(before) + 5]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_words_are_asked_for_where_settings_say_so(speech):
+    """Of trained and of untrained parameters, with the same questions."""
+    settings = {"eval__num_words": 4, "eval__word_context": 3, "data__row_length": 24}
+    plan = make_plan(make_config(speech, "clm", **settings))
+    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
+    program = Program(make_task(plan, tokenizer.vocab))
+    params, examples = program.init_state(SEED).params, {}
+    zeros = jax.tree.map(lambda x: 0 * x, params)
+    found = measure(program, zeros, corpora, SEED, examples=examples)
+    assert found["word_accuracy_random"] > found["word_accuracy"]
+    train, valid = list_questions(program.task, corpora)
+    # States that are all 0 give each question the same answer.
+    shares = np.bincount(valid.words) / len(valid.words)
+    assert found["word_accuracy"] in shares and count_words((train, valid)) == 4
+    assert len(examples["word_accuracy"].totals) == len(valid.words)
+    known = {"word_accuracy": 0.5}
+    again = measure(program, zeros, corpora, SEED, known=known, control=known)
+    assert again["word_accuracy"] == again["word_accuracy_random"] == 0.5
