@@ -24,8 +24,8 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
     _flags += " --xla_cpu_use_fusion_emitters=false"
     _flags += " --xla_cpu_parallel_codegen_split_count=1"  # every core has a worker
 os.environ.setdefault("XLA_FLAGS", _flags)
-# Most of them compile in less than the second that jax asks for by default.
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# All of them: most compile in less than the second that jax asks for by default.
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ["JAXPT_CACHE"] = _cache + "-text"  # prepared text and tokenizers
 
 
@@ -43,6 +43,18 @@ def pytest_runtest_teardown(item, nextitem):
         return
     if MAPS.read_bytes().count(b"\n") > MOST_MAPS:
         jax.clear_caches()
+
+
+# Cases that only `make test-all` runs (made by tests/benchmarks/slow.py).
+SLOW = pathlib.Path(__file__).with_name("slow.txt")
+
+
+def pytest_collection_modifyitems(items):
+    """Marks what is listed as slow; a name that is no longer there marks nothing."""
+    listed = set(SLOW.read_text(encoding="utf-8").splitlines())
+    for item in items:
+        if item.nodeid in listed:
+            item.add_marker(pytest.mark.slow)
 
 
 # No test asserts a time, and a busy machine takes its own.
