@@ -44,7 +44,7 @@ def project_flops(spec: ModelSpec, length: int) -> float:
     return 2 * length * spec.embedding_dim * spec.d_model
 
 
-def head_flops(spec: ModelSpec, num_positions: int) -> float:
+def head_flops(spec: ModelSpec, num_positions: float) -> float:
     """Forward operations of the vocabulary head on that many positions."""
     table = spec.embedding_dim if spec.tie_embeddings else spec.d_model
     if spec.head_transform:
@@ -56,7 +56,7 @@ def head_flops(spec: ModelSpec, num_positions: int) -> float:
 
 
 def transformer_flops(
-    spec: ModelSpec, lengths: dict[str, int], num_predictions: int
+    spec: ModelSpec, lengths: dict[str, int], num_predictions: float
 ) -> float:
     """Forward operations of a whole Transformer on one row.
 

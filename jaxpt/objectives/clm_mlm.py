@@ -20,6 +20,8 @@ from jaxpt.objectives.mlm import check_fractions
 from jaxpt.objectives.objective import Needs, ObjectiveSpec, get_segments
 from jaxpt.ops import edits, losses, noise
 from jaxpt.ops import masks as attention_masks
+from jaxpt.ops.metrics import add
+from jaxpt.ops.packing import exactly, mix
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -69,9 +71,24 @@ class Spec(ObjectiveSpec):
     def num_predictions(self) -> int:
         """Every position of a causal row, and the P of a masked one.
 
-        Which of them a row is is drawn, so both meet the vocabulary.
+        Which of them a row is is drawn, so it has room for both.
         """
         return self.row_length - 1 + self.num_masked
+
+    @property
+    def expected_predictions(self):
+        """All of a row of one kind, none of the other's, as the share has it.
+
+        With `clm_first` the share changes, and nothing is packed.
+        """
+        if self.clm_first:
+            return {}
+        none, share = exactly(0), self.mlm_share
+        causal, masked = exactly(self.row_length - 1), exactly(self.num_masked)
+        return {
+            "clm_loss": mix([(1 - share, causal), (share, none)]),
+            "mlm_loss": mix([(share, masked), (1 - share, none)]),
+        }
 
     @property
     def coefficients(self):
@@ -170,16 +187,18 @@ def loss(params, model: CausalMaskedLM, batch: dict, masks: dict, rngs: dict):
 
     def predict(model):
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        causal = model.score(states, targets, of_causal)
-        return causal, model.score(edits.gather(states, positions), masked, of_masked)
+        causal = model.score_term("clm_loss", states, targets, of_causal)
+        states = edits.gather(states, positions)
+        return causal, model.score_term("mlm_loss", states, masked, of_masked)
 
-    causal, filled = model.apply({"params": params}, rngs=rngs, method=predict)
+    found = model.apply({"params": params}, rngs=rngs, method=predict)
+    (causal, of_causal, overflow), (filled, of_masked, more) = found
     terms = {"clm_loss": causal.loss, "mlm_loss": filled.loss}
     return terms, {
         "accuracy": losses.rank_hits(causal.ranks, of_causal),
         "fill_top1": losses.rank_hits(filled.ranks, of_masked),
         "fill_top5": losses.rank_hits(filled.ranks, of_masked, k=5),
-    }
+    } | (add(overflow, more) if overflow else {})
 
 
 def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):

@@ -7,9 +7,8 @@ bounds -log p of the row from above:
 
     t = 0.5    the [MASK] sat on [MASK] mat    loss = (-log p(cat) - log p(the)) / t
 
-Departures: the rates of a batch are spread evenly (a golden-ratio sequence from one
-random start; MDLM's are i / B apart), special tokens are given and never masked, and
-the loss is a mean over the rows' other tokens.
+Departures: a batch's rates are spread evenly by the golden ratio (MDLM's are i / B
+apart), special tokens are never masked, and the loss is a mean over the other tokens.
 """
 
 import dataclasses
@@ -21,6 +20,7 @@ import jax.numpy as jnp
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import mlm
 from jaxpt.objectives.objective import Needs, ObjectiveSpec, map_rows
+from jaxpt.ops.packing import uniform
 from jaxpt.text.tokens.vocab import Vocab
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -36,10 +36,7 @@ class DiffusionLM(MaskedLM):
     bound_samples: int = 8
 
     def nll_bound(self, params, tokens, is_text, rngs):
-        """LLaDA's equation 6: of n tokens, l in 1..n are masked and count n / l each.
-
-        The mean of `bound_samples` draws, whose l are spread evenly over 1..n.
-        """
+        """LLaDA's equation 6: of n tokens l of 1..n, spread evenly, count n / l."""
         num_text = is_text.sum(1, keepdims=True)
         starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
 
@@ -68,7 +65,7 @@ class Spec(ObjectiveSpec):
     """How little may be masked, and how well the likelihood is bounded.
 
     Attributes:
-      min_rate: rates are uniform from it to 1 (LLaDA's 0.001), so that 1 / t is finite.
+      min_rate: rates are uniform from it to 1 (LLaDA's), so that 1 / t is finite.
       bound_samples: corruptions of each held-out row that the bound is the mean of.
     """
 
@@ -87,8 +84,13 @@ class Spec(ObjectiveSpec):
     def needs(self):
         return Needs(specials=("mask",))
 
+    @property
+    def expected_predictions(self):  # a uniform rate masks any number as often
+        return {"loss": uniform(0, self.row_length)}
+
     def network_fields(self, vocab):
-        return {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
+        own = {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
+        return super().network_fields(vocab) | own
 
 
 def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
@@ -125,15 +127,17 @@ def masks(batch: dict) -> dict:
 
 def loss(params, model: DiffusionLM, batch: dict, masks: dict, rngs: dict):
     """Cross-entropy of the masked tokens over their row's rate, a mean over all."""
-    weights, inverse_rates = batch["weights"]["loss"], batch["inverse_rates"]
+    weights = batch["weights"]["loss"]
+    counted = weights * batch["inverse_rates"]
 
     def predict(model):
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        return model.score(states, batch["targets"], weights * inverse_rates)
+        return model.score_term("loss", states, batch["targets"], counted)
 
-    scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    metrics = mlm.fill_metrics(scores.ranks, weights * (inverse_rates > 0))
-    return {"loss": (scores.loss[0], weights.sum())}, metrics
+    found = model.apply({"params": params}, rngs=rngs, method=predict)
+    scores, shown, overflow = found
+    fills = mlm.fill_metrics(scores.ranks, jnp.sign(shown))
+    return {"loss": (scores.loss[0], weights.sum())}, fills | overflow
 
 
 def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):

@@ -21,6 +21,7 @@ from jaxpt.learn.update import Update, weigh_rows
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.ops import losses
+from jaxpt.ops.packing import Expected, count_slots
 from jaxpt.rng import row_keys, split_step
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -110,8 +111,19 @@ class ObjectiveSpec:
 
     @property
     def num_predictions(self) -> int:
-        """Positions of a training row that meet the vocabulary."""
+        """The most positions of a training row that meet the vocabulary."""
         return list(self.lengths.values())[-1]
+
+    @property
+    def expected_predictions(self) -> dict[str, Expected]:
+        """Of each loss term whose predictions are packed, how many a row has."""
+        return {}
+
+    def mean_predictions(self, num_rows: int) -> float:
+        """Positions of a row that meet the vocabulary where so many are packed."""
+        expected = self.expected_predictions.values()
+        slots = sum(count_slots(num_rows, each) for each in expected)
+        return slots / num_rows if slots else self.num_predictions
 
     @property
     def coefficients(self) -> dict[str, float]:
@@ -146,7 +158,8 @@ class ObjectiveSpec:
 
     def network_fields(self, vocab: Vocab) -> dict[str, Any]:
         """What the network must be told beside the model's sizes."""
-        return {}
+        packed = tuple(self.expected_predictions.items())
+        return {"packed": packed} if packed else {}
 
     def make_network(self, model_spec: ModelSpec, vocab: Vocab) -> Network:
         """The network that is trained.
@@ -258,10 +271,12 @@ def target_loss(
 
     def predict(model):
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        return model.score(states, targets, weights)
+        return model.score_term("loss", states, targets, weights)
 
-    scores = model.apply({"params": params}, rngs=rngs, method=predict)
-    return {"loss": scores.loss}, {"accuracy": losses.rank_hits(scores.ranks, weights)}
+    found = model.apply({"params": params}, rngs=rngs, method=predict)
+    scores, weights, overflow = found
+    hits = losses.rank_hits(scores.ranks, weights)
+    return {"loss": scores.loss}, {"accuracy": hits} | overflow
 
 
 def map_rows(corrupt_row, rng: jax.Array, rows: dict, *more: jax.Array) -> dict:

@@ -26,6 +26,7 @@ from jaxpt.nn.networks.one_stack import PrefixLM
 from jaxpt.objectives.objective import Needs, ObjectiveSpec, target_loss
 from jaxpt.ops import edits
 from jaxpt.ops import masks as attention_masks
+from jaxpt.ops.packing import uniform
 from jaxpt.ops.prefixes import prefix_lengths
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 from jaxpt.rng import row_keys
@@ -80,6 +81,14 @@ class Spec(PrefixSpec):
         A prefix of L - 1 tokens and its [EOS] are L, as is what follows one token.
         """
         return dict.fromkeys(self.stacks, self.row_length)
+
+    @property
+    def expected_predictions(self):
+        """On one stack, of one text; of several a row has as many, and varies less.
+
+        A decoder's are all that it reads.
+        """
+        return {} if self.is_seq2seq else {"loss": uniform(1, self.row_length - 1)}
 
     @property
     def needs(self):

@@ -31,6 +31,7 @@ from jaxpt.objectives import prefix_lm
 from jaxpt.objectives.objective import Needs, get_segments, target_loss
 from jaxpt.objectives.span_corruption import check_documents
 from jaxpt.ops import edits, noise
+from jaxpt.ops.packing import exactly, mix, uniform
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
 from jaxpt.ops.segments import segment_lengths, segment_positions, segment_starts
 from jaxpt.rng import row_keys
@@ -152,6 +153,23 @@ class Spec(prefix_lm.PrefixSpec):
     def lengths(self):
         """The most that a row may take, padding too."""
         return {name: int(most[-1]) for name, most in most_places(self).items()}
+
+    @property
+    def expected_predictions(self):
+        """Each denoiser's, at most; nothing is packed of rows that hold several texts.
+
+        How many these hold is not known.
+        """
+        if self.max_documents:
+            return {}
+        length, parts = self.row_length, []
+        for each in self.denoisers:
+            num_noise, marks = each.count(length)[0], each.count_marks(length, True)
+            count = uniform(2, length)  # S: what follows the prefix, and [EOS]
+            if each.mode != "s2s":
+                count = exactly(int(num_noise[-1] + marks[-1] + 1))
+            parts.append((each.rate, count))
+        return {"loss": mix(parts)}
 
     @property
     def needs(self):

@@ -56,8 +56,10 @@ class Task:
         return Update(self.optimizer, num, axis, self.model.frozen)
 
     def count_flops(self) -> float:
-        """Training operations of one row."""
-        return self.model.count_flops(self.spec.lengths, self.spec.num_predictions)
+        """Training operations of one row, of a batch on one device."""
+        num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
+        predictions = self.spec.mean_predictions(num_rows)
+        return self.model.count_flops(self.spec.lengths, predictions)
 
     def count_costs(self, num_steps: int) -> dict[str, float]:
         """What that many steps cost: raw and model tokens, and FLOPs."""

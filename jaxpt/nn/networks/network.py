@@ -9,12 +9,15 @@ from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from jaxpt.nn import flops, scan
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
+from jaxpt.ops.losses import Scores, SumWeight
+from jaxpt.ops.packing import Expected, pack
 
 # How a parameter's path ends -> the mesh axis that each of its axes is split over.
 Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
@@ -99,12 +102,13 @@ class Network:
         """
         raise NotImplementedError
 
-    def count_flops(self, lengths: dict[str, int], num_predictions: int) -> float:
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         """Training operations for one row (convention: `jaxpt.nn.flops`).
 
         Args:
           lengths: positions that each stack works on.
-          num_predictions: of those, the positions that meet the vocabulary.
+          num_predictions: of those, the positions that meet the vocabulary; a mean
+            where the predictions of several rows are packed.
         """
         raise NotImplementedError
 
@@ -118,7 +122,29 @@ class Network:
 
 
 class TransformerNetwork(Network, Transformer):
-    """What all kinds of one Transformer share."""
+    """What all kinds of one Transformer share.
+
+    Attributes:
+      packed: of loss terms whose predictions are packed, how many a row has.
+    """
+
+    packed: tuple[tuple[str, Expected], ...] = ()
+
+    def score_term(
+        self, term: str, states: Array, targets: Array, weights: Array
+    ) -> tuple[Scores, Array, dict[str, SumWeight]]:
+        """`score` of what a loss term predicts, the weights of its ranks, and overflow.
+
+        Where the term is packed, only positions that have a weight meet the vocabulary;
+        the shapes of ranks and weights are those of the slots then, and what had no
+        slot is counted in the metric "overflow".
+        """
+        expected = dict(self.packed).get(term)
+        if expected is None:
+            return self.score(states, targets, weights), weights, {}
+        found = pack(states, targets, weights, expected)
+        scores = self.score(found.states, found.targets, found.weights)
+        return scores, found.weights, {"overflow": found.overflow}
 
     def init_params(self, rng):
         ids, full = jnp.zeros((1, 2), jnp.int32), masks.full()
