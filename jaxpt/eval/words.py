@@ -3,10 +3,11 @@
 It needs no label, so any text will do, and it asks every objective the same: the word
 is not among what the model reads. Where the objective's training shows that something
 is hidden, one such token stands for the whole word, however long it is; else the text
-closes up:
+closes up. Of a decoder the state is read with which it would write the word:
 
-    a b [MASK] d e     masked models        a b <extra_id_0> d e     T5
+    a b [MASK] d e     masked models
     a b d e            causal models, ELECTRA's discriminator
+    a b <extra_id_0> d e, decoder <extra_id_0>     T5
 
 Each of the words is asked for equally often, so that guessing is right once in as many
 times as there are words.
@@ -20,7 +21,6 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Int
 
-from jaxpt.eval.evaluation import batches
 from jaxpt.eval.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
@@ -28,7 +28,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 MAX_TOKENS = 2_000_000  # of each part of a split, in which words are looked for
 FEWEST = 8, 2  # occurrences in either split, of a word that is asked for
-OFFSETS = (-1, 0, 1, 2)  # from the gap, of the states that are read
+BESIDE = (-1, 0, 1, 2)  # from the gap, of the states that are read
 ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge; on standardised states
 
 
@@ -159,10 +159,9 @@ def _gather(
 
 
 def measure_words(
-    features: Callable,
+    read_gap: Callable,
     params,
     questions: tuple[Questions, Questions],
-    gap: tuple[int, ...],
     batch_size: int,
 ) -> dict[str, Examples]:
     """How often a linear layer tells the word that was taken out.
@@ -171,8 +170,7 @@ def measure_words(
     penalty chosen among `ALPHAS` by leaving out single training questions.
 
     Args:
-      features: (params, tokens [B, T]) -> states [B, T, D] of plain text.
-      gap: what stands in place of the word, one id or none.
+      read_gap: (params, {"left", "right"} of [B, C]) -> states [B, D].
 
     Returns:
       word_accuracy, of each question of the validation text.
@@ -181,9 +179,7 @@ def measure_words(
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    train, valid = (
-        _read(features, params, part, gap, batch_size) for part in questions
-    )
+    train, valid = (_read(read_gap, params, part, batch_size) for part in questions)
     model = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS))
     model.fit(train, questions[0].words)
     asked = questions[1]
@@ -191,19 +187,14 @@ def measure_words(
     return {"word_accuracy": Examples(hits, np.ones(len(hits)), asked.documents)}
 
 
-def _read(
-    features: Callable, params, asked: Questions, gap: tuple[int, ...], size: int
-) -> np.ndarray:
-    """The states beside the gap, side by side: [N, len(OFFSETS) * D]."""
-    holes = np.tile(np.array(gap, np.int32), (len(asked.words), 1))
-    tokens = np.concatenate([asked.left, holes, asked.right], axis=1)
-    places = asked.left.shape[1] + np.array(OFFSETS)
-    found = [
-        np.asarray(features(params, batch["tokens"]), np.float32)[:, places]
-        for batch in batches({"tokens": tokens}, size)
-    ]
-    states = np.concatenate(found)[: len(tokens)]
-    return states.reshape(len(states), -1)
+def _read(read_gap: Callable, params, asked: Questions, size: int) -> np.ndarray:
+    """The states [N, D] beside each gap, in batches of one shape."""
+    found, num = [], len(asked.words)
+    for start in range(0, num, size):
+        index = np.minimum(np.arange(start, start + size), num - 1)
+        sides = {"left": asked.left[index], "right": asked.right[index]}
+        found.append(np.asarray(read_gap(params, sides), np.float32))
+    return np.concatenate(found)[:num]
 
 
 def measure_beside(questions: tuple[Questions, Questions]) -> dict[str, Examples]:

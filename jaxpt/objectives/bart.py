@@ -91,6 +91,10 @@ class Spec(ObjectiveSpec):
         inserted = noise.ceil_table(self.row_length, self.insert_rate)[-1]
         return {"encoder": self.row_length + int(inserted), "decoder": self.row_length}
 
+    def answer_start(self, vocab, left):
+        """All of the text before the gap, which is written again."""
+        return jnp.pad(left, ((0, 0), (1, 0)), constant_values=vocab.start)
+
     @property
     def needs(self):
         fraction = self.permute_sentences

@@ -152,6 +152,19 @@ class ObjectiveSpec:
             return (vocab.require("mask"),)
         return vocab.sentinels[:1] if self.needs.num_sentinels else ()
 
+    def answer_start(self, vocab: Vocab, left: jax.Array) -> jax.Array | None:
+        """What a decoder has written [B, S] when it comes to a gap's word, if it does.
+
+        A start and the gap's sentinel; None without sentinels.
+
+        Args:
+          left: int [B, C], the text before the gap.
+        """
+        if not self.needs.num_sentinels:
+            return None
+        ids = jnp.array([vocab.start, *self.gap(vocab)])
+        return jnp.broadcast_to(ids, (len(left), len(ids)))
+
     def describe_mask(self) -> str:
         """What one stack was trained to see, where that is no causal model's."""
         return ""

@@ -26,6 +26,7 @@ MEASURED = (
     "fill_logits",
     "fill_scores",
     "features",
+    "read_gap",
 )
 
 

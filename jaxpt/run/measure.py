@@ -82,9 +82,7 @@ def measure_features(
         gap = program.task.spec.gap(program.task.vocab)
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
-        found |= measure_words(
-            program.features, params, questions, gap, spec.batch_size
-        )
+        found |= measure_words(program.read_gap, params, questions, spec.batch_size)
     return found
 
 

@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
 from jaxpt.eval.cloze import score_masked
+from jaxpt.eval.words import BESIDE
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
 from jaxpt.objectives.objective import eval_step
@@ -128,6 +129,7 @@ class Program:
         self.eval_step = self._measure(step)
         self.frame = find_frame(task)
         self.features = self._measure(self._framed_features)
+        self.read_gap = self._measure(self._gap_features)
         # What the network cannot do is None.
         self.token_nll = self._if(can, "token_nll", model.token_nll)
         self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
@@ -145,15 +147,37 @@ class Program:
     def _if(self, can: frozenset[str], name: str, function: Callable):
         return self._measure(function) if name in can else None
 
-    def _framed_features(self, params, tokens):
-        """Hidden states of plain text, read with what training puts around a text."""
+    def _put_around(self, tokens):
+        """Plain text [B, T] with what training puts around it."""
         before, after = (
             jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
             for ids in self.frame
         )
-        framed = jnp.concatenate([before, tokens, after], axis=1)
-        states = self.task.model.features(params, framed)
-        return states[:, before.shape[1] :][:, : tokens.shape[1]]
+        return jnp.concatenate([before, tokens, after], axis=1)
+
+    def _framed_features(self, params, tokens):
+        """Hidden states of plain text, read with what training puts around a text."""
+        states = self.task.model.features(params, self._put_around(tokens))
+        return states[:, len(self.frame[0]) :][:, : tokens.shape[1]]
+
+    def _gap_features(self, params, rows: dict):
+        """States beside a gap between "left" and "right" [B, C], in one row each.
+
+        Of a decoder also its state where it is about to write what was there.
+        """
+        model, spec, vocab = self.task.model, self.task.spec, self.task.vocab
+        left, right = rows["left"], rows["right"]
+        gap = jnp.array(spec.gap(vocab), left.dtype)
+        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
+        tokens = jnp.concatenate([left, gap, right], axis=1)
+        beside = left.shape[1] + np.array(BESIDE)
+        states = self._framed_features(params, tokens)[:, beside]
+        start = spec.answer_start(vocab, left) if model.HAS_DECODER else None
+        if start is not None:
+            framed = self._put_around(tokens)
+            answer = model.answer_states(params, framed, start)[:, -1:]
+            states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
+        return states.reshape(len(left), -1)
 
     def _bound_nll(self, params, rows: dict, rng):
         read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])

@@ -6,6 +6,7 @@ import math
 import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiny import make_config
@@ -179,7 +180,7 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     found = program.features(params, tokens)
     around = [np.tile(np.int32(ids(names)), (2, 1)) for names in (before, after)]
     framed = np.concatenate([around[0], tokens, around[1]], axis=1)
-    states = program.task.model.features(params, jax.numpy.asarray(framed))
+    states = program.task.model.features(params, jnp.asarray(framed))
     wanted = states[:, len(before) : len(before) + 5]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
@@ -202,3 +203,30 @@ def test_words_are_asked_for_where_settings_say_so(speech):
     known = {"word_accuracy": 0.5}
     again = measure(program, zeros, corpora, SEED, known=known, control=known)
     assert again["word_accuracy"] == again["word_accuracy_random"] == 0.5
+
+
+@pytest.mark.parametrize("objective", ["mlm", "electra", "span_corruption", "bart"])
+def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
+    """In place of the word its mask or sentinel; a decoder's as it would write it."""
+    plan = make_plan(make_config(speech, objective))
+    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
+    vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
+    params, model = program.init_state(SEED).params, program.task.model
+    left, right = np.array([[9, 12, 10, 8]] * 2), np.array([[11, 9, 13, 10]] * 2)
+    rows = {"left": left.astype(np.int32), "right": right.astype(np.int32)}
+    found = program.read_gap(params, rows)
+    gap, end, start = {
+        "mlm": ([vocab.mask], [], None),
+        "electra": ([], [], None),
+        "span_corruption": (
+            [vocab.sentinels[0]],
+            [vocab.eos],
+            [vocab.pad, vocab.sentinels[0]],
+        ),
+        "bart": ([vocab.mask], [], [vocab.pad, 9, 12, 10, 8]),
+    }[objective]
+    ids = jnp.array([[9, 12, 10, 8, *gap, 11, 9, 13, 10, *end]] * 2)
+    wanted = [model.features(params, ids)[:, 3:7].reshape(2, -1)]
+    if start is not None:
+        wanted.append(model.answer_states(params, ids, jnp.array([start] * 2))[:, -1])
+    np.testing.assert_allclose(found, jnp.concatenate(wanted, 1), rtol=1e-4, atol=1e-5)

@@ -2,6 +2,7 @@
 
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.networks.network import TransformerNetwork
+from jaxpt.ops import masks
 
 
 class EncoderDecoder(TransformerNetwork):
@@ -10,6 +11,18 @@ class EncoderDecoder(TransformerNetwork):
     HEADS = ("seq2seq",)
     HAS_DECODER = True
     WRITES = "left_to_right"
+
+    def answer_states(self, params, tokens, dec_tokens):
+        """The decoder's states [B, S, D], of what it has written of an answer."""
+        seen = {"self": masks.full(), "dec_self": masks.causal(), "cross": masks.full()}
+        return self.apply(
+            {"params": params},
+            tokens,
+            seen,
+            dec_tokens,
+            deterministic=True,
+            method="states",
+        )
 
     def make_decoder(self, start_id):
         """What answers a prompt, which the encoder reads."""

@@ -73,6 +73,10 @@ class Network:
         """Frozen hidden states, float [B, T, D], of plain text."""
         raise NotImplementedError
 
+    def answer_states(self, params, tokens, dec_tokens):
+        """A decoder's states [B, S, D] behind an encoder that reads the tokens."""
+        raise NotImplementedError
+
     def fill_logits(self, params, tokens):
         """Scores [B, T, V] of every token, at every position of text with [MASK]s."""
         raise NotImplementedError
