@@ -150,10 +150,7 @@ def _list_costs(groups: Groups) -> list[str]:
     for key, cost in COSTS.items():
         if is_equal_cost(groups, key):
             continue
-        means = {
-            name: sum(run.result[key] for run in group) / len(group)
-            for name, group in groups.items()
-        }
+        means = mean_costs(groups, key)
         told = "; ".join(f"{mean:{cost.digits}} ({n})" for n, mean in means.items())
         ratio = max(means.values()) / max(min(means.values()), 1e-9)
         spread = f"; the most is {ratio:.2f} times the least" if ratio > 1.005 else ""
@@ -161,13 +158,21 @@ def _list_costs(groups: Groups) -> list[str]:
     return lines
 
 
+def mean_costs(groups: Groups, key: str) -> dict[str, float]:
+    """What a run of each name cost, the mean over its seeds."""
+    return {
+        name: sum(run.result[key] for run in group) / len(group)
+        for name, group in groups.items()
+    }
+
+
 def is_equal_cost(groups: Groups, key: str) -> bool:
-    """Whether all runs cost the same, to what one call of steps costs one of them."""
-    runs = [run for group in groups.values() for run in group]
-    spent = [run.result[key] for run in runs]
+    """Whether all names cost the same, to what one call of steps costs one of them."""
+    spent = mean_costs(groups, key).values()
     a_call = max(
         run.result[key] / run.result["steps"] * run.settings["train.steps_per_call"]
-        for run in runs
+        for group in groups.values()
+        for run in group
     )
     return max(spent) - min(spent) <= a_call * (1 + 1e-9)
 

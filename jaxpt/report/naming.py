@@ -122,10 +122,8 @@ def format_value(value) -> str:
     """A setting's value in a few characters.
 
     >>> [format_value(value) for value in (0.003, "", [1, 2], None)]
-    ['0.003', "''", '1,2', 'none']
+    ['0.003', 'none', '1,2', 'none']
     """
     if isinstance(value, list):
-        return ",".join(map(format_value, value)) or "()"
-    if value is None:
-        return "none"
-    return str(value) if value != "" else "''"
+        return ",".join(map(format_value, value)) or "none"
+    return "none" if value is None or value == "" else str(value)

@@ -16,7 +16,12 @@ from jaxpt.report.assembly import (
     publish,
 )
 from jaxpt.report.found_runs import FoundRun, is_same_text, load_runs
-from jaxpt.report.inequalities import find_tests, is_equal_cost, list_inequalities
+from jaxpt.report.inequalities import (
+    find_tests,
+    is_equal_cost,
+    list_inequalities,
+    mean_costs,
+)
 from jaxpt.report.naming import name_runs
 from jaxpt.report.summary import summarise
 from jaxpt.run import manifest
@@ -192,7 +197,7 @@ def _describe_budget(groups: Groups) -> dict:
         note = f"runs that were trained apart, at costs that are not matched; {rows}"
         return {"kind": "steps", "amount": 0.0, "note": note}
     kind = equal[0]
-    amount = max(run.result[BUDGETS[kind]] for run in runs)
+    amount = max(mean_costs(groups, BUDGETS[kind]).values())
     note = f"the most that a run spent, all others to one call; {rows}"
     return {"kind": kind, "amount": amount, "note": note}
 
