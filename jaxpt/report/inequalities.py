@@ -249,7 +249,7 @@ def why_apart(metric: str, one: FoundRun, other: FoundRun) -> str:
     if test.reads_rows and lengths[0] != lengths[1]:
         reasons.append(f"rows have {lengths[0]} and {lengths[1]} tokens")
     if not is_same_tokenizer(one, other) and not _has_same_bytes(metric, one, other):
-        what = ", and the bytes it is of" if metric == "bits_per_byte" else ""
+        what = ", and so do the predicted bytes" if metric == "bits_per_byte" else ""
         reasons.append(f"the tokenizers differ{what}")
     return ", ".join(reasons)
 

@@ -43,7 +43,9 @@ def trained(labelled, tmp_path_factory):
         patch.setattr(figures, "draw", lambda *args: {})
         patch.setattr(comparison, "check_run", lambda *args: None)
         comparison.compare(make_config(labelled, **settings), folder / "both")
-    plan = make_plan(make_config(labelled, tokenizer__specials=("pad", "unk"), **TEXT))
+    plan = make_plan(
+        make_config(labelled, tokenizer__specials=("pad", "unk", "eos"), **TEXT)
+    )
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, tokenizer.vocab)
     loop.train(task, tokenizer, corpora, folder / "other")
