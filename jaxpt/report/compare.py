@@ -41,7 +41,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 
 def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
-    """Trains every objective with every seed and writes report.json, report.html, PNGs.
+    """Trains every objective with every seed and writes a report, its tables and PNGs.
 
     Runs that are finished are not repeated, so it resumes where it was stopped.
 

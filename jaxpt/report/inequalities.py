@@ -18,12 +18,11 @@ from jaxpt.report.naming import format_value, list_own_settings
 from jaxpt.report.summary import YARDSTICKS
 
 Groups = Mapping[str, Sequence[FoundRun]]
-# Settings of which another number says what they come to, or no number depends on.
+# Settings of which another number says what they come to.
 SAID_OTHERWISE = {
     "data.row_length",
     "data.seq_len",
     "train.steps",
-    "train.eval_every",
     "model.vocab_size",
 }
 LABELS = {

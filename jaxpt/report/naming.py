@@ -50,12 +50,12 @@ def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
 
 
 def list_own_settings(run: FoundRun) -> dict:
-    """What a run's numbers depend on beside its text, its tokenizer and its seed."""
+    """What a run's results depend on beside its text, its tokenizer and its seed."""
     return {
         name: value
         for name, value in run.settings.items()
         if name not in OF_TEXT
-        and name not in ("train.seed", "objective")
+        and name not in ("train.seed", "train.eval_every", "objective")
         and not name.startswith("tokenizer.")
     }
 
@@ -98,7 +98,7 @@ def _tell_apart(objective: str, runs: list[FoundRun]) -> list[str]:
 def _label_text(run: FoundRun) -> tuple[str, ...]:
     """Words that may tell a run's text from others, the plainest first."""
     path = str(run.settings.get("data.path", ""))
-    return Path(path).name, path, run.text["train"][:8]
+    return Path(path).name, path, run.text.get("train", "")[:8]
 
 
 def _label_tokenizer(run: FoundRun) -> tuple[str, ...]:

@@ -151,6 +151,26 @@ def test_lower_is_better_where_it_is():
     assert r"\mathbf{1.010}" in text and r"bits per byte $\downarrow$" in text
 
 
+def test_ahead_of_some_is_not_bold():
+    values = {"top": [0.90, 0.91, 0.925], "near": [0.91, 0.89, 0.92]}
+    values |= {"low": [0.11, 0.1, 0.12]}
+    report = make_report(make_runs(values))
+    outcomes = {p["worse"]: p["outcome"] for p in report["yardsticks"][0]["pairs"][:2]}
+    assert outcomes == {"near": "tie", "low": "ahead"}
+    text = tables.format_latex(report)
+    assert r"\mathbf" not in text
+    rows = find_rows(text)
+    assert r"\dagger" in rows["near"][1]
+    assert "^" not in rows["top"][1] + rows["low"][1]
+
+
+def test_the_worse_of_a_tie_is_marked_where_lower_is_better():
+    values = {"high": [2.5, 2.4, 2.6], "less": [2.4, 2.45, 2.5]}
+    text = tables.format_latex(make_report(make_runs(values, "bits_per_byte")))
+    rows = find_rows(text)
+    assert r"\dagger" in rows["high"][1] and "^" not in rows["less"][1]
+
+
 def test_latex_is_whole_whatever_the_names_are():
     runs = make_runs({ODD: [0.5, 0.6], "b}\\end{table}": [0.1, 0.2]})
     report = make_report(runs, title="50 % of {all}", version="0_1")
