@@ -18,6 +18,7 @@ from jaxpt.report.found_runs import find_folders, load_runs
 from jaxpt.report.inequalities import find_tests, list_inequalities
 from jaxpt.report.naming import name_runs
 from jaxpt.report.runs_report import report_runs
+from jaxpt.report.summary import format_table, summarise
 from jaxpt.run import loop
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
@@ -275,6 +276,17 @@ def test_names_tell_apart_what_differs(found):
     text = [change(r, text=r.text | {"train": "0" * 64}) for r in mlm]
     first, second = name_runs([*mlm, *text])
     assert second == "mlm text=00000000" and first.startswith("mlm text=")
+
+
+def test_the_terminal_tells_names_apart_that_begin_alike(trained):
+    report = json.loads((trained / "both/report.json").read_text())
+    names = [f"span_corruption mean_span_length={length}.0" for length in (3, 5)]
+    told = dict(zip(("clm", "mlm"), names, strict=True))
+    runs = [run | {"name": told[run["name"]]} for run in report["runs"]]
+    text = format_table(report | {"runs": runs, "yardsticks": summarise(runs)})
+    for part in ("mean_span_length=3", "mean_span_length=5"):
+        lines = [line for line in text.split("\n") if line.startswith("span_corr")]
+        assert sum(part in line for line in lines) >= 2, text
 
 
 def test_folders_are_named_as_a_shell_user_does(trained, tmp_path):
