@@ -393,6 +393,7 @@ SPOILT = {
     "is not finished": lambda f: (f / "result.json").unlink(),
     "config.json: was altered": lambda f: damage(f / "config.json"),
     "result.json: was altered": lambda f: damage(f / "result.json"),
+    "tokenizer.json: was altered": lambda f: damage(f / "tokenizer.json"),
     "examples.npz: was altered": lambda f: damage(f / "examples.npz"),
     "metrics.jsonl: was altered": lambda f: damage(f / "metrics.jsonl"),
     "examples.npz was removed": lambda f: (f / "examples.npz").unlink(),
