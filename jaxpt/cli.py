@@ -6,7 +6,7 @@ from pathlib import Path
 
 from absl import flags
 
-from jaxpt.config.flags import list_given, parse, parse_config
+from jaxpt.config.flags import list_given, parse, parse_config, repeat_flag
 from jaxpt.errors import UserError
 
 USAGE = """usage: jaxpt COMMAND [flags]
@@ -15,6 +15,8 @@ USAGE = """usage: jaxpt COMMAND [flags]
                             --config configs/quickstart.py --workdir DIR
   compare   train several objectives at an equal budget and write a report
                             --config configs/quickstart.py --workdir DIR
+  report    the same report of runs that exist, without training
+                            --runs runs/a runs/b --workdir DIR
   tokenizer train   train a tokenizer on text   --config FILE --to tokenizer.json
   prepare   tokenise a text and store it on disk       --config FILE [--to DIR]
   inspect   show rows before and after an objective's corruption  --config FILE
@@ -173,6 +175,32 @@ def _compare(config, workdir: Path, given: list[str]) -> int:
     if processes.is_first():
         print(format_table(report))
         print(f"\nreport: {workdir / 'report.html'}")
+    return 0
+
+
+def report(argv: list[str]) -> int:
+    """jaxpt report: compares finished runs, whoever trained them; trains nothing."""
+
+    def define(values):
+        flags.DEFINE_multi_string(
+            "runs",
+            None,
+            "folders of finished runs, or globs of them: one or several, with spaces "
+            "or commas between; may be repeated",
+            flag_values=values,
+        )
+
+    values = parse("report", repeat_flag("runs", argv), define)
+    workdir = _workdir(values)
+    _start_jax()
+    from jaxpt import processes
+    from jaxpt.report.found_runs import find_folders
+    from jaxpt.report.runs_report import report_runs
+    from jaxpt.report.summary import format_table
+
+    processes.check_alone()
+    print(format_table(report_runs(find_folders(values.runs or []), workdir)))
+    print(f"\nreport: {workdir / 'report.html'}")
     return 0
 
 
@@ -454,6 +482,7 @@ def _print_metrics(metrics: dict[str, float]) -> None:
 COMMANDS = {
     "train": train,
     "compare": compare,
+    "report": report,
     "tokenizer": tokenizer,
     "prepare": prepare,
     "inspect": inspect,

@@ -13,6 +13,7 @@ from jaxpt.errors import UserError
 LOCK = ".lock"
 OLDEST = (0, 2)  # version whose runs are read
 UNTOLD = "0.1.0"  # which wrote no version
+REPORT = "runs.json"  # of a folder with a report: which runs it is of
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
 _held: set[Path] = set()  # by this process

@@ -80,6 +80,28 @@ def list_given(values: flags.FlagValues) -> list[str]:
     return list(config_flags.get_override_values(values["config"]))
 
 
+def repeat_flag(name: str, argv: list[str]) -> list[str]:
+    """The arguments with a flag before each of the words that follow it.
+
+    So a shell's glob, which is many words, is of one flag.
+
+    >>> repeat_flag("runs", ["--runs", "a", "b", "--workdir", "c"])
+    ['--runs=a', '--runs=b', '--workdir', 'c']
+    """
+    rest, is_open = [], False
+    for arg in argv:
+        flag, has_value, _ = arg.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
+            is_open = True
+            rest += [arg] if has_value else []
+        elif is_open and not arg.startswith("-"):
+            rest.append(f"--{name}={arg}")
+        else:
+            is_open = False
+            rest.append(arg)
+    return rest
+
+
 def _config_path(argv: list[str]) -> str:
     """The config file's path among the flags, without `:ARGUMENT`; "" for none."""
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):

@@ -1,42 +1,35 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
-import datetime
 from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-import jaxpt
 from jaxpt import processes
 from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
-from jaxpt.eval.examples import Examples
-from jaxpt.eval.probe import has_labels
-from jaxpt.eval.references import measure_ngrams, measure_unigrams
-from jaxpt.eval.words import measure_beside
-from jaxpt.folder import hold, load_config, write_config
+from jaxpt.folder import REPORT, hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import figures
+from jaxpt.report.assembly import (
+    assemble,
+    describe_rows,
+    describe_text,
+    measure_references,
+    publish,
+)
 from jaxpt.report.budget import (
     fit_warmup,
     steps_for_budget,
     without_schedule,
     write_steps,
 )
-from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import summarise
 from jaxpt.report.tuning import Text, check_choice, check_trials, tune
 from jaxpt.run.check import check_measures, check_run
-from jaxpt.run.data import (
-    likelihood_bytes,
-    likelihood_documents,
-    likelihood_rows,
-    with_token_counts,
-)
+from jaxpt.run.data import with_token_counts
 from jaxpt.run.loop import train
-from jaxpt.run.measure import list_questions
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
@@ -46,28 +39,9 @@ from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
-FLOPS_NOTE = (
-    "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
-    "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
-    "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
-    "training step is three forward passes. A student's teacher reads along; what it "
-    "cost to train is in no column. Embedding look-ups, norms, softmax and the "
-    "optimizer are not counted."
-)
-NOTES = {
-    "flops": FLOPS_NOTE,
-    "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
-    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
-    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
-    "finished call, compilation included (later seeds reuse the compiled step).",
-    "probe": "Logistic regression on the mean of the last hidden states of a passage; "
-    "passages are held out by document. probe_accuracy_random is the same on freshly "
-    "initialised parameters.",
-}
-
 
 def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
-    """Trains every objective with every seed and writes report.json, report.html, PNGs.
+    """Trains every objective with every seed and writes a report, its tables and PNGs.
 
     Runs that are finished are not repeated, so it resumes where it was stopped.
 
@@ -143,14 +117,27 @@ def _compare(
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
         for run in runs
     }
-    references = _measure_references(plans, vocabs, corpora)
+    tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
+    references = measure_references(tasks, corpora)
     yardsticks = summarise(runs, examples, references)
-    report = _assemble(config, spec, plans, tokenizer, corpora, runs, yardsticks)
+    budget = _describe_budget(spec, plans)
+    data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)
+    report = assemble(config, budget, data, runs, yardsticks)
     if tuning:
         report["tuning"] = tuning
-    report["figures"] = figures.draw(report, corpora, workdir)
-    processes.on_first(lambda: str(write_report(report, workdir)))
+    publish(report, dict.fromkeys(plans, corpora), workdir)
     return report
+
+
+def _describe_budget(spec: CompareSpec, plans: dict[str, Plan]) -> dict:
+    """What every run was given to spend, as report.json has it."""
+    lengths = {plan.spec.row_length for plan in plans.values()}
+    rows = describe_rows(lengths, {plan.rows.rows for plan in plans.values()})
+    if spec.budget == "steps":
+        note = f"steps as each objective's settings say, not matched; {rows}"
+    else:
+        note = f"for every run, in whole calls; {rows}"
+    return {"kind": spec.budget, "amount": spec.amount, "note": note}
 
 
 def _make_plans(
@@ -250,6 +237,10 @@ def _check_folder(workdir: Path, config: dict) -> None:
     path = workdir / "compare.json"
     if (workdir / "config.json").exists():
         raise UserError(f"--workdir={workdir}: holds a training run; use another")
+    if (workdir / REPORT).exists():
+        raise UserError(
+            f"--workdir={workdir}: holds a report of other runs; use another"
+        )
     if not path.exists():
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
@@ -264,67 +255,3 @@ def _check_folder(workdir: Path, config: dict) -> None:
 
 def _run_path(workdir: Path, name: str, seed: int) -> Path:
     return workdir / "runs" / f"{name}-seed{seed}"
-
-
-def _measure_references(
-    plans: dict[str, Plan], vocabs: dict[str, Vocab], corpora: dict[str, Split]
-) -> dict[str, dict[str, Examples]]:
-    """What answers without a network give on each objective's own test examples."""
-    valid, known, found = corpora["valid"], {}, {}
-    for name, plan in plans.items():
-        task, spec = make_task(plan, vocabs[name]), plan.eval
-        key = task.spec.row_length, task.model_spec.vocab_size, spec
-        if key not in known:
-            counts = corpora["train"].count_tokens(task.model_spec.vocab_size)
-            known[key] = measure_unigrams(
-                counts,
-                likelihood_rows(task, valid, spec.num_rows),
-                likelihood_bytes(task, valid, spec.num_rows),
-                likelihood_documents(task, valid, spec.num_rows),
-                task.vocab,
-                task.nonwords,
-            )
-            if spec.probe_passages and has_labels(corpora):
-                sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
-                known[key] |= measure_ngrams(corpora, *sizes)
-            if spec.num_words:
-                known[key] |= measure_beside(list_questions(task, corpora))
-        found[name] = known[key]
-    return found
-
-
-def _assemble(
-    config, spec: CompareSpec, plans, tokenizer, corpora, runs, yardsticks
-) -> dict:
-    lengths = {plan.spec.row_length for plan in plans.values()}
-    forms = sorted({plan.rows.rows for plan in plans.values()})
-    if len(lengths) > 1:
-        rows = "each objective reads rows of its own length"
-    elif len(forms) > 1:
-        rows = f"rows of {lengths.pop()} tokens of the same text: {', '.join(forms)}"
-    else:
-        rows = f"every objective reads the same rows of {lengths.pop()} tokens"
-    if spec.budget == "steps":
-        note = f"steps as each objective's settings say, not matched; {rows}"
-    else:
-        note = f"for every run, in whole calls; {rows}"
-    text = next(iter(plans.values())).text
-    return {
-        "title": "Which objective taught the model most?",
-        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": jaxpt.__version__,
-        "config": config,
-        "budget": {"kind": spec.budget, "amount": spec.amount, "note": note},
-        "data": {
-            "path": text.path,
-            "documents": sum(split.num_documents for split in corpora.values()),
-            "train_tokens": corpora["train"].num_tokens,
-            "valid_tokens": corpora["valid"].num_tokens,
-            "vocab_size": tokenizer.vocab.size,
-            "tokenizer": text.tokenizer.kind,
-        },
-        "runs": runs,
-        "yardsticks": yardsticks,
-        "notes": NOTES,
-        "figures": {},
-    }

@@ -1,5 +1,6 @@
 """Computes the data of the report's plots from the runs of a comparison."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -24,10 +25,15 @@ CONTEXT = 40  # tokens of a prompt
 MASK_LENGTHS = (12, 24, 48)
 
 
-def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, str]:
+def draw(
+    report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
+) -> dict[str, str]:
     """Writes the plots that apply to these runs as PNGs; returns {name: file name}.
 
     A plot that needs a model uses the first run of each name.
+
+    Args:
+      corpora_of: the text of each name; of a name without one no model is drawn.
     """
     drawn = {}
 
@@ -45,6 +51,9 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
         save("yardsticks", plots.yardsticks, report["yardsticks"])
     masks = {}
     for entry in _first_runs(report):
+        if entry["name"] not in corpora_of:
+            continue
+        corpora = corpora_of[entry["name"]]
         program, tokenizer, params, _ = load_run(workdir / entry["workdir"])
         name = entry["name"]
         masks[name] = show_mask(program, corpora["train"])
@@ -63,7 +72,8 @@ def draw(report: dict, corpora: dict[str, Split], workdir: Path) -> dict[str, st
                 for label, suffix in (("pretrained", ""), ("random init", "_random"))
             }
             save(f"pretrained_vs_random_{name}", plots.pretrained_vs_random, rows)
-    save("attention_masks", plots.attention_masks, masks)
+    if masks:
+        save("attention_masks", plots.attention_masks, masks)
     return drawn
 
 

@@ -91,6 +91,7 @@ def summarise(
     runs: list[dict],
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     references: Mapping[str, Mapping[str, Examples]] | None = None,
+    tests: Mapping[str, list[set[str]]] | None = None,
 ) -> list[dict]:
     """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
@@ -100,6 +101,9 @@ def summarise(
       examples: of each (name, seed), by metric, what a value is the mean of. Only with
         them do the intervals say how other test examples might differ.
       references: of each name, by metric, what an answer without a network gives.
+      tests: by metric, the names in sets that were measured on the same test examples,
+        each name in one; only those of one set are judged against each other. A metric
+        that is absent was measured for all names on the same ones.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
@@ -112,6 +116,7 @@ def summarise(
       that no run measured is left out.
     """
     measured = _Measured(group_by_name(runs), examples or {}, references or {})
+    tests = tests or {}
     summary: list[dict] = []
     family, controls = [], []
     for metric, yardstick in YARDSTICKS.items():
@@ -120,10 +125,12 @@ def summarise(
         if not by_name:
             continue
         if yardstick.is_common:
-            family.append(_gather(metric, by_name))
+            for names in tests.get(metric, [set(by_name)]):
+                alike = {name: by_name[name] for name in by_name if name in names}
+                family.append(_gather(metric, alike))
             controls += measured.list_controls(metric, by_name)
         stats = {
-            name: _measure(list(found[0].values())) for name, found in by_name.items()
+            name: measure_spread(found[0].values()) for name, found in by_name.items()
         }
         entry: dict[str, Any] = yardstick._asdict()
         entry |= {"metric": metric, "by_name": stats}
@@ -135,7 +142,12 @@ def summarise(
         others = [pair for pair in baselines if pair.metric == entry["metric"]]
         entry["pairs"] = [_describe_pair(pair) for pair in own]
         entry["baselines"] = [_describe_pair(pair) for pair in others]
-        entry["verdict"] = _word_verdict(own, entry)
+        by_test = [
+            [pair for pair in own if pair.better in names]
+            for names in tests.get(entry["metric"], [set(entry["by_name"])])
+        ]
+        told = [_word_verdict(alike, entry) for alike in by_test]
+        entry["verdict"] = "; ".join(filter(None, told))
     return summary
 
 
@@ -200,7 +212,8 @@ def group_by_name(runs):
     return groups
 
 
-def _measure(values):
+def measure_spread(values):
+    """The mean and the sample standard deviation of the values that are finite."""
     values = [float(v) for v in values if v is not None and math.isfinite(v)]
     return {
         "mean": statistics.fmean(values) if values else None,
@@ -234,7 +247,8 @@ def _word_verdict(pairs: list[Pair], entry: dict) -> str:
         return ""
     if all(pair.outcome == "untested" for pair in pairs):
         return "no verdict: two seeds or more are needed, five or more to tell much"
-    means = {name: stats["mean"] for name, stats in entry["by_name"].items()}
+    judged = {name for pair in pairs for name in (pair.better, pair.worse)}
+    means = {name: entry["by_name"][name]["mean"] for name in judged}
     sign = -1 if entry["higher_is_better"] else 1
     best = min(means, key=lambda name: (sign * means[name], name))
     of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
@@ -292,12 +306,20 @@ def format_table(report: dict) -> str:
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
     for header, rows in tabulate(report["runs"]):
-        lines += ["", *_align([header, *([row[0][:20], *row[1:]] for row in rows)])]
+        width = _find_width([row[0] for row in rows])
+        lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
     told = list_verdicts(report) + list_tuning(report) + list_omissions(report)
     for text in told:
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
+
+
+def _find_width(names: list[str], least: int = 20) -> int:
+    """How many characters of each name tell all of them apart."""
+    longest = max(map(len, names))
+    widths = range(least, max(least, longest) + 1)
+    return next(n for n in widths if len({name[:n] for name in names}) == len(names))
 
 
 def _align(rows):
@@ -316,7 +338,7 @@ def tabulate(runs):
     costs = [
         [name, str(len(group))]
         + [
-            format_stats(_measure([run[key] for run in group]), write)
+            format_stats(measure_spread([run[key] for run in group]), write)
             for key, (_, write) in COSTS.items()
         ]
         for name, group in groups.items()
@@ -325,7 +347,9 @@ def tabulate(runs):
     results = [
         [name]
         + [
-            format_stats(_measure([run["metrics"].get(key) for run in group]), WRITE)
+            format_stats(
+                measure_spread([run["metrics"].get(key) for run in group]), WRITE
+            )
             for key in measured
         ]
         for name, group in groups.items()
@@ -431,7 +455,10 @@ def _word_trial(trial):
 
 
 def list_omissions(report):
-    """A line for each metric that lacks a value for some seeds, or test documents."""
+    """A line for each metric that lacks a value for some seeds, or test documents.
+
+    Before them, of runs that were trained apart, one for each thing that is not equal.
+    """
     num_seeds = {
         name: len(group) for name, group in group_by_name(report["runs"]).items()
     }
@@ -453,4 +480,5 @@ def list_omissions(report):
             f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
             f"the test text is one document, or its examples were not kept"
         )
-    return lines
+    unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
+    return [*unequal, *report.get("left_out", []), *lines]

@@ -372,6 +372,7 @@ class _Run:
             "train_seconds": self.seconds,
             "first_step_seconds": self.first_step_seconds,
             "steps_per_second": self.spec.steps / max(self.seconds, 1e-9),
+            "device": f"{len(self.program.devices)} x {jax.devices()[0].device_kind}",
             "metrics": metrics,
             "workdir": str(self.workdir),
             "curve": curve,

@@ -20,7 +20,7 @@ from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
-from jaxpt.folder import load_config, load_json, write_config, write_json
+from jaxpt.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run.checkpoint import Checkpointer
@@ -91,8 +91,9 @@ def lock_workdir(
         if not sums.is_vouched(workdir / "config.json"):  # of an earlier version
             sums.adopt(workdir, NAMES)
         return
-    if (workdir / "compare.json").exists():
-        raise UserError(f"--workdir={workdir}: holds a comparison; use another folder")
+    for name, what in (("compare.json", "a comparison"), (REPORT, "a report")):
+        if (workdir / name).exists():
+            raise UserError(f"--workdir={workdir}: holds {what}; use another folder")
     if (workdir / "checkpoints").exists():
         raise UserError(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another "
@@ -152,7 +153,7 @@ def check_shared(workdir: Path, seconds: float = 30.0) -> None:
 
 def _compare_configs(workdir: Path, plan: Plan) -> None:
     stored = load_config(workdir / "config.json", "use another --workdir")
-    old, new = (_relevant(with_defaults(each)) for each in (stored, plan.config))
+    old, new = (list_settings(each) for each in (stored, plan.config))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
             raise UserError(
@@ -177,9 +178,14 @@ def with_defaults(config: dict) -> dict:
     return whole
 
 
-def _relevant(config: dict) -> dict:
+def list_settings(config: dict) -> dict:
+    """The settings by full name that a run's numbers depend on.
+
+    A setting that is younger than a stored config stands at its default.
+    """
+    whole = with_defaults(config)
     unread = {"compare", *OBJECTIVES} - {config.get("objective")}
-    kept = {name: part for name, part in config.items() if name not in unread}
+    kept = {name: part for name, part in whole.items() if name not in unread}
     return {k: v for k, v in flatten(kept).items() if k not in HARMLESS}
 
 

@@ -11,7 +11,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.eval import cloze
-from jaxpt.report import budget
+from jaxpt.report import budget, figures
 from jaxpt.report import compare as comparison
 from jaxpt.run import loop
 from jaxpt.run.data import likelihood_rows
@@ -264,7 +264,7 @@ def quick(monkeypatch):
 
     Both compile much; test_check.py and the comparison of four have them.
     """
-    monkeypatch.setattr(comparison.figures, "draw", lambda *args: {})
+    monkeypatch.setattr(figures, "draw", lambda *args: {})
     monkeypatch.setattr(comparison, "check_run", lambda *args: None)
 
 

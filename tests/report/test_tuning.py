@@ -10,7 +10,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.report import compare as comparison
-from jaxpt.report import tuning
+from jaxpt.report import figures, tuning
 from jaxpt.report.summary import list_tuning
 from jaxpt.text.dataset import hold_out, load_text
 from jaxpt.text.rows.corpus import Corpus
@@ -87,7 +87,7 @@ def test_bad_trials_are_refused_before_anything_is_trained(
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(comparison.figures, "draw", lambda *args: {})
+    monkeypatch.setattr(figures, "draw", lambda *args: {})
     monkeypatch.setattr(comparison, "check_run", lambda *args: None)
 
 

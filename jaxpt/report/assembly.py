@@ -1,0 +1,150 @@
+"""From measured runs to a report; `jaxpt compare` and `jaxpt report` share it."""
+
+import datetime
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import jaxpt
+from jaxpt import processes
+from jaxpt.eval.examples import Examples
+from jaxpt.eval.probe import has_labels
+from jaxpt.eval.references import measure_ngrams, measure_unigrams
+from jaxpt.eval.words import measure_beside
+from jaxpt.report import figures
+from jaxpt.report.report_page import write_report
+from jaxpt.report.tables import write_tables
+from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
+from jaxpt.run.measure import list_questions
+from jaxpt.run.task import Task
+from jaxpt.text.dataset import Split
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+FLOPS_NOTE = (
+    "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
+    "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
+    "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
+    "training step is three forward passes. A student's teacher reads along; what it "
+    "cost to train is in no column. Embedding look-ups, norms, softmax and the "
+    "optimizer are not counted."
+)
+NOTES = {
+    "flops": FLOPS_NOTE,
+    "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
+    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
+    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
+    "finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the mean of the last hidden states of a passage; "
+    "passages are held out by document. probe_accuracy_random is the same on freshly "
+    "initialised parameters.",
+}
+
+
+def measure_references(
+    tasks: Mapping[str, Task], corpora: dict[str, Split]
+) -> dict[str, dict[str, Examples]]:
+    """What answers without a network give on each name's own test examples.
+
+    Args:
+      tasks: by name; all of them read `corpora`.
+    """
+    valid, known, found = corpora["valid"], {}, {}
+    for name, task in tasks.items():
+        spec = task.plan.eval
+        key = task.spec.row_length, task.model_spec.vocab_size, spec
+        if key not in known:
+            counts = corpora["train"].count_tokens(task.model_spec.vocab_size)
+            known[key] = measure_unigrams(
+                counts,
+                likelihood_rows(task, valid, spec.num_rows),
+                likelihood_bytes(task, valid, spec.num_rows),
+                likelihood_documents(task, valid, spec.num_rows),
+                task.vocab,
+                task.nonwords,
+            )
+            if spec.probe_passages and has_labels(corpora):
+                sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
+                known[key] |= measure_ngrams(corpora, *sizes)
+            if spec.num_words:
+                known[key] |= measure_beside(list_questions(task, corpora))
+        found[name] = known[key]
+    return found
+
+
+def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
+    """Whether all read the same rows, in a few words.
+
+    Args:
+      lengths: different lengths of rows, in tokens.
+      forms: different values of data.rows.
+
+    >>> describe_rows({64}, {"pairs", "chunks"})
+    'rows of 64 tokens of the same text: chunks, pairs'
+    """
+    if len(lengths) > 1:
+        return "each objective reads rows of its own length"
+    (length,) = lengths
+    if len(forms) > 1:
+        return f"rows of {length} tokens of the same text: {', '.join(sorted(forms))}"
+    return f"every objective reads the same rows of {length} tokens"
+
+
+def describe_text(
+    text: TextSpec, tokenizer: Tokenizer, corpora: dict[str, Split]
+) -> dict:
+    """The text that was read, as report.json has it under "data"."""
+    return {
+        "path": text.path,
+        "documents": sum(split.num_documents for split in corpora.values()),
+        "train_tokens": corpora["train"].num_tokens,
+        "valid_tokens": corpora["valid"].num_tokens,
+        "vocab_size": tokenizer.vocab.size,
+        "tokenizer": text.tokenizer.kind,
+    }
+
+
+def assemble(
+    config: dict, budget: dict, data: dict, runs: list[dict], yardsticks: list[dict]
+) -> dict:
+    """The report as report.json has it, but for its figures.
+
+    Args:
+      budget: {"kind", "amount", "note"} of what each run spent.
+      data: facts about the text.
+      runs: each run's result.json with its "name" and its "workdir", which is relative
+        to the report's folder.
+      yardsticks: of `summary.summarise`.
+    """
+    return {
+        "title": "Which objective taught the model most?",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "version": jaxpt.__version__,
+        "config": config,
+        "budget": budget,
+        "data": data,
+        "runs": runs,
+        "yardsticks": yardsticks,
+        "notes": NOTES,
+        "figures": {},
+    }
+
+
+def publish(
+    report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
+) -> None:
+    """Writes a report's files: PNGs, tables, report.json and report.html.
+
+    Args:
+      report: its "figures" are filled in.
+      corpora_of: the text of each name; of a name without one no model is drawn.
+
+    Raises:
+      UserError: a file cannot be written, or a run's checkpoint not be read.
+    """
+    report["figures"] = figures.draw(report, corpora_of, workdir)
+
+    def write() -> str:
+        write_tables(report, workdir)
+        return str(write_report(report, workdir))
+
+    processes.on_first(write)
