@@ -41,7 +41,7 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
     better = "higher" if yardstick["higher_is_better"] else "lower"
     label = f"{yardstick['label']} ({better} is better)"
     value = yardstick["by_name"][ranked[0]]["mean"]
-    cost = "; ".join(_word_cost(name, groups[name]) for name in ranked[:2])
+    cost = "\n".join(_word_cost(name, groups[name]) for name in ranked[:2])
     if len(ranked) == 1:
         who = f"Only {ranked[0]} can be measured by it."
         return Answer(label, who, f"{ranked[0]} reaches {value:.3f}", MISSING, cost)
@@ -59,7 +59,7 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
         lead = f"{pair['better']} over {pair['worse']}: {format_number(difference)}"
         if is_number(pair["low"]) and is_number(pair["high"]):
             ends = f"{format_number(pair['low'])}, {format_number(pair['high'])}"
-            lead += f" [{ends}]"
+            lead += f"\n[{ends}]"
     return Answer(label, who, lead, _word_certainty(pair), cost)
 
 

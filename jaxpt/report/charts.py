@@ -14,6 +14,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 620, 360
 # Of the plot's area; what is to the right of it holds the lines' names.
 LEFT, RIGHT, TOP, BOTTOM = 68, 486, 14, 302
+FULL = 590  # where a plot ends whose names are inside it
 LABEL_GAP = 17.0  # between the baselines of two names
 LONGEST = 16  # characters of a name in a chart; the tooltip has all of it
 
@@ -151,7 +152,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
     parts = []
     for value in y.ticks:
         place = y.scale(value)
-        parts.append(tag("path", class_="grid", d=f"M{LEFT} {place:.1f}H{RIGHT}"))
+        parts.append(tag("path", class_="grid", d=f"M{LEFT} {place:.1f}H{x.scale.end}"))
         number = write_text(y.write(value))
         parts.append(tag("text", number, x=LEFT - 8, y=place + 4, text_anchor="end"))
     # The numbers along x are wide: every other one where there are many.
@@ -163,8 +164,8 @@ def draw_frame(x: Axis, y: Axis) -> str:
             number = write_text(x.write(value))
             at = {"x": place, "y": BOTTOM + 19}
             parts.append(tag("text", number, text_anchor="middle", **at))
-    parts.append(tag("path", class_="axis", d=f"M{LEFT} {TOP}V{BOTTOM}H{RIGHT}"))
-    middle = (LEFT + RIGHT) / 2
+    parts.append(tag("path", class_="axis", d=f"M{LEFT} {TOP}V{BOTTOM}H{x.scale.end}"))
+    middle = (x.scale.start + x.scale.end) / 2
     parts.append(
         tag(
             "text",
@@ -203,16 +204,17 @@ def draw_line(kind: str, points: Sequence[Point | None]) -> str:
 
 def draw_band(lows: Sequence[Point | None], highs: Sequence[Point | None]) -> str:
     """The area between two lines in units; None in both interrupts it."""
-    path, part = "", []
-    for pair in [*zip(lows, highs, strict=True), None]:
-        if pair is not None and pair[0] is not None:
-            part.append(pair)
-            continue
+    parts: list[list[tuple[Point, Point]]] = [[]]
+    for low, high in zip(lows, highs, strict=True):
+        if low is None or high is None:
+            parts.append([])
+        else:
+            parts[-1].append((low, high))
+    path = ""
+    for part in parts:
         if len(part) > 1:
-            round_trip = [low for low, _ in part] + [high for _, high in part[::-1]]
-            corners = "L".join(f"{a:.1f} {b:.1f}" for a, b in round_trip)
-            path += f"M{corners}Z"
-        part = []
+            corners = [low for low, _ in part] + [high for _, high in part[::-1]]
+            path += f"M{'L'.join(f'{x:.1f} {y:.1f}' for x, y in corners)}Z"
     return tag("path", class_="band", d=path) if path else ""
 
 
@@ -227,7 +229,8 @@ def draw_marker(
     radii = [1.0] if inner == 1 else [1.0, inner]
     num = corners * len(radii)
     # A circle's area, roughly, whatever the number of corners.
-    reach = radius * {3: 1.3, 4: 1.2, 5: 1.1}.get(corners, 1.0)
+    grown = {3: 1.3, 4: 1.2, 5: 1.1}.get(corners, 1.0) if inner == 1 else 1.6
+    reach = radius * grown
     path = []
     for i in range(num):
         angle = math.radians(turn + 360 * i / num)

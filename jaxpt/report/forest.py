@@ -14,11 +14,11 @@ from jaxpt.report.report_charts import is_number
 from jaxpt.report.summary import MISSING, REFERENCE, UNTRAINED
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
-FEW = 12  # rows that are shown at once; the others open on a click
+FEW = 16  # rows that are shown at once; the others open on a click
 
 
 class Row(NamedTuple):
-    """One difference: `first` minus `second`, positive where the first is better.
+    """By how much `first` is better than `second`; negative where it is worse.
 
     Attributes:
       low, high: of its corrected interval; None where there is none.
@@ -62,7 +62,7 @@ def _word_outcome(pair: dict, margin: float) -> str:
 
 
 def list_baselines(yardstick: dict, numbers: Mapping[str, int]) -> list[Row]:
-    """Each objective minus what teaches nothing, also where it is the worse of them."""
+    """Each objective over what teaches nothing, also where it is the worse of them."""
     rows = []
     for pair in yardstick["baselines"]:
         is_better = pair["better"] in numbers
@@ -156,10 +156,10 @@ def _draw_row(row: Row, scale: Scale, margin: float) -> str:
         interval = f"{format_number(row.difference)} " + format_interval(row)
     kinds = " ".join(f"p{number}" for number in row.members)
     p = MISSING if row.outcome.startswith("no verdict") else format_p(row.p)
-    told = f"{row.first} minus {row.second}: {interval}, {row.outcome}"
+    told = f"{row.first} over {row.second}: {interval}, {row.outcome}"
     return (
         f'<tr class="{kinds}"><td class="text pair">{write_text(row.first)} '
-        f"− {write_text(row.second)}</td>"
+        f"over {write_text(row.second)}</td>"
         f"<td>{_draw_strip(row, scale, margin, told)}</td>"
         f'<td class="text">{interval}</td><td class="text p">{p}</td>'
         f'<td class="text outcome">{write_text(row.outcome)}</td></tr>'

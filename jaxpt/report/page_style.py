@@ -36,7 +36,7 @@ nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .9rem; }
 summary { cursor: pointer; }
 .verdicts { padding-left: 1.2rem; }
 .answer { width: 100%; }
-.answer td, .answer th { white-space: normal; text-align: left; vertical-align: top;
+.answer td, .answer th { white-space: pre-line; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 .answer .who { font-weight: 600; }
 .controls { display: none; flex-wrap: wrap; gap: .5rem 1.6rem; margin: .8rem 0; }
@@ -58,29 +58,31 @@ svg path { fill: none; stroke-linejoin: round; }
 .axis { stroke: var(--soft); }
 .mean { stroke: var(--c); stroke-width: 2.4; stroke-dasharray: var(--d); }
 .seed { stroke: var(--c); stroke-width: 1; opacity: .45; }
-svg .band { fill: var(--c); opacity: .16; }
+svg .band { fill: var(--c); opacity: .13; }
 .thread { stroke: var(--soft); stroke-dasharray: 1 3; }
 .front { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 4; }
 svg .dot { fill: var(--c, var(--ink)); stroke: var(--paper); stroke-width: .8; }
-svg .small { fill: var(--c); opacity: .55; }
+svg .small { fill: var(--c); opacity: .75; }
 svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
 .interval { stroke: var(--ink); stroke-width: 1.6; }
 .margin { fill: var(--soft); opacity: .22; }
 .chart:has(.s:hover) .s:not(:hover) { opacity: .25; }
+.forests .plot { max-width: none; }
 .forest { width: 100%; }
 .forest th, .forest td { padding: .1rem .6rem; }
-.forest th:nth-child(2), .forest td:nth-child(2) { padding: 0; width: 320px; }
+.forest th:nth-child(2), .forest td:nth-child(2) { padding: 0; width: 36%; }
 .forest svg { display: block; width: 100%; min-width: 220px; height: auto; }
-.forest .text { white-space: normal; overflow-wrap: anywhere; }
-.forest td:nth-child(3) { white-space: nowrap; }
+.forest .text { white-space: normal; }
+.forest .pair, .forest .outcome { width: 24%; overflow-wrap: anywhere; }
+.forest td:nth-child(3), .forest .p { white-space: nowrap; }
 .pictures { display: grid; gap: 1rem 1.5rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 .pictures figure { margin: .5rem 0 1rem; }
-@media (max-width: 45rem) {
+@media screen and (max-width: 45rem) {
   body { margin-top: 1rem; }
   h1 { font-size: 1.6rem; }
   /* The names are in the legend; the chart takes their room, and larger letters. */
-  .curves .chart { width: 124%; }
+  .curves .chart { width: 119%; }
   .curves .name, .thread { display: none; }
   .chart text { font-size: 17px; }
   .answer thead { display: none; }
@@ -89,8 +91,10 @@ svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
   .answer td { border: 0; padding: .1rem 0; }
   .answer td::before { content: attr(data-head) ": "; color: var(--soft);
     font-weight: 400; }
+  .answer td:first-child { font-weight: 600; }
   .answer td:first-child::before { content: ""; }
   .forest, .forest thead, .forest tbody { display: block; }
+  .forest td.pair, .forest td.outcome { width: auto; }
   .forest tr { display: grid; grid-template-columns: 1fr auto; padding: .35rem 0;
     border-bottom: 1px solid var(--line); }
   .forest th, .forest td { border: 0; padding: 0 .2rem; }
@@ -99,18 +103,20 @@ svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
     order: 1; }
   .forest td:nth-child(3), .forest .p { order: 2; }
   .forest .p::before { content: "p "; }
+  .forest td.outcome, .forest td.p { text-align: right; }
 }
 @media print {
   :root { color-scheme: light; --ink: #000; --paper: #fff; --soft: #444;
     --line: #ccc; --tint: #f4f4f4; }
   body { max-width: none; margin: 0; font-size: 11pt; }
   nav, .controls input { display: none; }
+  label:has([type=radio]:not(:checked)) { display: none; }
   .plot, figure, tr, .answer { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
   .wide { overflow: visible; }
   .wide table { font-size: 7pt; }
   .wide th, .wide td { white-space: normal; padding: .15rem .3rem; }
-  .forests .panel { display: block; }
+  .forests .panel { display: block !important; }
   .more::details-content { content-visibility: visible; display: block; }
 }
 """

@@ -70,9 +70,9 @@ def build_pareto(yardsticks: list[dict], groups: Groups) -> Section:
     ]
     note = (
         "A large mark is the mean over seeds, a small one is a seed; up and to the "
-        "left is better. The dashed line joins the objectives that no other is both better "
-        "and cheaper than, by their means alone: whether two of them can be told apart "
-        "is said under Differences."
+        "left is better. Where there are several objectives that no other is both "
+        "better and cheaper than, a dashed line joins them. It goes by the means "
+        "alone: whether two objectives can be told apart is said under Differences."
     )
     counts = [len(yardsticks), len(FINAL_COSTS)]
     return _assemble("pareto", "pareto", controls, panels, note, counts)
@@ -89,8 +89,8 @@ def build_forests(yardsticks: list[dict], groups: Groups) -> Section:
         for i, yardstick in enumerate(yardsticks)
     ]
     note = (
-        "A mark is the difference of the means, in favour of the objective that is "
-        "named first where it lies to the right of 0. Its line is the interval after "
+        "A mark is by how much the mean of the first is better than that of the "
+        "second; to the left of 0 it is worse. Its line is the interval after "
         "correction; a filled mark has been told apart from 0, a hollow one has not. "
         "The grey band is the margin within which a difference does not matter."
     )

@@ -10,15 +10,15 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from jaxpt.report import charts
-from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis, Point
+from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point
 from jaxpt.report.plots import choose_styles, format_count, format_flops
 
 MOST_MARKERS = 10  # along one line
 
 
 def format_seconds(number: float) -> str:
-    """Seconds to four figures: 0.05, 25.8, 1,234."""
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.4g}"
+    """Seconds to three figures, or whole ones: 0.05, 25.8, 1,234."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 # What a curve or a final value can be drawn against: label, and how it is written.
@@ -259,7 +259,7 @@ def draw_pareto(groups: Mapping[str, list[dict]], yardstick: dict, cost: str) ->
     costs = [point[0] for final in finals.values() for point in final.seeds]
     is_log = bool(costs) and min(costs) > 0 and max(costs) > 10 * min(costs)
     label += " (logarithmic)" if is_log else ""
-    x = charts.make_axis(costs, label, write, LEFT, RIGHT, is_log)
+    x = charts.make_axis(costs, label, write, LEFT, FULL, is_log)
     title = yardstick["label"] + ("" if higher else ", lower is better: upside down")
     values = [point[1] for final in finals.values() for point in final.seeds]
     ends = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
