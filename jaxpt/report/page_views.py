@@ -56,12 +56,16 @@ def build_curves(groups: Groups) -> Section:
     return _assemble("curves", "curves", controls, panels, note, [len(metrics), 3])
 
 
-def build_pareto(yardsticks: list[dict], groups: Groups) -> Section:
-    """The final value of every run against what it cost, for each yardstick."""
+def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Section:
+    """The final value of every run against what it cost, for each yardstick.
+
+    Args:
+      has_boxes: whether the checkboxes are here, because there are no curves.
+    """
     controls = [
         _build_radios("pareto", 0, "Yardstick", [y["label"] for y in yardsticks]),
         _build_radios("pareto", 1, "Against", [c[0] for c in FINAL_COSTS.values()]),
-        _build_legend(list(groups), has_boxes=False),
+        _build_legend(list(groups), has_boxes),
     ]
     panels = [
         _wrap_panel((i, j), draw_pareto(groups, yardstick, cost))

@@ -97,7 +97,7 @@ def _build_page(report, workdir):
     curves = page_views.build_curves(groups)
     choices, parts = {"curves": curves.counts}, {"Curves": curves.markup}
     if common:
-        pareto = page_views.build_pareto(common, groups)
+        pareto = page_views.build_pareto(common, groups, has_boxes=not curves.counts)
         forests = page_views.build_forests(common, groups)
         choices |= {"pareto": pareto.counts, "forest": forests.counts}
         parts["Quality against cost"] = pareto.markup
@@ -113,7 +113,8 @@ def _build_page(report, workdir):
     parts["Config"] = (
         f"<details><summary>as JSON</summary><pre>{config}</pre></details>"
     )
-    rules = make_rules(list(groups), {k: v for k, v in choices.items() if v})
+    choices = {section: counts for section, counts in choices.items() if counts}
+    rules = make_rules(list(groups), choices) if choices else ""
     title = html.escape(report["title"])
     ids = {name: name.lower().replace(" ", "-") + "-part" for name in parts}
     links = "".join(f'<a href="#{ids[name]}">{name}</a>' for name in parts)
