@@ -3,7 +3,7 @@
 A chart is 620 by 360 units; the page scales it. An objective is a class, `o0`, `o1` and
 so on in a report's order: colours and dashes are the style sheet's (`page_style`), so
 that light and dark, print and a hidden objective need no second drawing. All text is
-escaped here, in `tag` and `write_text`.
+escaped here, in `tag` and `escape_text`.
 """
 
 import html
@@ -45,7 +45,7 @@ def tag(kind: str, /, *children: str, **attributes: object) -> str:
 
     An underscore at an attribute's end is dropped, one within it becomes a hyphen.
 
-    >>> tag("text", write_text("a<b"), class_='"', x=1.25, text_anchor="end")
+    >>> tag("text", escape_text("a<b"), class_='"', x=1.25, text_anchor="end")
     '<text class="&quot;" x="1.2" text-anchor="end">a&lt;b</text>'
     """
     written = "".join(
@@ -56,7 +56,7 @@ def tag(kind: str, /, *children: str, **attributes: object) -> str:
     return f"<{kind}{written}>{inside}</{kind}>" if inside else f"<{kind}{written}/>"
 
 
-def write_text(text: object) -> str:
+def escape_text(text: object) -> str:
     """Text from data as markup."""
     return html.escape(str(text))
 
@@ -140,10 +140,17 @@ def make_axis(
     end: float,
     is_log: bool = False,
 ) -> Axis:
-    """An axis whose first and last tick enclose the values; 0 to 1 where none is."""
+    """An axis whose first and last tick enclose the values; 0 to 1 where none is.
+
+    Its range is wide enough for any two ticks to be written differently: a difference
+    that the numbers cannot show is not made to look large either.
+    """
     found = [float(value) for value in values] or [0.0, 1.0]
     low, high = min(found), max(found)
     ticks = choose_log_ticks(low, high) if is_log else choose_ticks(low, high)
+    while len({write(tick) for tick in ticks}) < len(ticks):
+        reach = (ticks[-1] - ticks[0]) / 2
+        ticks = choose_ticks(low - reach, high + reach)
     return Axis(Scale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
 
 
@@ -153,7 +160,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
     for value in y.ticks:
         place = y.scale(value)
         parts.append(tag("path", class_="grid", d=f"M{LEFT} {place:.1f}H{x.scale.end}"))
-        number = write_text(y.write(value))
+        number = escape_text(y.write(value))
         parts.append(tag("text", number, x=LEFT - 8, y=place + 4, text_anchor="end"))
     # The numbers along x are wide: every other one where there are many.
     every = 2 if len(x.ticks) > 6 else 1
@@ -161,7 +168,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
         place = x.scale(value)
         parts.append(tag("path", class_="grid", d=f"M{place:.1f} {TOP}V{BOTTOM}"))
         if i % every == 0:
-            number = write_text(x.write(value))
+            number = escape_text(x.write(value))
             at = {"x": place, "y": BOTTOM + 19}
             parts.append(tag("text", number, text_anchor="middle", **at))
     parts.append(tag("path", class_="axis", d=f"M{LEFT} {TOP}V{BOTTOM}H{x.scale.end}"))
@@ -169,7 +176,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
     parts.append(
         tag(
             "text",
-            write_text(x.label),
+            escape_text(x.label),
             class_="title",
             x=middle,
             y=BOTTOM + 43,
@@ -180,7 +187,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
     parts.append(
         tag(
             "text",
-            write_text(y.label),
+            escape_text(y.label),
             class_="title",
             transform=f"translate(15 {middle:g}) rotate(-90)",
             text_anchor="middle",
@@ -223,7 +230,7 @@ def draw_marker(
 ) -> str:
     """A marker of `MARKERS` with a tooltip, centred at x, y in units."""
     corners, turn, inner, width = MARKERS[marker]
-    told = tag("title", write_text(title)) if title else ""
+    told = tag("title", escape_text(title)) if title else ""
     if not corners:
         return tag("circle", told, class_=kind, cx=x, cy=y, r=radius)
     radii = [1.0] if inner == 1 else [1.0, inner]

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxpt.report import charts
-from jaxpt.report.charts import Scale, tag, write_text
+from jaxpt.report.charts import Scale, escape_text, tag
 from jaxpt.report.report_charts import is_number
 from jaxpt.report.summary import MISSING, REFERENCE, UNTRAINED
 
@@ -104,7 +104,7 @@ def draw_forest(rows: list[Row], margin: float, heading: str) -> str:
     ticks = charts.choose_ticks(min(values), max(values), 4)
     scale = Scale(ticks[0], ticks[-1], 14, WIDTH - 14)
     head = (
-        f'<tr><th class="text">{write_text(heading)}</th>'
+        f'<tr><th class="text">{escape_text(heading)}</th>'
         f"<th>{_draw_axis(scale, ticks)}</th>"
         '<th class="text">difference and interval</th>'
         '<th class="text">p, corrected</th><th class="text">outcome</th></tr>'
@@ -140,7 +140,7 @@ def _draw_axis(scale: Scale, ticks: list[float]) -> str:
         kind = "axis" if value == 0 else "grid"
         parts.append(tag("path", class_=kind, d=f"M{place:.1f} 20V{AXIS_HEIGHT}"))
         if i % every == start:
-            number = write_text(f"{value:g}")
+            number = escape_text(f"{value:g}")
             parts.append(tag("text", number, x=place, y=14, text_anchor="middle"))
     box = f"0 0 {WIDTH} {AXIS_HEIGHT}"
     told = "scale of the differences"
@@ -158,17 +158,17 @@ def _draw_row(row: Row, scale: Scale, margin: float) -> str:
     p = MISSING if row.outcome.startswith("no verdict") else format_p(row.p)
     told = f"{row.first} over {row.second}: {interval}, {row.outcome}"
     return (
-        f'<tr class="{kinds}"><td class="text pair">{write_text(row.first)} '
-        f"over {write_text(row.second)}</td>"
+        f'<tr class="{kinds}"><td class="text pair">{escape_text(row.first)} '
+        f"over {escape_text(row.second)}</td>"
         f"<td>{_draw_strip(row, scale, margin, told)}</td>"
         f'<td class="text">{interval}</td><td class="text p">{p}</td>'
-        f'<td class="text outcome">{write_text(row.outcome)}</td></tr>'
+        f'<td class="text outcome">{escape_text(row.outcome)}</td></tr>'
     )
 
 
 def _draw_strip(row: Row, scale: Scale, margin: float, told: str) -> str:
     middle, zero = HEIGHT / 2, scale(0.0)
-    parts = [tag("title", write_text(told))]
+    parts = [tag("title", escape_text(told))]
     if margin:
         left, right = scale(-margin), scale(margin)
         size = {"width": right - left, "height": HEIGHT}

@@ -66,6 +66,7 @@ svg .small { fill: var(--c); opacity: .75; }
 svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
 .interval { stroke: var(--ink); stroke-width: 1.6; }
 .margin { fill: var(--soft); opacity: .22; }
+body:has([id^=show-]:not(:checked)) .front { display: none; }
 .chart:has(.s:hover) .s:not(:hover) { opacity: .25; }
 .forests .plot { max-width: none; }
 .forest { width: 100%; }
@@ -78,6 +79,7 @@ svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
 .pictures { display: grid; gap: 1rem 1.5rem; align-items: start;
   grid-template-columns: repeat(auto-fit, minmax(min(100%, 24rem), 1fr)); }
 .pictures figure { margin: .5rem 0 1rem; }
+.pictures .broad { grid-column: 1 / -1; }
 @media screen and (max-width: 45rem) {
   body { margin-top: 1rem; }
   h1 { font-size: 1.6rem; }
@@ -85,6 +87,7 @@ svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
   .curves .chart { width: 119%; }
   .curves .name, .thread { display: none; }
   .chart text { font-size: 17px; }
+  .chart .title { font-size: 15px; }
   .answer thead { display: none; }
   .answer, .answer tbody, .answer tr, .answer td { display: block; }
   .answer tr { border-bottom: 1px solid var(--line); padding: .5rem 0; }
@@ -112,7 +115,7 @@ svg .hollow { fill: var(--paper); stroke: var(--ink); stroke-width: 1.6; }
   nav, .controls input { display: none; }
   label:has([type=radio]:not(:checked)) { display: none; }
   .plot, figure, tr, .answer { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
+  h2, h3, .controls { break-after: avoid; }
   .wide { overflow: visible; }
   .wide table { font-size: 7pt; }
   .wide th, .wide td { white-space: normal; padding: .15rem .3rem; }

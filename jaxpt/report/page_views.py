@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from jaxpt.report import charts, forest
 from jaxpt.report.answer import rank
-from jaxpt.report.charts import tag, write_text
+from jaxpt.report.charts import escape_text, tag
 from jaxpt.report.plots import choose_styles
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
@@ -74,9 +74,10 @@ def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Sec
     ]
     note = (
         "A large mark is the mean over seeds, a small one is a seed; up and to the "
-        "left is better. Where there are several objectives that no other is both "
-        "better and cheaper than, a dashed line joins them. It goes by the means "
-        "alone: whether two objectives can be told apart is said under Differences."
+        "left is better, as a yardstick whose lower values are better is drawn upside "
+        "down. Where there are several objectives that no other is both "
+        "better and cheaper than, a dashed line joins them while all are shown. It "
+        "goes by the means alone: whether two objectives can be told apart is said under Differences."
     )
     counts = [len(yardsticks), len(FINAL_COSTS)]
     return _assemble("pareto", "pareto", controls, panels, note, counts)
@@ -103,14 +104,14 @@ def build_forests(yardsticks: list[dict], groups: Groups) -> Section:
 
 def _build_forest(yardstick: dict, numbers: dict[str, int]) -> str:
     better = "higher" if yardstick["higher_is_better"] else "lower"
-    parts = [f"<h3>{write_text(yardstick['label'])} ({better} is better)</h3>"]
+    parts = [f"<h3>{escape_text(yardstick['label'])} ({better} is better)</h3>"]
     margin = yardstick["margin"]
     pairs = forest.list_pairs(yardstick, numbers)
     if pairs:
         parts.append(forest.draw_forest(pairs, margin, "between objectives"))
     else:
         only = rank(yardstick)[0]
-        parts.append(f'<p class="soft">Only {write_text(only)} was measured.</p>')
+        parts.append(f'<p class="soft">Only {escape_text(only)} was measured.</p>')
     baselines = forest.list_baselines(yardstick, numbers)
     if baselines:
         heading = "against what teaches nothing"
@@ -148,7 +149,7 @@ def _build_radios(section: str, group: int, title: str, labels: list[str]) -> st
             autocomplete="off",
             **chosen,
         )
-        buttons.append(f"<label>{button}{write_text(label)}</label>")
+        buttons.append(f"<label>{button}{escape_text(label)}</label>")
     return f"<fieldset><legend>{title}:&nbsp;</legend>{''.join(buttons)}</fieldset>"
 
 
@@ -170,6 +171,6 @@ def _build_legend(names: list[str], has_boxes: bool) -> str:
         if has_boxes:
             state = {"checked": "checked", "autocomplete": "off"}
             box = tag("input", type="checkbox", id=f"show-{i}", **state)
-        label = f"{box}{swatch}{write_text(name)}"
+        label = f"{box}{swatch}{escape_text(name)}"
         labels.append(f'<label class="o{i}" for="show-{i}">{label}</label>')
     return f"<fieldset><legend>Show:&nbsp;</legend>{''.join(labels)}</fieldset>"

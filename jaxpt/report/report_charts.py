@@ -194,8 +194,8 @@ def _place_names(means: Mapping[str, list], x: Axis, y: Axis) -> dict[str, str]:
         thread = [(x.scale(end.cost) + 5, start), (RIGHT + 14, place)]
         drawn[name] = charts.draw_line("thread", thread) + charts.tag(
             "text",
-            charts.tag("title", charts.write_text(name)),
-            charts.write_text(charts.shorten(name)),
+            charts.tag("title", charts.escape_text(name)),
+            charts.escape_text(charts.shorten(name)),
             class_="name",
             x=RIGHT + 18,
             y=place + 4,
@@ -260,7 +260,7 @@ def draw_pareto(groups: Mapping[str, list[dict]], yardstick: dict, cost: str) ->
     is_log = bool(costs) and min(costs) > 0 and max(costs) > 10 * min(costs)
     label += " (logarithmic)" if is_log else ""
     x = charts.make_axis(costs, label, write, LEFT, FULL, is_log)
-    title = yardstick["label"] + ("" if higher else ", lower is better: upside down")
+    title = yardstick["label"] + ("" if higher else ", reversed")
     values = [point[1] for final in finals.values() for point in final.seeds]
     ends = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
     y = charts.make_axis(values, title, "{:g}".format, *ends)
@@ -316,7 +316,7 @@ def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
             if is_inside and box[3] < BOTTOM and not any(_meet(box, b) for b in taken):
                 taken.append(box)
                 at = {"class_": "name", "x": across, "y": down, "text_anchor": anchor}
-                drawn[name] = charts.tag("text", charts.write_text(text), **at)
+                drawn[name] = charts.tag("text", charts.escape_text(text), **at)
                 break
     return drawn
 

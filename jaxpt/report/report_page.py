@@ -39,6 +39,7 @@ RULE = (
     "margin. Validation losses and accuracies are of each objective's own task and are "
     "not comparable across objectives."
 )
+BROAD = 1000  # pixels of a picture
 LIMITS = (
     "A verdict is about these settings, this text and this budget: with other sizes, "
     "learning rates or more training the order of the objectives may be another one. "
@@ -185,8 +186,8 @@ def _build_pictures(report, groups, workdir):
         if objective != name and objective in groups:
             caption = f"{objective}: {caption} {_name_seed(groups[objective])}"
         kinds.setdefault(kind, []).append(
-            f'<figure><img alt="{html.escape(name)}" src="data:image/png;base64,'
-            f'{base64.b64encode(content).decode()}">\n'
+            f'<figure{_choose_width(content)}><img alt="{html.escape(name)}" '
+            f'src="data:image/png;base64,{base64.b64encode(content).decode()}">\n'
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
     parts = [
@@ -195,6 +196,12 @@ def _build_pictures(report, groups, workdir):
         for kind, figures in kinds.items()
     ]
     return "\n".join(parts) or '<p class="soft">none</p>'
+
+
+def _choose_width(content):
+    """A PNG whose letters would be too small beside another has a row of its own."""
+    width = int.from_bytes(content[16:20], "big")  # of its first chunk
+    return ' class="broad"' if width > BROAD else ""
 
 
 def _name_seed(runs):

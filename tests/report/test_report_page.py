@@ -357,7 +357,7 @@ def test_quality_against_cost_by_hand():
     assert small[:3] == [("68", "14"), ("416", "302"), ("242", "158")]
     (front,) = [e.get("d") for e in svg.iter("path") if e.get("class") == "front"]
     assert front == "M242.0 158.0L416.0 14.0"
-    assert "upside down" in chart
+    assert "bits per byte, reversed" in chart
 
 
 def test_a_difference_by_hand():
@@ -504,3 +504,20 @@ def test_ticks_enclose_what_is_drawn(low, width):
 def test_logarithmic_ticks_enclose_what_is_drawn(low, factor):
     ticks = charts.choose_log_ticks(low, low * factor)
     assert ticks[0] <= low * 1.0001 and ticks[-1] >= low * factor * 0.9999
+
+
+def test_no_two_numbers_along_an_axis_are_written_alike():
+    """FLOPs at equal budgets differ in their third figure, or not at all."""
+    for values in ([1.418e12, 1.444e12], [1.43e12, 1.43000001e12], [5.0, 5.0]):
+        axis = charts.make_axis(values, "FLOPs", plots.format_flops, 0, 100)
+        assert len({axis.write(tick) for tick in axis.ticks}) == len(axis.ticks)
+        assert axis.ticks[0] <= min(values) and axis.ticks[-1] >= max(values)
+
+
+def test_a_wide_picture_has_a_row_of_its_own(tmp_path):
+    for name, width in (("a.png", 1800), ("b.png", 840)):
+        (tmp_path / name).write_bytes(PNG[:8] + bytes(8) + width.to_bytes(4, "big"))
+    figures = {"mask_fill_clm": "a.png", "pretrained_vs_random_clm": "b.png"}
+    report = make_report(make_runs({"clm": [0.5]}), figures=figures)
+    found = re.findall("<figure.*?>", build(report, tmp_path))
+    assert found == ['<figure class="broad">', "<figure>"]
