@@ -75,9 +75,10 @@ def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Sec
     note = (
         "A large mark is the mean over seeds, a small one is a seed; up and to the "
         "left is better, as a yardstick whose lower values are better is drawn upside "
-        "down. Where there are several objectives that no other is both "
-        "better and cheaper than, a dashed line joins them while all are shown. It "
-        "goes by the means alone: whether two objectives can be told apart is said under Differences."
+        "down. Where there are several objectives that no other is both better and "
+        "cheaper than, a dashed line joins them while all are shown. It goes by the "
+        "means alone: whether two objectives can be told apart is said under "
+        "Differences."
     )
     counts = [len(yardsticks), len(FINAL_COSTS)]
     return _assemble("pareto", "pareto", controls, panels, note, counts)

@@ -236,6 +236,9 @@ ODD = {
     "no common yardstick": make_report(make_runs({"clm": [3, 2]}, "valid_loss")),
     "nothing measured": make_report([make_run("clm")]),
     "no curve": make_report([make_run("clm") | {"curve": []}]),
+    "yardsticks and no curve": make_report(
+        [run | {"curve": []} for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
+    ),
     "fifteen": make_report(make_runs(FIFTEEN)),
     "no finite value": make_report(
         make_curves({"clm": [[None, math.nan]], "mlm": [[0.5, None], [0.6, 0.7]]})
@@ -311,6 +314,15 @@ def test_a_curve_by_hand(tmp_path):
     numbers = [e.text for e in svg.iter("text")]
     assert {"0.2", "0.4", "1", "0", "100", "raw tokens"} <= set(numbers)
     assert "clm: 0.4 ± 0.14 at 0 raw tokens" in chart
+
+
+def test_a_band_that_reaches_beyond_its_seeds_stays_in_the_plot():
+    runs = make_curves({"clm": [[0.4, 0.4], [0.4, 0.4], [0.6, 0.6]]})
+    chart = draw_curves(group_by_name(runs), "probe_accuracy", "raw_tokens")
+    (band,) = re.findall('class="band" d="M(.*?)Z"', chart)
+    heights = [float(corner.split()[1]) for corner in band.split("L")]
+    # The mean .467 less .115 is below .4, the least tick of the seeds alone.
+    assert max(heights) <= 302 and min(heights) >= 14
 
 
 def test_one_seed_has_no_band_and_a_gap_where_a_value_is_missing():
