@@ -14,7 +14,7 @@ from typing import NamedTuple
 WIDTH, HEIGHT = 620, 360
 # Of the plot's area; what is to the right of it holds the lines' names.
 LEFT, RIGHT, TOP, BOTTOM = 68, 486, 14, 302
-FULL = 590  # where a plot ends whose names are inside it
+FULL = 572  # where a plot ends whose names are inside it
 LABEL_GAP = 17.0  # between the baselines of two names
 LONGEST = 16  # characters of a name in a chart; the tooltip has all of it
 

@@ -112,7 +112,7 @@ body:has([id^=show-]:not(:checked)) .front { display: none; }
   :root { color-scheme: light; --ink: #000; --paper: #fff; --soft: #444;
     --line: #ccc; --tint: #f4f4f4; }
   body { max-width: none; margin: 0; font-size: 11pt; }
-  nav, .controls input { display: none; }
+  nav, .controls input, .forests .controls { display: none; }
   label:has([type=radio]:not(:checked)) { display: none; }
   .plot, figure, tr, .answer { break-inside: avoid; }
   h2, h3, .controls { break-after: avoid; }

@@ -364,11 +364,11 @@ def test_quality_against_cost_by_hand():
     (entry,) = reporting.summarise(runs)
     chart = draw_pareto(group_by_name(runs), entry, "train_seconds")
     svg = ElementTree.fromstring(chart)
-    # x: 10 to 40 from 68 to 590; y: 2 to 4 from 14 to 302.
+    # x: 10 to 40 from 68 to 572; y: 2 to 4 from 14 to 302.
     small = [(e.get("cx"), e.get("cy")) for e in svg.iter("circle")]
-    assert small[:3] == [("68", "14"), ("416", "302"), ("242", "158")]
+    assert small[:3] == [("68", "14"), ("404", "302"), ("236", "158")]
     (front,) = [e.get("d") for e in svg.iter("path") if e.get("class") == "front"]
-    assert front == "M242.0 158.0L416.0 14.0"
+    assert front == "M236.0 158.0L404.0 14.0"
     assert "bits per byte, reversed" in chart
 
 
