@@ -59,7 +59,10 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
         lead = f"{pair['better']} over {pair['worse']}: {format_number(difference)}"
         if is_number(pair["low"]) and is_number(pair["high"]):
             ends = f"{format_number(pair['low'])}, {format_number(pair['high'])}"
-            lead += f"\n[{ends}]"
+            lead += f" [{ends}]"
+        stats = yardstick["by_name"]
+        means = (f"{stats[pair[key]]['mean']:.3f}" for key in ("better", "worse"))
+        lead += f"\nmeans {' and '.join(means)}"
     return Answer(label, who, lead, _word_certainty(pair), cost)
 
 

@@ -35,7 +35,7 @@ a { color: inherit; }
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1.1rem; font-size: .9rem; }
 summary { cursor: pointer; }
 .verdicts { padding-left: 1.2rem; }
-.answer { width: 100%; }
+.answer { width: 100%; table-layout: fixed; }
 .answer td, .answer th { white-space: pre-line; text-align: left; vertical-align: top;
   overflow-wrap: anywhere; }
 .answer .who { font-weight: 600; }

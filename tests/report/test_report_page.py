@@ -113,7 +113,7 @@ def test_report_html_opens_with_the_verdicts(tmp_path):
     assert [text for text in texts if text in order] == order * 2
     answer = texts.index("mlm is ahead of clm.")
     lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
-    assert lead == "mlm over clm: 0.800\n[0.799, 0.801]"
+    assert lead == "mlm over clm: 0.800 [0.799, 0.801]\nmeans 0.900 and 0.100"
     assert certainty.startswith("told apart; p < 0.0001, 2 seeds")
     assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 120 s"
     assert ": forward and backward matrix products" in texts
