@@ -9,10 +9,10 @@ import numpy as np
 
 from jaxpt import disk
 from jaxpt.errors import UserError
+from jaxpt.report.page_style import STYLE
 from jaxpt.report.passage import View
 from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask, draw_views
 from jaxpt.report.plots import save_figure, show_token
-from jaxpt.report.report_page import STYLE
 
 PAGE_STYLE = """
 .legend { display: flex; flex-wrap: wrap; gap: .4rem; }

@@ -14,17 +14,17 @@ import numpy as np
 
 from jaxpt import disk, sums
 from jaxpt.errors import UserError
-from jaxpt.report.plots import CAPTIONS, format_flops
+from jaxpt.report import page_tables, page_views
+from jaxpt.report.answer import list_answers
+from jaxpt.report.page_style import REPORT_STYLE, STYLE, make_rules
+from jaxpt.report.plots import CAPTIONS
 from jaxpt.report.summary import (
-    MISSING,
     YARDSTICKS,
     format_budget,
-    format_stats,
     group_by_name,
     list_omissions,
     list_tuning,
     list_verdicts,
-    tabulate,
 )
 from jaxpt.run.workdir import flatten
 
@@ -39,29 +39,18 @@ RULE = (
     "margin. Validation losses and accuracies are of each objective's own task and are "
     "not comparable across objectives."
 )
-
-STYLE = """
-:root { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #5c636b;
-  --line: #d8dce0; --tint: #f4f6f8; }
-@media (prefers-color-scheme: dark) { :root { --ink: #e4e6e9; --paper: #16181b;
-  --soft: #a0a7af; --line: #3a3f45; --tint: #202428; } }
-body { margin: 2rem auto; padding: 0 1rem; max-width: 66rem; color: var(--ink);
-  background: var(--paper); font: 16px/1.55 system-ui, sans-serif; }
-h1 { line-height: 1.2; margin-bottom: 0; }
-h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
-p, li, figcaption { max-width: 46rem; overflow-wrap: anywhere; }
-.soft, figcaption { color: var(--soft); font-size: .9rem; }
-.wide { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .875rem; margin-bottom: 1.2rem; }
-th, td { padding: .35rem .7rem; text-align: right; white-space: nowrap;
-  border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-th { background: var(--tint); }
-.text { text-align: left; }
-.verdicts { padding: .8rem 1rem .8rem 2rem; background: var(--tint); }
-figure { margin: 1.5rem 0 2.5rem; }
-img { max-width: 100%; height: auto; background: #fff; border-radius: 6px; }
-pre { overflow-x: auto; padding: 1rem; background: var(--tint); font-size: .8rem; }
-"""
+BROAD = 1000  # pixels of a picture
+LIMITS = (
+    "A verdict is about these settings, this text and this budget: with other sizes, "
+    "learning rates or more training the order of the objectives may be another one. "
+    "An objective that a yardstick cannot measure is left out of it, not held against "
+    "it.",
+    "A standard deviation is of a sample, over seeds; with few seeds it is itself "
+    "uncertain. An interval in the tables and plots of differences is of both causes "
+    "of error, seeds and test documents, unless a note says otherwise.",
+    "Pictures of a model are of the first seed of an objective and of a few pieces of "
+    "text. They show what was learnt; they measure nothing.",
+)
 
 
 def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
@@ -104,105 +93,85 @@ def _to_plain(value):
 
 
 def _build_page(report, workdir):
-    title = html.escape(report["title"])
-    written = f"{report['created']}, jaxpt {report['version']}"
-    byline = f"{written}, {format_budget(report)}"
-    verdicts = "".join(
-        f"<li>{html.escape(line)}</li>"
-        for line in (*list_verdicts(report), *list_tuning(report))
-    )
-    notes = "\n".join(
-        f'<p class="soft">{html.escape(line)}</p>'
-        for line in (RULE, *list_omissions(report))
-    )
+    groups = group_by_name(report["runs"])
+    common = [y for y in report["yardsticks"] if y["is_common"] and y["by_name"]]
+    curves = page_views.build_curves(groups)
+    choices, parts = {"curves": curves.counts}, {"Curves": curves.markup}
+    if common:
+        pareto = page_views.build_pareto(common, groups, has_boxes=not curves.counts)
+        forests = page_views.build_forests(common, groups)
+        choices |= {"pareto": pareto.counts, "forest": forests.counts}
+        parts["Quality against cost"] = pareto.markup
+        parts["Differences"] = forests.markup
+    parts["Numbers"] = _build_numbers(report)
+    parts["Pictures"] = _build_pictures(report, groups, workdir)
+    if report.get("tuning"):
+        parts["Tuning"] = _build_tuning(report)
+    parts["Method and limits"] = _build_method(report)
+    parts["Runs"] = page_tables.build_runs(report["runs"])
+    parts["Budget and data"] = _build_facts(report)
     config = html.escape(json.dumps(report["config"], indent=2))
+    parts["Config"] = (
+        f"<details><summary>as JSON</summary><pre>{config}</pre></details>"
+    )
+    choices = {section: counts for section, counts in choices.items() if counts}
+    rules = make_rules(list(groups), choices) if choices else ""
+    title = html.escape(report["title"])
+    ids = {name: name.lower().replace(" ", "-") + "-part" for name in parts}
+    links = "".join(f'<a href="#{ids[name]}">{name}</a>' for name in parts)
+    sections = [f'<h2 id="{ids[name]}">{name}</h2>\n{parts[name]}' for name in parts]
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>",
-            f'<h1>{title}</h1>\n<p class="soft">{html.escape(byline)}</p>',
-            f'<h2>Summary</h2>\n<ul class="verdicts">{verdicts}</ul>',
-            _build_overview(report),
-            notes,
-            f"<h2>Yardsticks</h2>\n{_build_yardsticks(report)}",
-            f"<h2>Differences</h2>\n{_build_pairs(report)}",
-            f"<h2>Plots</h2>\n{_build_figures(report, workdir)}",
-            f"<h2>Runs</h2>\n{_build_runs(report['runs'])}",
-            f"<h2>Budget and data</h2>\n{_build_facts(report)}",
-            f"<h2>Config</h2>\n<details><summary>as JSON</summary><pre>{config}</pre>",
-            "</details>\n</body>\n</html>\n",
+            f"<title>{title}</title>\n<style>{STYLE}{REPORT_STYLE}{rules}</style>",
+            f"</head>\n<body>\n<h1>{title}</h1>",
+            _build_summary(report, groups),
+            f"<nav>{links}</nav>",
+            *sections,
+            "</body>\n</html>\n",
         ]
     )
 
 
-def _build_table(header, rows, num_text=1):
-    """A table whose first `num_text` columns are text; every cell is escaped here."""
-
-    def line(cells, tag):
-        kinds = [' class="text"'] * num_text + [""] * (len(cells) - num_text)
-        return "".join(
-            f"<{tag}{kind}>{html.escape(str(cell))}</{tag}>"
-            for kind, cell in zip(kinds, cells, strict=True)
-        )
-
-    body = "\n".join(f"<tr>{line(row, 'td')}</tr>" for row in rows)
+def _build_summary(report, groups):
+    """The first screen: what was done, who is best and how surely, what it cost."""
+    num_seeds = sorted({len(runs) for runs in groups.values()})
+    seeds = " or ".join(map(str, num_seeds))
+    counted = f"{len(groups)} objective{'s' * (len(groups) != 1)}"
+    counted += f", {seeds} seed{'s' * (num_seeds != [1])} each"
+    byline = f"{counted}; {format_budget(report)}. {report['created']}, jaxpt "
+    byline += report["version"]
+    answers = list_answers(report, groups)
+    table = page_tables.build_answers(answers) if answers else ""
+    verdicts = "".join(
+        f"<li>{html.escape(line)}</li>"
+        for line in (*list_verdicts(report), *_list_warnings(report))
+    )
     return (
-        f'<div class="wide"><table>\n<thead><tr>{line(header, "th")}</tr></thead>\n'
-        f"<tbody>\n{body}\n</tbody></table></div>"
+        f'<p class="soft">{html.escape(byline)}</p>\n<h2>Summary</h2>\n{table}\n'
+        f'<h3>The verdicts in full</h3>\n<ul class="verdicts">{verdicts}</ul>'
     )
 
 
-def _build_overview(report):
-    costs, results = tabulate(report["runs"])
-    return _build_table(*results) + "\n" + _build_table(*costs)
+def _list_warnings(report):
+    return [line for line in list_tuning(report) if line.startswith("WARNING")]
 
 
-def _build_yardsticks(report):
-    objectives = list(group_by_name(report["runs"]))
-    rows = []
-    for yardstick in report["yardsticks"]:
-        row = [
-            yardstick["label"],
-            "higher" if yardstick["higher_is_better"] else "lower",
-            "yes" if yardstick["is_common"] else "no",
-        ]
-        write = f"{{:{YARDSTICKS[yardstick['metric']].format}}}".format
-        for objective in objectives:
-            stats = yardstick["by_name"].get(objective, {"n": 0})
-            seeds = f" (n={stats['n']})" if stats["n"] else ""
-            row.append(format_stats(stats, write) + seeds)
-        rows.append(row)
-    header = ["yardstick", "better", "comparable", *objectives]
-    return _build_table(header, rows, num_text=3)
+def _build_numbers(report):
+    notes = "\n".join(
+        f'<p class="soft">{html.escape(line)}</p>' for line in list_omissions(report)
+    )
+    return (
+        f"{page_tables.build_overview(report)}\n{notes}\n"
+        f"<h3>Yardsticks</h3>\n{page_tables.build_yardsticks(report)}\n"
+        f"<h3>Pairs</h3>\n{page_tables.build_pairs(report)}"
+    )
 
 
-def _build_pairs(report):
-    """Every two objectives that were judged, and each against what teaches nothing."""
-    rows = []
-    for yardstick in report["yardsticks"]:
-        for pair in (*yardstick["pairs"], *yardstick["baselines"]):
-            numbers = (pair["difference"], pair["low"], pair["high"], pair["p"])
-            rows.append(
-                [
-                    yardstick["label"],
-                    pair["better"],
-                    pair["worse"],
-                    pair["outcome"],
-                    *(_format_cell(number) for number in numbers),
-                    *(_format_cell(pair[key]) for key in ("seeds", "documents")),
-                    _format_cell(pair["seeds_needed"]),
-                ]
-            )
-    if not rows:
-        return '<p class="soft">none: no yardstick is common to two objectives</p>'
-    header = ["yardstick", "better", "worse", "verdict", "difference", "low", "high"]
-    header += ["p, corrected", "seeds", "test documents", "seeds that would tell"]
-    return _build_table(header, rows, num_text=4)
-
-
-def _build_figures(report, workdir):
-    figures = []
+def _build_pictures(report, groups, workdir):
+    """The figures by kind, those of different objectives side by side."""
+    kinds: dict[str, list[str]] = {}
     for name, filename in report["figures"].items():
         try:
             content = (workdir / filename).read_bytes()
@@ -210,46 +179,76 @@ def _build_figures(report, workdir):
             raise UserError(
                 f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"
             ) from error
-        # The caption's key is a prefix of the name: `mask_fill` of `mask_fill_electra`.
-        caption = next((CAPTIONS[k] for k in CAPTIONS if name.startswith(k)), name)
-        figures.append(
-            f'<figure><img alt="{html.escape(name)}" src="data:image/png;base64,'
-            f'{base64.b64encode(content).decode()}">\n'
+        # The kind is a prefix of the name: `mask_fill` of `mask_fill_electra`.
+        kind = next((kind for kind in CAPTIONS if name.startswith(kind)), name)
+        caption = CAPTIONS.get(kind, name)
+        objective = name.removeprefix(f"{kind}_")
+        if objective != name and objective in groups:
+            caption = f"{objective}: {caption} {_name_seed(groups[objective])}"
+        kinds.setdefault(kind, []).append(
+            f'<figure{_choose_width(content)}><img alt="{html.escape(name)}" '
+            f'src="data:image/png;base64,{base64.b64encode(content).decode()}">\n'
             f"<figcaption>{html.escape(caption)}</figcaption></figure>"
         )
-    return "\n".join(figures) or '<p class="soft">none</p>'
-
-
-def _build_runs(runs):
-    columns = [key for key in runs[0] if key not in ("metrics", "curve", "workdir")]
-    metrics = sorted({name for run in runs for name in run["metrics"]})
-    rows = [
-        [_format_cell(run.get(key)) for key in columns]
-        + [_format_cell(run["metrics"].get(name)) for name in metrics]
-        + [run["workdir"]]
-        for run in runs
+    parts = [
+        f"<h3>{html.escape(kind.replace('_', ' ').capitalize())}</h3>\n"
+        f'<div class="pictures">{"".join(figures)}</div>'
+        for kind, figures in kinds.items()
     ]
-    header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
-    return _build_table(header, rows)
+    return "\n".join(parts) or '<p class="soft">none</p>'
 
 
-def _format_cell(value):
-    if value is None:
-        return MISSING
-    if isinstance(value, float):
-        return f"{value:,.4f}" if abs(value) < 1e6 else format_flops(value)
-    return f"{value:,}" if isinstance(value, int) else value
+def _choose_width(content):
+    """A PNG whose letters would be too small beside another has a row of its own."""
+    width = int.from_bytes(content[16:20], "big")  # of its first chunk
+    return ' class="broad"' if width > BROAD else ""
+
+
+def _name_seed(runs):
+    seed = runs[0]["seed"]
+    return f"Of seed {seed}, on a few pieces of text: an illustration, no measurement."
+
+
+def _build_tuning(report):
+    """Each objective's trials with their settings; the chosen one is marked."""
+    parts = []
+    for name, record in report["tuning"].items():
+        keys = list(record["trials"][0]["settings"])
+        rows = [
+            ["chosen" if trial["settings"] == record["chosen"] else ""]
+            + [str(trial["settings"][key]) for key in keys]
+            + [page_tables.format_trial(trial["value"])]
+            for trial in record["trials"]
+        ]
+        label = YARDSTICKS[record["by"]].label
+        table = page_tables.build_table(["", *keys, label], rows)
+        parts.append(f"<h3>{html.escape(name)}</h3>\n{table}")
+    lines = "".join(f"<li>{html.escape(line)}</li>" for line in list_tuning(report))
+    text = (
+        "Before the comparison every objective tried the same settings, each for the "
+        "same share of the budget, with a seed and on text that no verdict is of."
+    )
+    return f"<p>{text}</p>\n<ul>{lines}</ul>\n" + "\n".join(parts)
+
+
+def _build_method(report):
+    """What the numbers are, and what they do not say, in whole sentences."""
+    paragraphs = "\n".join(f"<p>{html.escape(text)}</p>" for text in (RULE, *LIMITS))
+    notes = "".join(
+        f"<li><strong>{html.escape(name)}</strong>: {html.escape(str(note))}</li>"
+        for name, note in report["notes"].items()
+    )
+    return f"{paragraphs}\n<ul>{notes}</ul>"
 
 
 def _build_facts(report):
     facts = {"budget": format_budget(report)}
     for name, value in report["data"].items():
-        facts[f"data: {name.replace('_', ' ')}"] = _format_cell(value)
+        facts[f"data: {name.replace('_', ' ')}"] = page_tables.format_cell(value)
     overrides = report["config"].get("compare", {}).get("overrides", {})
     for name, sections in overrides.items():
         settings = ", ".join(f"{k}={v}" for k, v in flatten(sections).items())
         facts[f"settings of {name} only"] = settings
-    facts |= {f"note: {name}": note for name, note in report["notes"].items()}
     items = (
         f"<li><strong>{html.escape(name)}</strong>: {html.escape(str(fact))}</li>"
         for name, fact in facts.items()

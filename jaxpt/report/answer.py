@@ -1,0 +1,125 @@
+"""The report's first answer: on each yardstick who is best, by how much, how surely.
+
+And what it cost. The verdicts themselves are `verdicts`' and worded in `summary`; here
+is the shortest true statement of each.
+"""
+
+import statistics
+from typing import NamedTuple
+
+from jaxpt.report.forest import format_number, format_p
+from jaxpt.report.plots import format_flops
+from jaxpt.report.report_charts import format_seconds, is_number
+from jaxpt.report.summary import MISSING
+
+
+class Answer(NamedTuple):
+    """One yardstick's row of the first table: sentences, or parts of them."""
+
+    yardstick: str
+    who: str
+    lead: str
+    certainty: str
+    cost: str
+
+
+def list_answers(report: dict, groups: dict[str, list[dict]]) -> list[Answer]:
+    """The answer on each common yardstick that any objective was measured by.
+
+    Args:
+      groups: the runs of each name, in the report's order.
+    """
+    return [
+        _answer(yardstick, groups)
+        for yardstick in report["yardsticks"]
+        if yardstick["is_common"] and yardstick["by_name"]
+    ]
+
+
+def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
+    ranked = rank(yardstick)
+    better = "higher" if yardstick["higher_is_better"] else "lower"
+    label = f"{yardstick['label']} ({better} is better)"
+    value = yardstick["by_name"][ranked[0]]["mean"]
+    cost = "\n".join(_word_cost(name, groups[name]) for name in ranked[:2])
+    if len(ranked) == 1:
+        who = f"Only {ranked[0]} can be measured by it."
+        return Answer(label, who, f"{ranked[0]} reaches {value:.3f}", MISSING, cost)
+    first, second = ranked[:2]
+    pair = next(
+        pair
+        for pair in yardstick["pairs"]
+        if {pair["better"], pair["worse"]} == {first, second}
+    )
+    who = _word_who(yardstick, ranked)
+    difference = pair["difference"]
+    if not is_number(difference):
+        lead = f"{first} reaches {value:.3f}; it shares no seed with {second}"
+    else:
+        lead = f"{pair['better']} over {pair['worse']}: {format_number(difference)}"
+        if is_number(pair["low"]) and is_number(pair["high"]):
+            ends = f"{format_number(pair['low'])}, {format_number(pair['high'])}"
+            lead += f" [{ends}]"
+        stats = yardstick["by_name"]
+        means = (f"{stats[pair[key]]['mean']:.3f}" for key in ("better", "worse"))
+        lead += f"\nmeans {' and '.join(means)}"
+    return Answer(label, who, lead, _word_certainty(pair), cost)
+
+
+def rank(yardstick: dict) -> list[str]:
+    """The names that a yardstick measured, that of the best mean first."""
+    sign = -1 if yardstick["higher_is_better"] else 1
+    means = {name: stats["mean"] for name, stats in yardstick["by_name"].items()}
+    return sorted(means, key=lambda name: (sign * means[name], name))
+
+
+def _word_who(yardstick: dict, ranked: list[str]) -> str:
+    """Who is ahead, in one sentence that claims no more than the verdicts do."""
+    pairs, best = yardstick["pairs"], ranked[0]
+    if all(pair["outcome"] == "untested" for pair in pairs):
+        return f"No verdict. {best} has the best mean, of one seed."
+    of_best = [pair for pair in pairs if best in (pair["better"], pair["worse"])]
+    behind = [p["worse"] for p in of_best if p["outcome"] == "ahead"]
+    behind = [name for name in behind if name != best]
+    num_others = len(ranked) - 1
+    if len(behind) == num_others:
+        told = behind[0] if num_others == 1 else f"all {num_others} others"
+        return f"{best} is ahead of {told}."
+    if behind:
+        told = f"{len(behind)} of {num_others} others"
+        return f"{best} has the best mean and is ahead of {told}."
+    num_ahead = sum(pair["outcome"] == "ahead" for pair in pairs)
+    if num_ahead:
+        return f"{best} has the best mean, but is ahead of nobody."
+    num_same = sum(pair["outcome"] == "equivalent" for pair in pairs)
+    if num_same == len(pairs):
+        return "All are equivalent."
+    return f"Nobody is told apart. {best} has the best mean."
+
+
+def _word_certainty(pair: dict) -> str:
+    """How sure the verdict on one pair is, and on what it rests."""
+    if pair["outcome"] == "untested":
+        return "No verdict from one seed: at least two are needed."
+    told = {
+        "ahead": "told apart",
+        "equivalent": "equivalent: the interval lies within the margin",
+        "tie": "not told apart: the interval holds 0",
+    }[pair["outcome"]]
+    documents = f" and {pair['documents']} test documents" if pair["documents"] else ""
+    p = format_p(pair["p"])
+    p = p if p.startswith("<") else f"= {p}"
+    return f"{told}; p {p}, {pair['seeds']} seeds{documents}"
+
+
+def _word_cost(name: str, runs: list[dict]) -> str:
+    """What one run of a name cost, as the mean over its seeds."""
+    parts = []
+    for key, unit, write in (
+        ("flops", "FLOPs", format_flops),
+        ("train_seconds", "s", format_seconds),
+    ):
+        values = [run[key] for run in runs if is_number(run.get(key))]
+        if values:
+            parts.append(f"{write(statistics.fmean(values))} {unit}")
+    return f"{name}: {', '.join(parts)}"

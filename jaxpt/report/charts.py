@@ -1,0 +1,298 @@
+"""Charts as SVG text: axes with round ticks, lines with bands, markers, labels.
+
+A chart is 620 by 360 units; the page scales it. An objective is a class, `o0`, `o1` and
+so on in a report's order: colours and dashes are the style sheet's (`page_style`), so
+that light and dark, print and a hidden objective need no second drawing. All text is
+escaped here, in `tag` and `escape_text`.
+"""
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+WIDTH, HEIGHT = 620, 360
+# Of the plot's area; what is to the right of it holds the lines' names.
+LEFT, RIGHT, TOP, BOTTOM = 68, 486, 14, 302
+FULL = 572  # where a plot ends whose names are inside it
+LABEL_GAP = 17.0  # between the baselines of two names
+LONGEST = 16  # characters of a name in a chart; the tooltip has all of it
+
+# Markers as matplotlib draws them: corners, turn in degrees, inner radius, width. An
+# inner radius below 1 makes a star; no corners are a circle.
+MARKERS = {
+    "o": (0, 0, 1.0, 1.0),
+    "s": (4, 45, 1.0, 1.0),
+    "^": (3, 0, 1.0, 1.0),
+    "D": (4, 0, 1.0, 1.0),
+    "P": (4, 0, 0.45, 1.0),
+    "p": (5, 0, 1.0, 1.0),
+    "v": (3, 180, 1.0, 1.0),
+    "h": (6, 0, 1.0, 1.0),
+    "<": (3, -90, 1.0, 1.0),
+    "X": (4, 45, 0.45, 1.0),
+    "*": (5, 0, 0.42, 1.0),
+    ">": (3, 90, 1.0, 1.0),
+    "d": (4, 0, 1.0, 0.6),
+    "x": (4, 45, 0.2, 1.0),
+    "H": (6, 30, 1.0, 1.0),
+    "8": (8, 22.5, 1.0, 1.0),
+}
+
+
+def tag(kind: str, /, *children: str, **attributes: object) -> str:
+    """An element as text; attributes are escaped, children are markup already.
+
+    An underscore at an attribute's end is dropped, one within it becomes a hyphen.
+
+    >>> tag("text", escape_text("a<b"), class_='"', x=1.25, text_anchor="end")
+    '<text class="&quot;" x="1.2" text-anchor="end">a&lt;b</text>'
+    """
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_write(value))}"'
+        for key, value in attributes.items()
+    )
+    inside = "".join(children)
+    return f"<{kind}{written}>{inside}</{kind}>" if inside else f"<{kind}{written}/>"
+
+
+def escape_text(text: object) -> str:
+    """Text from data as markup."""
+    return html.escape(str(text))
+
+
+def _write(value) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}".removesuffix(".0")
+    return str(value)
+
+
+class Scale(NamedTuple):
+    """Where a value is drawn: `low` at `start`, `high` at `end`, both in units.
+
+    >>> Scale(0, 10, 100, 200)(2.5)
+    125.0
+    >>> Scale(1, 100, 0, 50, is_log=True)(10)
+    25.0
+    """
+
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool = False
+
+    def __call__(self, value: float) -> float:
+        low, high = self.low, self.high
+        if self.is_log:
+            value, low, high = math.log10(value), math.log10(low), math.log10(high)
+        return self.start + (value - low) / (high - low) * (self.end - self.start)
+
+
+def choose_ticks(low: float, high: float, num: int = 5) -> list[float]:
+    """About `num` round numbers that enclose the range, evenly spaced.
+
+    They are 1, 2, 2.5 or 5 times a power of ten apart.
+
+    >>> choose_ticks(0.12, 0.49)
+    [0.1, 0.2, 0.3, 0.4, 0.5]
+    >>> choose_ticks(3, 3)
+    [2.5, 3.0, 3.5]
+    """
+    if not high - low > 1e-9 * max(abs(low), abs(high)):  # one value, or rounding
+        reach = abs(low) / 10 or 1.0
+        low, high, num = low - reach, high + reach, 2
+    rough = (high - low) / num
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(k * power for k in (1, 2, 2.5, 5, 10) if k * power >= rough * 0.999)
+    first, last = math.floor(low / step + 1e-6), math.ceil(high / step - 1e-6)
+    return [float(f"{i * step:.12g}") for i in range(first, last + 1)]
+
+
+def choose_log_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten that enclose the range, or powers alone.
+
+    >>> choose_log_ticks(0.3, 6)
+    [0.2, 0.5, 1.0, 2.0, 5.0, 10.0]
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    factors = (1, 2, 5) if len(powers) <= 3 else (1,)
+    ticks = [float(f"{k}e{power}") for power in powers for k in factors]
+    first = max(i for i, tick in enumerate(ticks) if tick <= low * 1.000001)
+    last = min(i for i, tick in enumerate(ticks) if tick >= high * 0.999999)
+    return ticks[first : max(last, first + 1) + 1]
+
+
+class Axis(NamedTuple):
+    """A scale with its ticks, what is measured along it, and how a tick is written."""
+
+    scale: Scale
+    ticks: list[float]
+    label: str
+    write: Callable[[float], str]
+
+
+def make_axis(
+    values: Iterable[float],
+    label: str,
+    write: Callable[[float], str],
+    start: float,
+    end: float,
+    is_log: bool = False,
+) -> Axis:
+    """An axis whose first and last tick enclose the values; 0 to 1 where none is.
+
+    Its range is wide enough for any two ticks to be written differently: a difference
+    that the numbers cannot show is not made to look large either.
+    """
+    found = [float(value) for value in values] or [0.0, 1.0]
+    low, high = min(found), max(found)
+    ticks = choose_log_ticks(low, high) if is_log else choose_ticks(low, high)
+    while len({write(tick) for tick in ticks}) < len(ticks):
+        reach = (ticks[-1] - ticks[0]) / 2
+        ticks = choose_ticks(low - reach, high + reach)
+    return Axis(Scale(ticks[0], ticks[-1], start, end, is_log), ticks, label, write)
+
+
+def draw_frame(x: Axis, y: Axis) -> str:
+    """Grid lines, the ticks' numbers, and the labels of both axes."""
+    parts = []
+    for value in y.ticks:
+        place = y.scale(value)
+        parts.append(tag("path", class_="grid", d=f"M{LEFT} {place:.1f}H{x.scale.end}"))
+        number = escape_text(y.write(value))
+        parts.append(tag("text", number, x=LEFT - 8, y=place + 4, text_anchor="end"))
+    # The numbers along x are wide: every other one where there are many.
+    every = 2 if len(x.ticks) > 6 else 1
+    for i, value in enumerate(x.ticks):
+        place = x.scale(value)
+        parts.append(tag("path", class_="grid", d=f"M{place:.1f} {TOP}V{BOTTOM}"))
+        if i % every == 0:
+            number = escape_text(x.write(value))
+            at = {"x": place, "y": BOTTOM + 19}
+            parts.append(tag("text", number, text_anchor="middle", **at))
+    parts.append(tag("path", class_="axis", d=f"M{LEFT} {TOP}V{BOTTOM}H{x.scale.end}"))
+    middle = (x.scale.start + x.scale.end) / 2
+    parts.append(
+        tag(
+            "text",
+            escape_text(x.label),
+            class_="title",
+            x=middle,
+            y=BOTTOM + 43,
+            text_anchor="middle",
+        )
+    )
+    middle = (TOP + BOTTOM) / 2
+    parts.append(
+        tag(
+            "text",
+            escape_text(y.label),
+            class_="title",
+            transform=f"translate(15 {middle:g}) rotate(-90)",
+            text_anchor="middle",
+        )
+    )
+    return "".join(parts)
+
+
+Point = tuple[float, float]
+
+
+def draw_line(kind: str, points: Sequence[Point | None]) -> str:
+    """A line through points in units; None interrupts it."""
+    path, is_open = "", False
+    for point in points:
+        if point is not None:
+            path += f"{'L' if is_open else 'M'}{point[0]:.1f} {point[1]:.1f}"
+        is_open = point is not None
+    return tag("path", class_=kind, d=path) if path else ""
+
+
+def draw_band(lows: Sequence[Point | None], highs: Sequence[Point | None]) -> str:
+    """The area between two lines in units; None in both interrupts it."""
+    parts: list[list[tuple[Point, Point]]] = [[]]
+    for low, high in zip(lows, highs, strict=True):
+        if low is None or high is None:
+            parts.append([])
+        else:
+            parts[-1].append((low, high))
+    path = ""
+    for part in parts:
+        if len(part) > 1:
+            corners = [low for low, _ in part] + [high for _, high in part[::-1]]
+            path += f"M{'L'.join(f'{x:.1f} {y:.1f}' for x, y in corners)}Z"
+    return tag("path", class_="band", d=path) if path else ""
+
+
+def draw_marker(
+    marker: str, x: float, y: float, radius: float, title: str = "", kind: str = "dot"
+) -> str:
+    """A marker of `MARKERS` with a tooltip, centred at x, y in units."""
+    corners, turn, inner, width = MARKERS[marker]
+    told = tag("title", escape_text(title)) if title else ""
+    if not corners:
+        return tag("circle", told, class_=kind, cx=x, cy=y, r=radius)
+    radii = [1.0] if inner == 1 else [1.0, inner]
+    num = corners * len(radii)
+    # A circle's area, roughly, whatever the number of corners.
+    grown = {3: 1.3, 4: 1.2, 5: 1.1}.get(corners, 1.0) if inner == 1 else 1.6
+    reach = radius * grown
+    path = []
+    for i in range(num):
+        angle = math.radians(turn + 360 * i / num)
+        out = reach * radii[i % len(radii)]
+        across, down = width * out * math.sin(angle), -out * math.cos(angle)
+        path.append(f"{x + across:.1f} {y + down:.1f}")
+    return tag("path", told, class_=kind, d=f"M{'L'.join(path)}Z")
+
+
+def shorten(name: str) -> str:
+    """A name as a chart has room for it."""
+    return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
+
+
+def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """Places near those wanted, `gap` apart where there is room, within low to high.
+
+    >>> spread([50, 52, 90], 10, 0, 100)
+    [46.0, 56.0, 90.0]
+    """
+    if not wanted:
+        return []
+    gap = min(gap, (high - low) / max(1, len(wanted) - 1))
+    order = sorted(range(len(wanted)), key=lambda i: wanted[i])
+    # Groups of neighbours that touch: each as near to its members' wishes as it can be.
+    groups: list[list[int]] = []
+    for place in order:
+        groups.append([place])
+        while len(groups) > 1 and (
+            _start(groups[-1], wanted, gap, low, high)
+            < _start(groups[-2], wanted, gap, low, high) + gap * len(groups[-2])
+        ):
+            last = groups.pop()
+            groups[-1] += last
+    found = [0.0] * len(wanted)
+    for group in groups:
+        start = _start(group, wanted, gap, low, high)
+        for i, place in enumerate(group):
+            found[place] = start + i * gap
+    return found
+
+
+def _start(group, wanted, gap, low, high):
+    """Where a group's first member is, if all are `gap` apart and in the range."""
+    first = sum(wanted[place] - i * gap for i, place in enumerate(group)) / len(group)
+    return max(low, min(first, high - gap * (len(group) - 1)))
+
+
+def draw_chart(label: str, *parts: str) -> str:
+    """The SVG of a chart; `label` says to a screen reader what it shows."""
+    return tag(
+        "svg",
+        *parts,
+        class_="chart",
+        viewBox=f"0 0 {WIDTH} {HEIGHT}",
+        role="img",
+        aria_label=label,
+    )

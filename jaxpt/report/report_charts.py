@@ -1,0 +1,331 @@
+"""The two charts of a report: learning curves, and quality against cost.
+
+Both show seeds thin or small, and their mean thick or large. A yardstick whose lower
+values are better is drawn upside down against cost: there, up and left is better.
+"""
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from jaxpt.report import charts
+from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point
+from jaxpt.report.plots import choose_styles, format_count, format_flops
+
+MOST_MARKERS = 10  # along one line
+
+
+def format_seconds(number: float) -> str:
+    """Seconds to three figures, or whole ones: 0.05, 25.8, 1,234."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+# What a curve or a final value can be drawn against: label, and how it is written.
+CURVE_COSTS = {
+    "raw_tokens": ("raw tokens", format_count),
+    "flops": ("FLOPs", format_flops),
+    "seconds": ("training seconds", format_seconds),
+}
+FINAL_COSTS = {
+    "train_seconds": ("training seconds", format_seconds),
+    "flops": ("FLOPs", format_flops),
+    "params": ("parameters", format_count),
+}
+# What a curve can show, those first that may be compared across objectives.
+CURVE_METRICS = {
+    "probe_accuracy": "linear probe accuracy",
+    "word_accuracy": "hidden word accuracy",
+    "valid_loss": "validation loss / its first value",
+    "valid_accuracy": "validation accuracy",
+}
+
+
+class Mean(NamedTuple):
+    """The mean of all seeds at one step: cost, value, and the value's deviation.
+
+    `std` is the sample standard deviation, None of one seed.
+    """
+
+    cost: float
+    value: float
+    std: float | None
+
+
+def is_number(value) -> bool:
+    """Whether a value of a report can be drawn: null stands for what is not finite."""
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
+    """{step: (cost, value)} of one run; None where the value is not finite.
+
+    A validation loss is divided by its first value: the objectives' losses have
+    different units, and the largest would flatten the others.
+    """
+    curve: dict[int, Point | None] = {}
+    for point in run["curve"]:
+        if metric not in point:
+            continue
+        values = point.get(cost), point[metric]
+        is_known = is_number(values[0]) and is_number(values[1])
+        curve[point["step"]] = (values[0], values[1]) if is_known else None
+    if metric != "valid_loss":
+        return curve
+    first = next((point[1] for point in curve.values() if point), None)
+    return {
+        step: (point[0], point[1] / first) if point and first else None
+        for step, point in curve.items()
+    }
+
+
+def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
+    """The mean at each step that every seed has; None where one is not finite.
+
+    Beyond the first seed to stop there is no mean: it would jump.
+    """
+    means: list[Mean | None] = []
+    for step in curves[0]:
+        if not all(step in curve for curve in curves):
+            continue
+        points = [point for curve in curves if (point := curve[step])]
+        if len(points) < len(curves):
+            means.append(None)
+            continue
+        costs, values = zip(*points, strict=True)
+        std = statistics.stdev(values) if len(values) > 1 else None
+        means.append(Mean(statistics.fmean(costs), statistics.fmean(values), std))
+    return means
+
+
+def list_curve_metrics(runs: list[dict]) -> list[str]:
+    """The metrics of `CURVE_METRICS` that some run has measured on its way."""
+    return [
+        metric
+        for metric in CURVE_METRICS
+        if any(
+            point
+            for run in runs
+            for point in read_curve(run, "raw_tokens", metric).values()
+        )
+    ]
+
+
+def draw_curves(groups: Mapping[str, list[dict]], metric: str, cost: str) -> str:
+    """The learning curves of all names, as SVG.
+
+    Args:
+      groups: the runs of each name, in the report's order.
+      metric, cost: keys of `CURVE_METRICS` and `CURVE_COSTS`.
+    """
+    curves = {
+        name: [read_curve(run, cost, metric) for run in runs]
+        for name, runs in groups.items()
+    }
+    means = {name: average(seeds) for name, seeds in curves.items()}
+    drawn = [p for seeds in curves.values() for s in seeds for p in s.values() if p]
+    reached = [
+        mean.value + sign * (mean.std or 0)
+        for line in means.values()
+        for mean in line
+        if mean
+        for sign in (-1, 1)
+    ]
+    label, write = CURVE_COSTS[cost]
+    x = charts.make_axis((p[0] for p in drawn), label, write, LEFT, RIGHT)
+    y = charts.make_axis(
+        [p[1] for p in drawn] + reached,
+        CURVE_METRICS[metric],
+        "{:g}".format,
+        BOTTOM,
+        TOP,
+    )
+    parts = [charts.draw_frame(x, y)]
+    places = _place_names(means, x, y)
+    styles = choose_styles(groups)
+    for i, (name, seeds) in enumerate(curves.items()):
+        line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
+        parts.append(charts.tag("g", line, places.get(name, ""), class_=f"s o{i}"))
+    told = f"{CURVE_METRICS[metric]} against {label}: {', '.join(groups)}"
+    return charts.draw_chart(told, *parts)
+
+
+def _draw_objective(name, marker, seeds, means, x: Axis, y: Axis) -> str:
+    """Band, seeds, mean and markers of one objective."""
+
+    def put(points: Iterable[Point | None]) -> list[Point | None]:
+        return [p and (x.scale(p[0]), y.scale(p[1])) for p in points]
+
+    parts = []
+    if len(seeds) > 1:
+        low, high = (
+            put(m and (m.cost, m.value + sign * m.std) for m in means)
+            for sign in (-1, 1)
+        )
+        parts.append(charts.draw_band(low, high))
+        parts += [charts.draw_line("seed", put(seed.values())) for seed in seeds]
+    parts.append(charts.draw_line("mean", put(m and (m.cost, m.value) for m in means)))
+    every = math.ceil(len(means) / MOST_MARKERS) or 1
+    for i, mean in enumerate(means):
+        # Counted from the end, so that the last value has its marker.
+        if mean and (len(means) - 1 - i) % every == 0:
+            told = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
+            told += f" at {x.write(mean.cost)} {x.label}"
+            at = x.scale(mean.cost), y.scale(mean.value)
+            parts.append(charts.draw_marker(marker, *at, 4, told))
+    return "".join(parts)
+
+
+def _write_std(std: float | None) -> str:
+    return "" if std is None else f" ± {std:.2g}"
+
+
+def _place_names(means: Mapping[str, list], x: Axis, y: Axis) -> dict[str, str]:
+    """Each name right of the plot, near the end of its line, and a thread to it."""
+    ends = {
+        name: next((mean for mean in reversed(line) if mean), None)
+        for name, line in means.items()
+    }
+    known = {name: end for name, end in ends.items() if end}
+    wanted = [y.scale(end.value) for end in known.values()]
+    places = charts.spread(wanted, charts.LABEL_GAP, TOP + 4, BOTTOM)
+    drawn = {}
+    for (name, end), start, place in zip(known.items(), wanted, places, strict=True):
+        thread = [(x.scale(end.cost) + 5, start), (RIGHT + 14, place)]
+        drawn[name] = charts.draw_line("thread", thread) + charts.tag(
+            "text",
+            charts.tag("title", charts.escape_text(name)),
+            charts.escape_text(charts.shorten(name)),
+            class_="name",
+            x=RIGHT + 18,
+            y=place + 4,
+        )
+    return drawn
+
+
+class Final(NamedTuple):
+    """What an objective's runs came to: (cost, value) of each seed, and their mean."""
+
+    seeds: list[Point]
+    mean: Mean
+
+
+def find_finals(
+    groups: Mapping[str, list[dict]], metric: str, cost: str
+) -> dict[str, Final]:
+    """The final values of each name that has one."""
+    finals = {}
+    for name, runs in groups.items():
+        points = [
+            (run[cost], run["metrics"][metric])
+            for run in runs
+            if is_number(run.get(cost)) and is_number(run["metrics"].get(metric))
+        ]
+        if points:
+            costs, values = zip(*points, strict=True)
+            std = statistics.stdev(values) if len(values) > 1 else None
+            mean = Mean(statistics.fmean(costs), statistics.fmean(values), std)
+            finals[name] = Final(points, mean)
+    return finals
+
+
+def find_front(points: Mapping[str, Point], higher_is_better: bool) -> list[str]:
+    """The names that no other is better and cheaper than, cheapest first.
+
+    >>> find_front({"a": (1, 5), "b": (2, 4), "c": (3, 9)}, higher_is_better=True)
+    ['a', 'c']
+    """
+    sign = 1 if higher_is_better else -1
+    front: list[str] = []
+    for name, (_, value) in sorted(
+        points.items(), key=lambda item: (item[1][0], -sign * item[1][1])
+    ):
+        if not front or sign * value > sign * points[front[-1]][1]:
+            front.append(name)
+    return front
+
+
+def draw_pareto(groups: Mapping[str, list[dict]], yardstick: dict, cost: str) -> str:
+    """Each run's final value against a cost, and the front of the means, as SVG.
+
+    Args:
+      groups: the runs of each name, in the report's order.
+      yardstick: an entry of the report's `yardsticks`.
+      cost: a key of `FINAL_COSTS`.
+    """
+    finals = find_finals(groups, yardstick["metric"], cost)
+    higher = yardstick["higher_is_better"]
+    label, write = FINAL_COSTS[cost]
+    costs = [point[0] for final in finals.values() for point in final.seeds]
+    is_log = bool(costs) and min(costs) > 0 and max(costs) > 10 * min(costs)
+    label += " (logarithmic)" if is_log else ""
+    x = charts.make_axis(costs, label, write, LEFT, FULL, is_log)
+    title = yardstick["label"] + ("" if higher else ", reversed")
+    values = [point[1] for final in finals.values() for point in final.seeds]
+    ends = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
+    y = charts.make_axis(values, title, "{:g}".format, *ends)
+    means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
+    at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
+    parts = [charts.draw_frame(x, y)]
+    parts.append(charts.draw_line("front", [at[n] for n in find_front(means, higher)]))
+    names, styles = _label_points(at), choose_styles(groups)
+    for i, name in enumerate(groups):
+        if name in finals:
+            drawn = _draw_final(name, styles[name][1], finals[name], x, y)
+            parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
+    told = f"{yardstick['label']} against {label}: {', '.join(finals)}"
+    return charts.draw_chart(told, *parts)
+
+
+def _draw_final(name, marker, final: Final, x: Axis, y: Axis) -> str:
+    parts = []
+    if len(final.seeds) > 1:
+        parts += [
+            charts.draw_marker("o", x.scale(a), y.scale(b), 2.5, kind="small")
+            for a, b in final.seeds
+        ]
+    mean = final.mean
+    told = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
+    told += f" for {x.write(mean.cost)} {x.label}"
+    parts.append(
+        charts.draw_marker(marker, x.scale(mean.cost), y.scale(mean.value), 6.5, told)
+    )
+    return "".join(parts)
+
+
+def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
+    """A name beside each point, on the first side of it where it covers nothing.
+
+    A point whose surroundings are full stays without: the legend has its marker.
+    """
+    taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places.values()]
+    drawn = {}
+    for name, (x, y) in places.items():
+        text = charts.shorten(name)
+        width = 8.0 * len(text)
+        sides = (
+            (x + 12, y + 4, "start", x + 12),
+            (x - 12, y + 4, "end", x - 12 - width),
+            (x, y - 12, "middle", x - width / 2),
+            (x, y + 22, "middle", x - width / 2),
+        )
+        drawn[name] = ""
+        for across, down, anchor, left in sides:
+            box = (left, down - 13, left + width, down + 4)
+            is_inside = box[0] > LEFT and box[1] > 0 and box[2] < charts.WIDTH
+            if is_inside and box[3] < BOTTOM and not any(_meet(box, b) for b in taken):
+                taken.append(box)
+                at = {"class_": "name", "x": across, "y": down, "text_anchor": anchor}
+                drawn[name] = charts.tag("text", charts.escape_text(text), **at)
+                break
+    return drawn
+
+
+def _meet(one, other) -> bool:
+    """Whether two boxes (left, top, right, bottom) overlap."""
+    return (
+        one[0] < other[2]
+        and other[0] < one[2]
+        and one[1] < other[3]
+        and other[1] < one[3]
+    )

@@ -1,0 +1,85 @@
+"""Reports of comparisons that nobody ran, to be summarised and drawn."""
+
+import math
+
+import numpy as np
+
+from jaxpt.report import summary as reporting
+
+OBJECTIVES = ["clm", "mlm", "span_corruption", "electra"]
+
+
+def make_run(objective, seed=0, **metrics):
+    return {
+        "name": objective,
+        "seed": seed,
+        "params": 3_412_345,
+        "steps": 1000,
+        "row_length": 128,
+        "batch_size": 64,
+        "raw_tokens": 8_192_000,
+        "model_tokens": 8_192_000,
+        "flops": 1.67e14,
+        "train_seconds": 120.0 + seed,
+        "first_step_seconds": 9.5,
+        "steps_per_second": 8.3,
+        "metrics": metrics,
+        "workdir": f"out/{objective}-{seed}",
+        "curve": [
+            {
+                "step": 1000,
+                "raw_tokens": 8_192_000,
+                "flops": 1.67e14,
+                "seconds": 120.0,
+                "valid_loss": 2.0,
+                "valid_accuracy": 0.4,
+            }
+        ],
+    }
+
+
+def make_runs(values, metric="probe_accuracy"):
+    return [
+        make_run(objective, seed, **{metric: value})
+        for objective, seeds in values.items()
+        for seed, value in enumerate(seeds)
+    ]
+
+
+def make_report(runs, **changes):
+    return {
+        "title": "Four objectives",
+        "created": "2025-01-31T12:00:00",
+        "version": "0.1.0",
+        "config": {"model": {"d_model": 256}},
+        "budget": {"kind": "flops", "amount": 1.67e14, "note": "as clm"},
+        "data": {
+            "path": "data/tales",
+            "documents": 209,
+            "train_tokens": 1_200_345,
+            "valid_tokens": 60_000,
+            "vocab_size": 4096,
+            "tokenizer": "bpe",
+        },
+        "runs": runs,
+        "yardsticks": reporting.summarise(runs),
+        "notes": {"flops": "forward and backward matrix products"},
+        "figures": {},
+    } | changes
+
+
+def make_full_report():
+    runs = [
+        make_run(
+            objective,
+            seed,
+            probe_accuracy=0.7 + seed / 100,
+            probe_accuracy_random=0.4,
+            valid_loss=math.nan if (objective, seed) == ("mlm", 1) else 12.5 + seed,
+            valid_accuracy=0.3 + seed / 100,
+            bits_per_byte=np.float32(2.0 + seed),
+        )
+        for objective in OBJECTIVES
+        for seed in range(3)
+    ]
+    return make_report(runs)
