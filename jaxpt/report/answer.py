@@ -47,10 +47,16 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
         return Answer(label, who, f"{ranked[0]} reaches {value:.3f}", MISSING, cost)
     first, second = ranked[:2]
     pair = next(
-        pair
-        for pair in yardstick["pairs"]
-        if {pair["better"], pair["worse"]} == {first, second}
+        (
+            pair
+            for pair in yardstick["pairs"]
+            if {pair["better"], pair["worse"]} == {first, second}
+        ),
+        None,
     )
+    if pair is None:  # runs that were made apart need not answer the same questions
+        who = f"No verdict between {first} and {second}: their tests differ."
+        return Answer(label, who, f"{first} reaches {value:.3f}", MISSING, cost)
     who = _word_who(yardstick, ranked)
     difference = pair["difference"]
     if not is_number(difference):
