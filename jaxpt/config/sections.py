@@ -105,8 +105,10 @@ class EvalSpec:
         out of a text (`jaxpt.eval.words`); 0 asks for none. word_context: tokens on
         either side that the model reads; word_questions: the most of each word in
         either split.
-      probe_every_eval: probe, and ask for words, at every evaluation too, for the
-        learning curves.
+      num_choices: tokens of which one stood in a gap (`jaxpt.eval.choices`), with
+        word_context tokens on either side; 0 asks for none. choice_questions: how many.
+      probe_every_eval: probe, and ask for words and choices, at every evaluation too,
+        for the learning curves.
     """
 
     num_rows: int = 0
@@ -117,11 +119,17 @@ class EvalSpec:
     num_words: int = 0
     word_context: int = 16
     word_questions: int = 20
+    num_choices: int = 0
+    choice_questions: int = 1000
     probe_every_eval: bool = False
 
     def __post_init__(self):
         is_good = self.num_words == 0 or self.num_words >= 2
         _check("eval", self, "num_words", is_good, "0, or at least 2")
+        is_good = self.num_choices == 0 or self.num_choices >= 2
+        _check("eval", self, "num_choices", is_good, "0, or at least 2")
+        is_good = self.choice_questions >= 1
+        _check("eval", self, "choice_questions", is_good, "at least 1")
         is_good = self.word_context >= 3
         _check("eval", self, "word_context", is_good, "at least 3")
         is_good = self.word_questions >= 1

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import jaxpt
 from jaxpt import processes
+from jaxpt.eval.choices import measure_bigrams
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.probe import has_labels
 from jaxpt.eval.references import measure_ngrams, measure_unigrams
@@ -14,7 +15,7 @@ from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
 from jaxpt.report.tables import write_tables
 from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
-from jaxpt.run.measure import list_questions
+from jaxpt.run.measure import list_choices, list_questions
 from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
@@ -67,6 +68,9 @@ def measure_references(
                 known[key] |= measure_ngrams(corpora, *sizes)
             if spec.num_words:
                 known[key] |= measure_beside(list_questions(task, corpora))
+            if spec.num_choices:
+                asked = list_choices(task, corpora)
+                known[key] |= measure_bigrams(corpora["train"], asked)
         found[name] = known[key]
     return found
 

@@ -33,6 +33,7 @@ LABELS = {
 # Settings that choose the test examples of a yardstick, and what else must be the same.
 PROBE = ("eval.probe_length", "eval.probe_windows", "eval.probe_passages")
 WORDS = ("eval.num_words", "eval.word_context", "eval.word_questions")
+CHOICES = ("eval.num_choices", "eval.word_context", "eval.choice_questions")
 ROWS = ("eval.num_rows",)
 
 
@@ -53,6 +54,7 @@ class Test(NamedTuple):
 TESTS = {
     "probe_accuracy": Test(PROBE, ("train", "valid")),
     "word_accuracy": Test(WORDS, ("train", "valid")),
+    "choice_accuracy": Test(CHOICES, ("train", "valid")),
     "bits_per_byte": Test(ROWS, ("valid",), reads_rows=True),
     "cloze_accuracy": Test(ROWS, ("valid",), reads_rows=True),
     "cloze_bits": Test(ROWS, ("valid",), reads_rows=True),

@@ -39,6 +39,7 @@ class Yardstick(NamedTuple):
 
 
 UNIGRAMS, NGRAMS = "token frequencies", "a bag of n-grams"
+BIGRAMS = "bigrams on both sides"
 BESIDE = "naive Bayes on the tokens beside it"
 # What an objective is held against; no name of a comparison has a parenthesis.
 UNTRAINED, REFERENCE = "(untrained)", "(reference)"
@@ -48,6 +49,9 @@ Found = tuple[dict[int, float], dict[int, Examples]]
 YARDSTICKS = {
     "probe_accuracy": Yardstick(
         "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
+    ),
+    "choice_accuracy": Yardstick(
+        "choice among tokens for a gap", ".3f", True, True, 0.01, BIGRAMS
     ),
     "word_accuracy": Yardstick(
         "hidden word, read linearly", ".3f", True, True, 0.01, BESIDE
@@ -77,6 +81,8 @@ COSTS = {
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
+    "choice_accuracy": "choice",
+    "choice_accuracy_random": "untrained",
     "word_accuracy": "hidden word",
     "word_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",

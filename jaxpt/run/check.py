@@ -10,7 +10,7 @@ import numpy as np
 from jaxpt.nn.attention import check_kernel
 from jaxpt.run.data import make_feed
 from jaxpt.run.initial_state import check_start
-from jaxpt.run.measure import measure
+from jaxpt.run.measure import FROM_FEATURES, measure
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
@@ -27,6 +27,7 @@ MEASURED = (
     "fill_scores",
     "features",
     "read_gap",
+    "choice_scores",
 )
 
 
@@ -81,7 +82,7 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
         function = getattr(program, name)
         setattr(stand_in, name, function and _trace(function))
     # What is read of one model's states is enough: the other's are alike.
-    control = {"probe_accuracy": 0.0, "word_accuracy": 0.0}
+    control = dict.fromkeys(FROM_FEATURES, 0.0)
     seed = task.plan.train.seed
     return set(measure(stand_in, state.params, corpora, seed, control=control))
 

@@ -22,8 +22,9 @@ from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import describe_rows
 from jaxpt.run.initial_state import make_start
 from jaxpt.run.measure import (
+    FROM_FEATURES,
     measure,
-    measure_features,
+    measure_frozen,
     measure_valid,
     total_loss,
 )
@@ -42,7 +43,7 @@ from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 # Of what is evaluated along a run, what its learning curves show.
-CURVES = ("valid_loss", "valid_accuracy", "probe_accuracy", "word_accuracy")
+CURVES = ("valid_loss", "valid_accuracy", *FROM_FEATURES)
 
 
 def train(
@@ -337,7 +338,7 @@ class _Run:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
-            found = measure_features(self.program, params, self.corpora)
+            found = measure_frozen(self.program, params, self.corpora)
             values |= means(found)
             self.examples[step] = found
         self.measured[step] = values

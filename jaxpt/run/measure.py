@@ -4,6 +4,7 @@ import dataclasses
 import math
 
 from jaxpt.errors import UserError
+from jaxpt.eval.choices import Choices, find_choices, measure_choices
 from jaxpt.eval.cloze import measure_cloze
 from jaxpt.eval.evaluation import (
     add_up,
@@ -26,8 +27,8 @@ from jaxpt.run.program import Program
 from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 
-# Metrics that `measure_features` gives, of which an untrained model has its own.
-FROM_FEATURES = ("probe_accuracy", "word_accuracy")
+# Metrics that `measure_frozen` gives, of which an untrained model has its own.
+FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_accuracy")
 
 
 def total_loss(program: Program, found: dict) -> float:
@@ -56,10 +57,12 @@ def _rows(program: Program, split: Split):
     return held_rows(program.task, split, spec.num_rows), spec.batch_size
 
 
-def measure_features(
+def measure_frozen(
     program: Program, params, corpora: dict[str, Split]
 ) -> dict[str, Examples]:
-    """What a linear layer reads of frozen states: labels if the text has any, words.
+    """What every objective's model is asked, as far as the settings say so.
+
+    Labels and words, read by a linear layer from frozen states, and choices.
 
     Raises:
       UserError: a text that is probed is longer than what the model reads in training,
@@ -83,6 +86,10 @@ def measure_features(
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
         found |= measure_words(program.read_gap, params, questions, spec.batch_size)
+    if spec.num_choices and program.choice_scores:
+        _check_length(program, "word_context", spec.word_context, 1, 2)
+        asked = list_choices(program.task, corpora)
+        found |= measure_choices(program.choice_scores, params, asked, spec.batch_size)
     return found
 
 
@@ -96,6 +103,30 @@ def _check_length(
             f"{program.task.plan.objective_name} reads {program.task.read_length} "
             f"tokens at once"
         )
+
+
+def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
+    """The gaps and their candidates, alike for all that read this text.
+
+    Raises:
+      UserError: the text has none.
+    """
+    spec, size = task.plan.eval, task.vocab.size
+    found = find_choices(
+        corpora["valid"],
+        corpora["train"].count_tokens(size),
+        task.vocab,
+        spec.num_choices,
+        spec.choice_questions,
+        spec.word_context,
+    )
+    if found is None:
+        raise UserError(
+            f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
+            f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
+            f"must be 0"
+        )
+    return found
 
 
 def list_questions(
@@ -147,7 +178,8 @@ def measure(
       heldout_top1, heldout_top5 (filling the objective's own masks, on the held-out
       split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
       every objective);
-      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words).
+      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
+      choice_accuracy (eval.num_choices).
       Names that end in _random are the
       same measurement on freshly initialised parameters.
     """
@@ -168,7 +200,7 @@ def measure(
         known_already = [name for name in FROM_FEATURES if name in told]
         metrics |= {f"{name}{suffix}": told[name] for name in known_already}
         if not known_already:
-            of_these |= measure_features(program, chosen, corpora)
+            of_these |= measure_frozen(program, chosen, corpora)
         if suffix:
             of_these.pop("probe_majority", None)  # the same as the first time
         found |= {f"{name}{suffix}": e for name, e in of_these.items()}

@@ -20,6 +20,7 @@ from jaxpt.eval.cloze import score_masked
 from jaxpt.eval.words import BESIDE
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
+from jaxpt.nn.networks.network import Gap
 from jaxpt.objectives.objective import eval_step
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.rng import row_keys, split_step, stream
@@ -130,6 +131,10 @@ class Program:
         self.frame = find_frame(task)
         self.features = self._measure(self._framed_features)
         self.read_gap = self._measure(self._gap_features)
+        self.choice_scores = None
+        # A decoder chooses where its training shows it gaps.
+        if model.can_choose and (not model.HAS_DECODER or task.spec.gap(task.vocab)):
+            self.choice_scores = self._measure(self._score_choices)
         # What the network cannot do is None.
         self.token_nll = self._if(can, "token_nll", model.token_nll)
         self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
@@ -178,6 +183,21 @@ class Program:
             answer = model.answer_states(params, framed, start)[:, -1:]
             states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
         return states.reshape(len(left), -1)
+
+    def _score_choices(self, params, rows: dict):
+        """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
+        spec, vocab = self.task.spec, self.task.vocab
+        left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
+        gap = jnp.array(spec.gap(vocab), left.dtype)
+        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
+        whole, gapped = (
+            self._put_around(jnp.concatenate([left, between, right], axis=1))
+            for between in (candidates[:, :1], gap)
+        )
+        index = len(self.frame[0]) + left.shape[1]
+        answer = spec.answer_start(vocab, left)
+        found = Gap(whole, index, gapped, candidates, answer)
+        return self.task.model.choice_scores(params, found)
 
     def _bound_nll(self, params, rows: dict, rng):
         read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])

@@ -15,8 +15,15 @@ from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
 from jaxpt.eval.examples import means
 from jaxpt.eval.words import count_words
+from jaxpt.ops.masks import full
 from jaxpt.run.data import likelihood_rows
-from jaxpt.run.measure import list_questions, measure, measure_features, total_loss
+from jaxpt.run.measure import (
+    list_choices,
+    list_questions,
+    measure,
+    measure_frozen,
+    total_loss,
+)
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
@@ -68,7 +75,7 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     again = measure(program, trained, corpora, seed=SEED, known=found, control=control)
     assert again["probe_accuracy_random"] == 0.25
     assert (
-        measure_features(program, fresh, corpora)["probe_accuracy"].mean
+        measure_frozen(program, fresh, corpora)["probe_accuracy"].mean
         == (found["probe_accuracy_random"])
     )
 
@@ -128,7 +135,7 @@ def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
         task=task, features=program.features, text_length=program.text_length
     )
     with refuses("eval.probe_windows=9999"):
-        measure_features(wide, params, corpora)
+        measure_frozen(wide, params, corpora)
 
 
 def test_no_special_token_is_an_answer_of_the_cloze(measured):
@@ -230,3 +237,90 @@ def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
     if start is not None:
         wanted.append(model.answer_states(params, ids, jnp.array([start] * 2))[:, -1])
     np.testing.assert_allclose(found, jnp.concatenate(wanted, 1), rtol=1e-4, atol=1e-5)
+
+
+CHOOSERS = {
+    # What is given for each candidate, whose text is `[before] left c right [after]`.
+    "clm": "likelihood",
+    "mlm": "mask",
+    "clm_mlm": "mask before",
+    "electra": "original",
+    "span_corruption": "decoder",
+    "prefix_lm": "prefix",
+}
+
+
+@pytest.mark.parametrize("objective", CHOOSERS)
+def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
+    plan = make_plan(make_config(speech, objective))
+    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
+    vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
+    params, model = program.init_state(SEED).params, program.task.model
+    # Drawn further apart, so that what is read shows.
+    params = jax.tree.map(lambda x: 3 * x, params)
+    rows = {
+        "left": np.array([[9, 12, 10], [8, 9, 14]], np.int32),
+        "right": np.array([[11, 9, 13], [12, 8, 9]], np.int32),
+        "candidates": np.array([[10, 14, 9], [11, 12, 8]], np.int32),
+    }
+    found = np.asarray(program.choice_scores(params, rows))
+    sides = list(zip(rows["left"].tolist(), rows["right"].tolist(), strict=True))
+    wanted = np.zeros((2, 3))
+    for i, (left, right) in enumerate(sides):
+        for j, candidate in enumerate(rows["candidates"][i].tolist()):
+            whole = jnp.array([[*left, candidate, *right]])
+            masked = jnp.array([[*left, vocab.mask, *right]])
+            match CHOOSERS[objective]:
+                case "likelihood":
+                    logits = model.next_logits(params, whole)[0]
+                    scores = jax.nn.log_softmax(logits)
+                    wanted[i, j] = sum(
+                        scores[k, whole[0, k + 1]] for k in range(len(whole[0]) - 1)
+                    )
+                case "mask" | "mask before":
+                    wanted[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
+                case "original":
+                    batch = {"inputs": whole, "masked_positions": whole[:, :1]}
+                    seen = {"self": full()}
+                    call = {"deterministic": True, "method": "discriminate"}
+                    states = model.apply({"params": params}, batch, seen, **call)
+                    read = lambda model, x: model.score(x)  # noqa: E731
+                    logits = model.apply({"params": params}, states, method=read)
+                    wanted[i, j] = -logits[0, 3]
+                case "decoder":
+                    gap = vocab.sentinels[0]
+                    ids = jnp.array([[*left, gap, *right, vocab.eos]])
+                    start = jnp.array([[vocab.pad, gap]])
+                    states = model.answer_states(params, ids, start)
+                    logits = model.apply({"params": params}, states, method="logits")
+                    wanted[i, j] = logits[0, -1, candidate]
+                case "prefix":
+                    batch = {
+                        "inputs": jnp.array([[vocab.pad, *left, candidate, *right]]),
+                        "targets": jnp.array([[*left, candidate, *right, 0]]),
+                        "is_prefix": jnp.arange(8)[None] < 4,
+                        "weights": {
+                            "loss": jnp.float32([[0, 0, 0, 1, 1, 1, 1, 0]]),
+                        },
+                    }
+                    module = program.task.objective
+                    seen = module.masks(batch)
+                    given = params, model, batch, seen, {}
+                    terms, _ = module.loss(*given)
+                    wanted[i, j] = -terms["loss"][0]
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_choices_are_asked_for_where_settings_say_so(measured):
+    program, corpora, fresh = measured
+    plan = program.task.plan
+    spec = dataclasses.replace(plan.eval, num_choices=3, word_context=4)
+    task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
+    asked = Program(task)
+    zeros = jax.tree.map(lambda x: 0 * x, fresh)
+    examples = {}
+    found = measure(asked, zeros, corpora, SEED, examples=examples)
+    assert found["choice_accuracy"] == pytest.approx(1 / 3)
+    assert "choice_accuracy_random" in found
+    wanted = list_choices(task, corpora)
+    np.testing.assert_array_equal(examples["choice_accuracy"].groups, wanted.documents)

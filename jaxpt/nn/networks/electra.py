@@ -6,6 +6,7 @@ Which questions the second one is asked is the objective's; here are its heads.
 from collections.abc import Callable
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 
 from jaxpt.nn import flops, scan
@@ -103,6 +104,34 @@ class Electra(Network, nn.Module):
         """The generator's."""
         network = MaskedLM(self.generator_spec, parent=None)
         return network.fill_logits(self._part(params, "generator"), tokens)
+
+    def choice_scores(self, params, gap):
+        """By how original the second network finds each candidate in its place.
+
+        Where it restores tokens: how probable it finds that the candidate was there.
+        """
+
+        def score(tokens):
+            def read(model):
+                seen = masks.full()
+                states = model.discriminator.encode(tokens, seen, deterministic=True)
+                scores = {}
+                if "score" in model.answers:
+                    scores["score"] = model.score(states)[:, gap.position]
+                if "logits" in model.answers:
+                    logits = model.discriminator.logits(states[:, gap.position])
+                    restored = jax.nn.softmax(logits)
+                    own = tokens[:, gap.position, None]
+                    scores["logits"] = jnp.take_along_axis(restored, own, 1)[:, 0]
+                return scores
+
+            found = self.apply({"params": params}, method=read)
+            if "logits" not in found:  # the probability of a replaced token
+                return -found["score"]
+            copied = jax.nn.sigmoid(found.get("score", jnp.full((), -jnp.inf)))
+            return copied + (1 - copied) * found["logits"]
+
+        return gap.score_each(score)
 
     def count_flops(self, lengths, num_predictions):
         length, total = lengths["generator"], 0.0

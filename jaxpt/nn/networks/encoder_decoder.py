@@ -24,6 +24,22 @@ class EncoderDecoder(TransformerNetwork):
             method="states",
         )
 
+    @property
+    def can_choose(self):
+        return True
+
+    def choice_scores(self, params, gap):
+        """By the decoder's scores where it comes to the gap.
+
+        Raises:
+          NotImplementedError: its training shows it no gap.
+        """
+        if gap.answer is None:
+            raise NotImplementedError
+        states = self.answer_states(params, gap.gapped, gap.answer)[:, -1]
+        logits = self.apply({"params": params}, states, method="logits")
+        return gap.pick(logits)
+
     def make_decoder(self, start_id):
         """What answers a prompt, which the encoder reads."""
         return make_decoder(self, start_id=start_id)

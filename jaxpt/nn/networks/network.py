@@ -5,7 +5,8 @@ parameters begin, features, scores of tokens, likelihoods, decoding, the operati
 step, what is exported, and how parameters are split over devices.
 """
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -41,6 +42,36 @@ TRANSFORMER_RULES: Rules = (
 )
 
 
+class Gap(NamedTuple):
+    """A text with a gap in it, and candidates for the one token that is missing.
+
+    Attributes:
+      tokens: int32 [B, T], the text with any token in the gap.
+      position: where the gap is.
+      gapped: int32 [B, T], with what stands for a gap in training; or [B, T - 1].
+      candidates: int32 [B, N].
+      answer: int32 [B, S], what a decoder has written when it comes to the gap.
+    """
+
+    tokens: Array
+    position: int
+    gapped: Array
+    candidates: Array
+    answer: Array | None
+
+    def score_each(self, score: Callable[[Array], Array]) -> Array:
+        """Scores [B, N] from those [B] of the text with a candidate in its gap."""
+
+        def put(candidate):
+            return score(self.tokens.at[:, self.position].set(candidate))
+
+        return jax.lax.map(put, self.candidates.T).T
+
+    def pick(self, logits: Array) -> Array:
+        """The candidates' scores [B, N] of logits [B, V]."""
+        return jnp.take_along_axis(logits, self.candidates, axis=1)
+
+
 class Network:
     """The base of every kind: a Linen module's other side, functions of its parameters.
 
@@ -72,6 +103,20 @@ class Network:
     def features(self, params, tokens):
         """Frozen hidden states, float [B, T, D], of plain text."""
         raise NotImplementedError
+
+    @property
+    def can_choose(self) -> bool:
+        """Whether it can score candidates for a gap."""
+        return bool(self.ABILITIES & {"fill_logits", "token_nll"})
+
+    def choice_scores(self, params, gap: Gap):
+        """How well each candidate fits the gap, [B, N]; the best is the largest.
+
+        By the scores of a mask in it, or else by the likelihood of the whole text.
+        """
+        if "fill_logits" in self.ABILITIES:
+            return gap.pick(self.fill_logits(params, gap.gapped)[:, gap.position])
+        return gap.score_each(lambda tokens: -self.token_nll(params, tokens).sum(1))
 
     def answer_states(self, params, tokens, dec_tokens):
         """A decoder's states [B, S, D] behind an encoder that reads the tokens."""

@@ -58,6 +58,28 @@ class PrefixLM(TransformerNetwork):
     HEADS = ("causal",)
     WRITES = "left_to_right"
 
+    @property
+    def can_choose(self):
+        return True
+
+    def choice_scores(self, params, gap):
+        """By the likelihood of what follows the text before the gap, its prefix."""
+
+        def score(tokens):
+            inputs, targets = tokens[:, :-1], tokens[:, 1:]
+            places = jnp.arange(inputs.shape[1])
+            is_prefix = jnp.broadcast_to(places < gap.position, inputs.shape)
+
+            def read(model):
+                seen = masks.prefix_keys(is_prefix)
+                states = model.encode(inputs, seen, deterministic=True)
+                return model.nll(states, targets)
+
+            nll = self.apply({"params": params}, method=read)
+            return -jnp.where(places >= gap.position - 1, nll, 0).sum(1)
+
+        return gap.score_each(score)
+
     def make_decoder(self, start_id=None):
         """What follows a prompt, which is the prefix."""
         return make_prefix_decoder(self)

@@ -90,6 +90,9 @@ class StudentTeacher(Network, nn.Module):
     def token_nll(self, params, tokens):
         return self.alone.token_nll(params["student"], tokens)
 
+    def choice_scores(self, params, gap):
+        return self.alone.choice_scores(params["student"], gap)
+
     def make_decoder(self, start_id=None):
         return self.alone.make_decoder(start_id).within("student")
 
