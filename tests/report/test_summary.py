@@ -220,3 +220,23 @@ def test_table_fits_the_terminal_and_tells_what_is_missing():
 def test_table_says_where_there_is_no_verdict():
     table = reporting.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
     assert "no verdict: no common yardstick was measured for two objectives" in table
+
+
+def test_ties_of_others_than_the_best_are_told():
+    verdict = judge(
+        {
+            "electra": [0.9, 0.902, 0.901, 0.9, 0.902],
+            "clm": [0.5, 0.54, 0.5, 0.46, 0.5],
+            "mlm": [0.5, 0.5, 0.52, 0.5, 0.53],
+        }
+    )
+    assert verdict.startswith("electra ahead of ")
+    assert "tie of mlm with clm (0.010 [" in verdict
+
+
+def test_many_ties_are_counted():
+    draw = np.random.default_rng(0)
+    names = ("mlm", "clm", "bart", "ul2", "spanbert")
+    values = {name: draw.normal(0.5, 0.05, 5).tolist() for name in names}
+    verdict = judge(values | {"electra": [0.9, 0.901, 0.9, 0.902, 0.9]})
+    assert verdict.endswith("; 10 other pairs are not told apart")
