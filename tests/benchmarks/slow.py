@@ -31,6 +31,7 @@ KEPT = (
     "tests/report/test_compare.py::test_every_run_is_there_with_its_numbers",
     "tests/report/test_tuning.py::test_a_comparison_is_tuned",
     "tests/report/test_verdicts.py",
+    "tests/report/test_runs_report.py::test_the_report_is_that_of_the_comparison",
     # Models in and out.
     "tests/hub/test_families.py::test_numbers_are_those_of_transformers",
     "tests/hub/test_weights.py::test_stories_repeat_their_golden_text",
