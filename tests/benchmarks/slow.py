@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # Seconds: of one of a test's several cases, and of a test that has one alone.
-LIMIT, LIMIT_ALONE = 1.5, 4.0
+LIMIT, LIMIT_ALONE = 0.7, 2.5
 LIST = Path(__file__).resolve().parents[1] / "slow.txt"
 # Beginnings of the names of cases.
 KEPT = (

@@ -37,9 +37,12 @@ def corrupt_all(rng, rows):
     return {name: bart.corrupt(rng, rows, VOCAB, spec) for name, spec in SPECS.items()}
 
 
-def make_rows(seed, num_rows=4, is_packed=False):
-    """Rows of distinct tokens behind [BOS], sentences of 1 to 5, [EOS] at the end."""
-    draw = np.random.default_rng(seed)
+def make_rows(seed, is_packed=False):
+    """64 rows of distinct tokens behind [BOS], sentences of 1 to 5, [EOS] at the end.
+
+    Always as many, so that the corruptions are compiled once for each form of rows.
+    """
+    draw, num_rows = np.random.default_rng(seed), 64
     tokens = np.array([draw.permutation(np.arange(7, 7 + R)) for _ in range(num_rows)])
     rows = {"tokens": tokens.astype(np.int32), "index": np.arange(num_rows)}
     rows["sentence_ids"] = 1 + np.cumsum(draw.random((num_rows, R)) < 0.4, 1)
@@ -98,7 +101,7 @@ def test_each_kind_of_noise_is_exact_in_each_text(seed, is_packed):
     for name, batch in corrupt_all(jax.random.key(seed), rows).items():
         np.testing.assert_array_equal(batch["targets"], tokens)
         np.testing.assert_array_equal(batch["weights"]["loss"], segments > 0)
-        for i in range(len(tokens)):
+        for i in range(4):
             texts = [
                 tokens[i][own].tolist() for own in texts_of(tokens[i], segments[i])
             ]
@@ -151,7 +154,7 @@ def check(name, text, shown, rows, i):
 
 
 def test_a_whole_row_has_its_budget_of_insertions():
-    rows = make_rows(0, num_rows=64)
+    rows = make_rows(0)
     batch = corrupt_all(jax.random.key(0), rows)["insert"]
     assert batch["inputs"].shape == (64, R + 5)
     # 22 tokens between [BOS] and [EOS], .2 of them rounded up.
@@ -161,7 +164,7 @@ def test_a_whole_row_has_its_budget_of_insertions():
 
 
 def test_insertions_come_on_top_of_lengths_of_zero():
-    batches = corrupt_all(jax.random.key(2), make_rows(6, num_rows=64))
+    batches = corrupt_all(jax.random.key(2), make_rows(6))
     masks = {name: (b["inputs"] == MASK).sum(1) for name, b in batches.items()}
     # .1 of 22 tokens, rounded up; the spans are the same.
     assert (masks["infill and insert"] - masks["infill"] == 3).all()
@@ -191,7 +194,7 @@ def test_no_insertion_is_lost_at_the_papers_rates():
 
 def test_sentences_do_change_places():
     """The trap of fairseq's: with most vocabularies nothing moves at all."""
-    batch = corrupt_all(jax.random.key(0), rows := make_rows(1, num_rows=64))["permute"]
+    batch = corrupt_all(jax.random.key(0), rows := make_rows(1))["permute"]
     moved = (np.asarray(batch["inputs"])[:, :R] != rows["tokens"]).any(1)
     assert moved.mean() > 0.95
     inputs = np.asarray(batch["inputs"])
@@ -203,7 +206,7 @@ def test_one_key_one_batch():
     rows = make_rows(3)
     first, again = (corrupt_all(jax.random.key(5), rows) for _ in range(2))
     other = corrupt_all(jax.random.key(6), rows)
-    same = {key: value[:1].repeat(4, 0) for key, value in rows.items()}
+    same = {key: value[:1].repeat(64, 0) for key, value in rows.items()}
     apart = corrupt_all(jax.random.key(5), same | {"index": rows["index"]})
     for name in ("paper", "all"):
         for key in first[name]:
@@ -216,7 +219,7 @@ def test_one_key_one_batch():
 
 def test_a_budget_is_a_rows_own():
     """transformers' Flax script spends one budget over the whole batch."""
-    rows = make_rows(4, num_rows=64)
+    rows = make_rows(4)
     inputs = np.asarray(corrupt_all(jax.random.key(1), rows)["infill"]["inputs"])
     assert ((inputs > 6).sum(1) == 22 - 7).all()  # of 22 tokens .3, rounded up
 
