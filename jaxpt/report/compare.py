@@ -24,6 +24,7 @@ from jaxpt.report.budget import (
     without_schedule,
     write_steps,
 )
+from jaxpt.report.costs import add_costs
 from jaxpt.report.inequalities import word_difference
 from jaxpt.report.prepared import Prepared, list_runs, run_path, write_prepared
 from jaxpt.report.summary import summarise
@@ -163,6 +164,7 @@ def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
     }
     tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
     references = measure_references(tasks, corpora)
+    runs = add_costs(runs, tasks, dict.fromkeys(plans, corpora), tuning)
     yardsticks = summarise(runs, examples, references)
     budget = _describe_budget(spec, plans)
     data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)
@@ -184,7 +186,8 @@ def _describe_budget(spec: CompareSpec, plans: dict[str, Plan]) -> dict:
     if spec.budget == "steps":
         note = f"steps as each objective's settings say, not matched; {rows}"
     else:
-        note = f"for every run, in whole calls; {rows}"
+        by_clock = " by its own clock" if spec.budget == "seconds" else ""
+        note = f"for every run{by_clock}, in whole calls; {rows}"
     return {"kind": spec.budget, "amount": spec.amount, "note": note}
 
 
@@ -208,6 +211,11 @@ def _make_plans(
     plans = make_plans(config, spec.objectives, given)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
+        if plan.train.seconds and spec.budget != "steps":
+            raise UserError(
+                f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
+                f"{spec.budget}, by which runs end (for {name})"
+            )
         if plan.text != text:
             raise UserError(
                 f"compare.overrides.{name}: must leave the text and tokenizer as they "

@@ -3,6 +3,7 @@
 import html
 
 from jaxpt.report.answer import Answer
+from jaxpt.report.costs import tabulate_extras
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import (
     MISSING,
@@ -11,6 +12,7 @@ from jaxpt.report.summary import (
     group_by_name,
     tabulate,
 )
+from jaxpt.report.tables import list_pairs
 
 
 def build_table(header, rows, num_text=1):
@@ -32,7 +34,8 @@ def build_table(header, rows, num_text=1):
 
 def build_overview(report):
     costs, results = tabulate(report["runs"])
-    return build_table(*results) + "\n" + build_table(*costs)
+    tables = [results, costs, *tabulate_extras(report["runs"])]
+    return "\n".join(build_table(*table) for table in tables)
 
 
 def build_yardsticks(report):
@@ -58,7 +61,7 @@ def build_pairs(report):
     """Every two objectives that were judged, and each against what teaches nothing."""
     rows = []
     for yardstick in report["yardsticks"]:
-        for pair in (*yardstick["pairs"], *yardstick["baselines"]):
+        for pair in list_pairs(yardstick):
             numbers = (pair["difference"], pair["low"], pair["high"], pair["p"])
             rows.append(
                 [
