@@ -11,6 +11,7 @@ from jaxpt.objectives import OBJECTIVES
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
+TRACKERS = ("tensorboard", "wandb", "mlflow")
 # Of a folder too; a config's names, whose settings flags reach by them, have no dots.
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
 # What is compared unless the config says otherwise: one of each kind, on any rows.
@@ -56,6 +57,10 @@ class TrainSpec:
         one) this one begins with, at step 0 with a fresh optimizer; "" draws them.
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
+      trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
+        (Weights & Biases) and "mlflow" (`jaxpt.run.trackers`).
+      profile_steps: of so many steps, in whole calls, after the first call of a start
+        has compiled, JAX writes a trace to `<workdir>/profile`; 0 writes none.
     """
 
     steps: int = 1000
@@ -72,6 +77,8 @@ class TrainSpec:
     eval_every: int = 0
     checkpoint_every: int = 500
     keep_checkpoints: int = 2
+    trackers: tuple[str, ...] = ("tensorboard",)
+    profile_steps: int = 0
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "num_microbatches", "steps_per_call"):
@@ -91,6 +98,11 @@ class TrainSpec:
         _check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
         _check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
+        _check("train", self, "profile_steps", self.profile_steps >= 0, "at least 0")
+        is_good = len(set(self.trackers)) == len(self.trackers)
+        is_good &= set(self.trackers) <= set(TRACKERS)
+        allowed = f"any of {', '.join(TRACKERS)}, each once"
+        _check("train", self, "trackers", is_good, allowed)
         _check("train", self, "fsdp", self.fsdp >= 0, "at least 0")
         _check("train", self, "tensor", self.tensor >= 1, "at least 1")
         for name in ("fsdp", "tensor"):
@@ -115,6 +127,9 @@ class EvalSpec:
         word_context tokens on either side; 0 asks for none. choice_questions: how many.
       probe_every_eval: probe, and ask for words and choices, at every evaluation too,
         for the learning curves.
+      samples: held-out passages of which each evaluation of a run shows what the model
+        makes (`jaxpt.run.samples`); no number depends on it. Compared runs show
+        theirs in the report.
     """
 
     num_rows: int = 0
@@ -128,6 +143,7 @@ class EvalSpec:
     num_choices: int = 0
     choice_questions: int = 1000
     probe_every_eval: bool = False
+    samples: int = 1
 
     def __post_init__(self):
         is_good = self.num_words == 0 or self.num_words >= 2
@@ -140,7 +156,8 @@ class EvalSpec:
         _check("eval", self, "word_context", is_good, "at least 3")
         is_good = self.word_questions >= 1
         _check("eval", self, "word_questions", is_good, "at least 1")
-        _check("eval", self, "num_rows", self.num_rows >= 0, "at least 0")
+        for name in ("num_rows", "samples"):
+            _check("eval", self, name, getattr(self, name) >= 0, "at least 0")
         for name in ("batch_size", "probe_length", "probe_windows"):
             _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
         _check("eval", self, "probe_passages", self.probe_passages >= 0, "at least 0")

@@ -129,10 +129,15 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
 def list_costs(report: dict) -> list[str]:
     """A line each on parameters, on seconds, and on what FLOPs leave out."""
     groups = group_by_name(report["runs"])
-    lines = []
-    if "inequalities" not in report:  # which say that of runs that were made apart
-        lines = _list_parameters(groups) + _list_seconds(groups, report["budget"])
+    lines = [*_list_parameters(groups), *_list_seconds(groups, report["budget"])]
+    unequal = report.get("inequalities", [])  # runs that were made apart say it there
+    told = {_first_word(text) for text in unequal}
+    lines = [text for text in lines if _first_word(text) not in told]
     return [*lines, *_list_left_out(groups)]
+
+
+def _first_word(text: str) -> str:
+    return text.split()[0].rstrip(":")
 
 
 def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:

@@ -17,6 +17,7 @@ from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.report.samples import list_samples
 from jaxpt.report.verdicts import Pair, Results
 from jaxpt.report.wording import describe_pair, word_verdict
 
@@ -263,8 +264,9 @@ def format_table(report: dict) -> str:
     lines.append("")
     told = list_verdicts(report) + list_whole_cost(report) + list_tuning(report)
     told += list_costs(report) + list_omissions(report)
+    told += list_samples(report)
     for text in told:
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
     return "\n".join(lines)
 
 

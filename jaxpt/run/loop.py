@@ -32,12 +32,15 @@ from jaxpt.run.measure import (
     total_loss,
 )
 from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
+from jaxpt.run.profile import Profiler
 from jaxpt.run.program import MFU_NOTE, Program, device_peak
+from jaxpt.run.samples import make_lines
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
     check_shared,
     fingerprint,
+    flatten,
     lock_workdir,
     write_examples,
 )
@@ -107,6 +110,9 @@ class _Run:
         self.checkpointer = Checkpointer(
             workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
+        num = 0 if label else task.plan.eval.samples  # of many, the report shows them
+        valid = corpora["valid"]
+        self.show = make_lines(self.program, tokenizer, valid, num)
         self.measured = {}  # step -> what this process has evaluated there
         self.examples = {}  # step -> of measures that are kept by example
         decay = task.plan.optim.ema_decay
@@ -126,7 +132,9 @@ class _Run:
         with contextlib.ExitStack() as open_:
             self.writer = self.progress = None
             if processes.is_first():
-                self.writer = open_.enter_context(MetricWriter(self.workdir, step))
+                given = self.spec.trackers, flatten(self.task.plan.config)
+                writer = MetricWriter(self.workdir, step, *given)
+                self.writer = open_.enter_context(writer)
                 self.progress = open_.enter_context(
                     Progress(self.spec.steps, step, prefix=self.label)
                 )
@@ -228,7 +236,8 @@ class _Run:
         state = self.program.run_form(state)
         pending, self._marked, self._logged = None, None, step
         rows = prefetch(self.feed, step, counts, place=self.program.place)
-        with contextlib.closing(rows):
+        profiler = Profiler(self.workdir, self.spec.profile_steps)
+        with contextlib.closing(rows), contextlib.closing(profiler):
             for count, stack in zip(counts, rows, strict=True):
                 compile_seconds = self.program.compile(state, stack)
                 if self._marked is None:
@@ -240,7 +249,9 @@ class _Run:
                     spent = processes.on_first(self._tell_seconds)
                     self._planned = plan_call(self.spec, step, spent)
                     numbers += self._planned
-                state, found = self.program.train_call(state, stack, *numbers)
+                with profiler.begin(step):
+                    state, found = self.program.train_call(state, stack, *numbers)
+                profiler.end(count, found)
                 if pending is not None:
                     self._finish_call(*pending)  # fetched while the next call runs
                 step, pending = step + count, (step + count, count, found)
@@ -356,11 +367,12 @@ class _Run:
     def _costs(self, step: int) -> dict[str, float]:
         return self.task.count_costs(step)
 
-    def _write(self, step: int, values: dict, seconds: float) -> None:
+    def _write(self, step: int, values: dict, seconds: float, sample="") -> None:
         clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
         if self.writer is None:
             return
-        self.writer.write(step, values | self._costs(step) | clock)
+        texts = {"sample": sample} if sample else {}
+        self.writer.write(step, values | self._costs(step) | clock, texts)
 
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
         """What happens between calls: evaluation, a checkpoint, the end."""
@@ -395,11 +407,13 @@ class _Run:
             values |= means(found)
             self.examples[step] = found
         self.measured[step] = values
-        self._write(step, values | self._ema, self.seconds)
+        lines = self.show(params)
+        self._write(step, values | self._ema, self.seconds, "\n".join(lines))
         shown = {name: values[name] for name in CURVES if name in values}
         whose = " (EMA)" if self._ema else ""
         named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
-        self._say(f"step {step}{whose}  {named}")
+        for line in (named, *lines):
+            self._say(f"step {step}{whose}  {line}")
 
     def _say(self, text: str) -> None:
         if self.progress is not None:

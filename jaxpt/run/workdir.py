@@ -49,6 +49,9 @@ HARMLESS = {
     "train.keep_checkpoints",
     "train.fsdp",
     "train.tensor",
+    "train.trackers",
+    "train.profile_steps",
+    "eval.samples",
     "tokenizer.path",  # what lies there is compared, wherever it lies
 }
 
