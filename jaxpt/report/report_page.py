@@ -103,6 +103,9 @@ def _build_page(report, workdir):
         choices |= {"pareto": pareto.counts, "forest": forests.counts}
         parts["Quality against cost"] = pareto.markup
         parts["Differences"] = forests.markup
+    layers = page_views.build_layers(groups)
+    if layers:
+        choices["layers"], parts["Layers"] = layers.counts, layers.markup
     parts["Numbers"] = _build_numbers(report)
     parts["Pictures"] = _build_pictures(report, groups, workdir)
     if report.get("tuning"):

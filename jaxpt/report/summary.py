@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.report.probed_layers import list_probed
 from jaxpt.report.verdicts import Pair, Results
 
 WIDTH = 100
@@ -476,7 +477,8 @@ def _word_trial(trial):
 def list_omissions(report):
     """A line for each metric that lacks a value for some seeds, or test documents.
 
-    Before them, of runs that were trained apart, one for each thing that is not equal.
+    Before them, of runs that were trained apart, one for each thing that is not equal;
+    behind them what the probe has read.
     """
     num_seeds = {
         name: len(group) for name, group in group_by_name(report["runs"]).items()
@@ -500,4 +502,5 @@ def list_omissions(report):
             f"the test text is one document, or its examples were not kept"
         )
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
-    return [*unequal, *report.get("left_out", []), *lines]
+    told = [*unequal, *report.get("left_out", []), *lines]
+    return told + list_probed(report["runs"])
