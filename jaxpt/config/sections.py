@@ -118,7 +118,8 @@ class EvalSpec:
       num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
       probe_length: tokens the model reads at once of a probed passage, which is
         probe_windows of them; probe_passages: the most passages each split gives, 0
-        to probe for no labels.
+        to probe for no labels. Of 2,500 a share of answers has a binomial standard
+        error of 0.01 at most.
       num_words: the most frequent words, of which one is asked for where it was taken
         out of a text (`jaxpt.eval.words`); 0 asks for none. word_context: tokens on
         either side that the model reads; word_questions: the most of each word in
@@ -136,7 +137,7 @@ class EvalSpec:
     batch_size: int = 64
     probe_length: int = 64
     probe_windows: int = 1
-    probe_passages: int = 1000
+    probe_passages: int = 3000
     num_words: int = 0
     word_context: int = 16
     word_questions: int = 20

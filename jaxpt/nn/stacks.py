@@ -22,6 +22,11 @@ POLICIES = {
 }
 
 
+# What is kept of a stack where `Network.layer_features` asks: Flax's own collection,
+# which no `init` and no training step fills.
+KEPT = "intermediates"
+
+
 class LayerCache(NamedTuple):
     """What a layer's attentions have computed: of its own tokens, and of the source."""
 
@@ -89,6 +94,7 @@ class Layer(nn.Module):
             )
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None))
+        self.sow(KEPT, "states", x)
         return x, kv_cache and LayerCache(own, across)
 
 
@@ -128,6 +134,7 @@ class Stack(nn.Module):
             position_ids = None
         elif position_ids is None:
             position_ids = jnp.arange(x.shape[1])[None]
+        self.sow(KEPT, "states", x)
 
         def run(layer: Layer, x: Array, kv_cache: LayerCache | None = None):
             rest = (
@@ -171,9 +178,27 @@ def _loop(run, spec: ModelSpec, length: int):
     """(layers, x) -> x: `run` that many times, each on its slice of the parameters."""
     loop = nn.scan(
         _remat(run, spec, prevent_cse=False),  # between two steps there is none
-        variable_axes={"params": 0, KEYS: 0},
+        variable_axes={"params": 0, KEYS: 0, KEPT: 0},
         split_rngs={"params": True, "dropout": True},
         length=length,
         check_constancy_invariants=False,
     )
     return lambda layers, x: loop(layers, x)[0]
+
+
+def list_states(kept: dict, last: Float[Array, "B T D"]) -> Float[Array, "L B T D"]:
+    """What a stack read, and its states after every layer, from what was kept of it.
+
+    Args:
+      kept: of the stack's one call; its layers unrolled, scanned, or both.
+      last: what the stack gave, which takes the place of its last layer's states: with
+        pre-norm it has been normed.
+    """
+    (read,) = kept["states"]
+    found, i = [read], 0
+    while f"layer_{i}" in kept:
+        found.append(kept[f"layer_{i}"]["states"][0])
+        i += 1
+    if "layers" in kept:
+        found += list(kept["layers"]["states"][0])
+    return jnp.stack([*found[:-1], last])

@@ -43,9 +43,11 @@ NOTES = {
     "seconds": "train_seconds is time in training steps; compilation, evaluation and "
     "checkpoints are apart. first_step_seconds is from the start of a run to its first "
     "finished call, compilation included (later seeds reuse the compiled step).",
-    "probe": "Logistic regression on the mean of the last hidden states of a passage; "
-    "passages are held out by document. probe_accuracy_random is the same on freshly "
-    "initialised parameters.",
+    "probe": "Logistic regression on the hidden states of a passage, held out by "
+    "document. Which layer, and whether the mean of its states, the first or the last "
+    "one, is chosen for each run on training documents that are set apart for it; the "
+    "held-out passages are asked of that choice alone. probe_accuracy_random is the "
+    "same, with a choice of its own, on freshly initialised parameters.",
 }
 
 

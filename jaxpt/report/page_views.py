@@ -10,6 +10,7 @@ from jaxpt.report import charts, forest
 from jaxpt.report.answer import rank
 from jaxpt.report.charts import escape_text, tag
 from jaxpt.report.plots import choose_styles
+from jaxpt.report.probed_layers import STATES, draw_layers, list_poolings
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
     CURVE_METRICS,
@@ -54,6 +55,31 @@ def build_curves(groups: Groups) -> Section:
         "something, not its height beside another."
     )
     return _assemble("curves", "curves", controls, panels, note, [len(metrics), 3])
+
+
+def build_layers(groups: Groups) -> Section | None:
+    """The probe's accuracy by layer, if any run has chosen among its layers."""
+    poolings = list_poolings(groups)
+    if not poolings:
+        return None
+    controls = [
+        _build_radios("layers", 0, "Parameters", list(STATES)),
+        _build_radios("layers", 1, "States", poolings),
+        _build_legend(list(groups), has_boxes=False),
+    ]
+    panels = [
+        _wrap_panel((i, j), draw_layers(groups, state, pooling))
+        for i, state in enumerate(STATES)
+        for j, pooling in enumerate(poolings)
+    ]
+    note = (
+        "How well a linear layer tells the labels from what each layer of the network "
+        "gives, the mean over seeds. It is of training documents that were set apart "
+        "to choose the layer by: the held-out documents, of which the verdicts are, "
+        "have been asked of the chosen one alone."
+    )
+    counts = [len(STATES), len(poolings)]
+    return _assemble("layers", "curves", controls, panels, note, counts)
 
 
 def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Section:

@@ -106,6 +106,9 @@ def _build_page(report, workdir):
         choices |= {"pareto": pareto.counts, "forest": forests.counts}
         parts["Quality against cost"] = pareto.markup
         parts["Differences"] = forests.markup
+    layers = page_views.build_layers(groups)
+    if layers:
+        choices["layers"], parts["Layers"] = layers.counts, layers.markup
     parts["Numbers"] = _build_numbers(report)
     if report.get("samples"):
         parts["Samples"] = build_samples(report)

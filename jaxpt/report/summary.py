@@ -18,6 +18,7 @@ from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.samples import list_samples
+from jaxpt.report.probed_layers import list_probed
 from jaxpt.report.verdicts import Pair, Results
 from jaxpt.report.wording import describe_pair, word_verdict
 
@@ -417,7 +418,8 @@ def _word_trial(trial):
 def list_omissions(report):
     """A line for each metric that lacks a value for some seeds, or test documents.
 
-    Before them, of runs that were trained apart, one for each thing that is not equal.
+    Before them, of runs that were trained apart, one for each thing that is not equal;
+    behind them what the probe has read.
     """
     num_seeds = {
         name: len(group) for name, group in group_by_name(report["runs"]).items()
@@ -441,4 +443,5 @@ def list_omissions(report):
             f"the test text is one document, or its examples were not kept"
         )
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
-    return [*unequal, *report.get("left_out", []), *lines]
+    told = [*unequal, *report.get("left_out", []), *lines]
+    return told + list_probed(report["runs"])

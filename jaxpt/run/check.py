@@ -26,7 +26,7 @@ MEASURED = (
     "nll_bound",
     "fill_logits",
     "fill_scores",
-    "features",
+    "pooled_layers",
     "read_gap",
     "choice_scores",
 )

@@ -115,6 +115,7 @@ class _Run:
         self.show = make_lines(self.program, tokenizer, valid, num)
         self.measured = {}  # step -> what this process has evaluated there
         self.examples = {}  # step -> of measures that are kept by example
+        self.probes = {}  # step -> which states labels were read from
         decay = task.plan.optim.ema_decay
         # Said beside what was measured on the mean of the parameters.
         self._ema = {"ema_decay": decay} if task.has_ema else {}
@@ -144,11 +145,13 @@ class _Run:
                 self._say(f"resuming from step {step} in {self.workdir}")
             state, self.total = self._advance(state, step, watch)
             examples = self._measured_examples(self.total)
-            metrics = self._measure(state, examples)
+            probes = self._measured_probes(self.total)
+            metrics = self._measure(state, examples, probes)
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
         def conclude():
             result = self._describe(metrics, num_params)
+            result |= {"probe": probes} if probes else {}
             # First: a run with a result is finished.
             write_examples(self.workdir, examples)
             write_json(self.result_path, result)
@@ -156,8 +159,10 @@ class _Run:
 
         return processes.on_first(conclude)
 
-    def _measure(self, state: TrainState, examples: dict[str, Examples]) -> dict:
-        """The run's metrics; `examples` is filled."""
+    def _measure(
+        self, state: TrainState, examples: dict[str, Examples], probes: dict[str, dict]
+    ) -> dict:
+        """The run's metrics; `examples` and `probes` are filled."""
         params, known = state.eval_params, self.measured.get(self.total)
         if self.only_valid:
             return known or measure_valid(self.program, params, self.corpora)
@@ -169,6 +174,7 @@ class _Run:
             known=known,
             control=self.measured.get(0),
             examples=examples,
+            probes=probes,
         )
 
     def _load_result(self) -> dict | None:
@@ -399,13 +405,25 @@ class _Run:
         of_first.pop("probe_majority_random", None)
         return last | of_first
 
+    def _measured_probes(self, total: int) -> dict[str, dict]:
+        """Which states evaluations after the last and before the first step have read.
+
+        Of an evaluation that was measured in another process there is none: `measure`
+        fills it in.
+        """
+        steps = {"trained": total, "untrained": 0}
+        return {name: self.probes[n] for name, n in steps.items() if n in self.probes}
+
     def _evaluate(self, saved: TrainState, step: int) -> None:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
         if self.task.plan.eval.probe_every_eval:
-            found = measure_frozen(self.program, params, self.corpora)
+            read: list[dict] = []
+            found = measure_frozen(self.program, params, self.corpora, read)
             values |= means(found)
             self.examples[step] = found
+            if read:
+                self.probes[step] = read[0]
         self.measured[step] = values
         lines = self.show(params)
         self._write(step, values | self._ema, self.seconds, "\n".join(lines))

@@ -58,11 +58,14 @@ def _rows(program: Program, split: Split):
 
 
 def measure_frozen(
-    program: Program, params, corpora: dict[str, Split]
+    program: Program, params, corpora: dict[str, Split], probes: list | None = None
 ) -> dict[str, Examples]:
     """What every objective's model is asked, as far as the settings say so.
 
     Labels and words, read by a linear layer from frozen states, and choices.
+
+    Args:
+      probes: is given which states the labels were read from, if they were.
 
     Raises:
       UserError: a text that is probed is longer than what the model reads in training,
@@ -72,8 +75,8 @@ def measure_frozen(
     found: dict[str, Examples] = {}
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
-        found |= measure_probe(
-            program.features,
+        of_labels, chosen = measure_probe(
+            program.pooled_layers,
             params,
             corpora,
             spec.probe_length,
@@ -81,6 +84,9 @@ def measure_frozen(
             spec.probe_passages,
             spec.batch_size,
         )
+        found |= of_labels
+        if probes is not None:
+            probes.append(chosen)
     if spec.num_words:
         gap = program.task.spec.gap(program.task.vocab)
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
@@ -163,6 +169,7 @@ def measure(
     known: dict | None = None,
     control: dict | None = None,
     examples: dict[str, Examples] | None = None,
+    probes: dict[str, dict] | None = None,
 ) -> dict[str, float]:
     """All of a run's metrics; the keys depend on what the objective can do.
 
@@ -171,6 +178,8 @@ def measure(
       known: what was measured on these parameters already.
       control: what was measured on freshly initialised ones.
       examples: is filled with what each common measure found on each test example.
+      probes: is filled with which states labels were read from, of "trained" and of
+        "untrained" parameters.
 
     Returns:
       valid_* of the objective; val_perplexity and bits_per_byte (a likelihood), or
@@ -200,7 +209,10 @@ def measure(
         known_already = [name for name in FROM_FEATURES if name in told]
         metrics |= {f"{name}{suffix}": told[name] for name in known_already}
         if not known_already:
-            of_these |= measure_frozen(program, chosen, corpora)
+            read: list[dict] = []
+            of_these |= measure_frozen(program, chosen, corpora, read)
+            if probes is not None and read:
+                probes["untrained" if suffix else "trained"] = read[0]
         if suffix:
             of_these.pop("probe_majority", None)  # the same as the first time
         found |= {f"{name}{suffix}": e for name, e in of_these.items()}

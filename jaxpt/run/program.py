@@ -17,6 +17,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
 from jaxpt.eval.cloze import score_masked
+from jaxpt.eval.probe import pool_states
 from jaxpt.eval.words import BESIDE
 from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, make_state
@@ -139,6 +140,7 @@ class Program:
         self.eval_step = self._measure(step)
         self.frame = find_frame(task)
         self.features = self._measure(self._framed_features)
+        self.pooled_layers = self._measure(self._pooled_layers)
         self.read_gap = self._measure(self._gap_features)
         self.choice_scores = None
         # A decoder chooses where its training shows it gaps.
@@ -173,6 +175,16 @@ class Program:
         """Hidden states of plain text, read with what training puts around a text."""
         states = self.task.model.features(params, self._put_around(tokens))
         return states[:, len(self.frame[0]) :][:, : tokens.shape[1]]
+
+    def _pooled_layers(self, params, tokens):
+        """Every layer's states of plain text, read as features are, [B, L + 1, P, D].
+
+        One vector a text by each of `eval.probe.POOLINGS`.
+        """
+        framed = self._put_around(tokens)
+        states = self.task.model.layer_features(params, framed)
+        own = states[:, :, len(self.frame[0]) :][:, :, : tokens.shape[1]]
+        return pool_states(own)
 
     def _gap_features(self, params, rows: dict):
         """States beside a gap between "left" and "right" [B, C], in one row each.

@@ -132,7 +132,13 @@ def make_corpus(documents, labels, names=("a", "b"), num_parts=1):
 
 
 def read(params, tokens):
-    return jnp.asarray(params)[tokens]
+    """One layer, whose states are a table's rows."""
+    return probe.pool_states(jnp.asarray(params)[tokens][None])
+
+
+def measure(*args):
+    """What was found of each measure; not how it was chosen."""
+    return probe.measure_probe(*args)[0]
 
 
 def two_labels(seed, num=20, num_parts=1):
@@ -159,7 +165,7 @@ def test_a_probe_reads_what_is_there_and_no_more(num_parts):
         "small": np.array([[1e-4 * (i % 2), i] for i in range(10)]),
     }
     found = {
-        name: means(probe.measure_probe(read, table, corpora, 6, 2, 1000, 16))
+        name: means(measure(read, table, corpora, 6, 2, 1000, 16))
         for name, table in tables.items()
     }
     assert found["parity"]["probe_accuracy"] > 0.95
@@ -172,7 +178,7 @@ def test_the_majority_is_that_of_the_training_labels():
         return make_corpus([np.arange(6)] * len(labels), labels)
 
     corpora = {"train": corpus([1, 1, 1, 0]), "valid": corpus([0, 0, 0, 1])}
-    found = probe.measure_probe(read, np.ones((6, 2)), corpora, 3, 2, 100, 4)
+    found = measure(read, np.ones((6, 2)), corpora, 3, 2, 100, 4)
     assert means(found) == {"probe_accuracy": 0.25, "probe_majority": 0.25}
     assert found["probe_accuracy"].groups.tolist() == [0, 1, 2, 3]
 
@@ -185,11 +191,17 @@ def test_pooling_is_the_mean_over_places_for_any_batch_size(batch_size, num_wind
 
     def features(params, tokens):
         seen.add(tokens.shape)
-        return jnp.stack([tokens, tokens**2], -1)
+        squares = jnp.stack([tokens, tokens**2], -1)
+        return probe.pool_states(jnp.stack([squares, -squares]))
 
     found = probe.pool(features, None, tokens, length, batch_size)
-    wanted = np.stack([tokens.mean(1), (tokens**2).mean(1)], -1)
-    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    windows = tokens.reshape(7, num_windows, length).astype(np.float64)
+    squares = np.stack([windows, windows**2], -1)
+    pooled = squares.mean(2), squares[:, :, 0], squares[:, :, -1]
+    wanted = np.stack(pooled, 2).mean(1)  # of windows, their mean
+    np.testing.assert_allclose(found, np.stack([wanted, -wanted], 1), rtol=1e-5)
+    one = probe.pool(features, None, tokens, length, batch_size, (1, 2))
+    np.testing.assert_array_equal(one, found[:, 1, 2])
     assert seen == {(batch_size, length)}  # one shape, hence one compilation
 
 
@@ -225,7 +237,7 @@ def test_passages_come_from_each_part_by_its_share():
 
     def features(params, tokens):
         seen.extend(tokens[:, 0].tolist())
-        return jnp.ones((*tokens.shape, 2))
+        return jnp.ones((len(tokens), 1, 3, 2))
 
     probe.measure_probe(features, None, {"train": split, "valid": split}, 6, 1, 8, 1)
     assert [sum(first < 10 for first in seen), len(seen)] == [12, 16]  # both splits
@@ -243,5 +255,5 @@ def test_a_weak_trait_is_read_where_one_label_is_commoner():
         return make_corpus(documents, labels)
 
     corpora = {"train": corpus(0, 40), "valid": corpus(1, 40)}
-    found = probe.measure_probe(read, table, corpora, 6, 2, 100, 4)
+    found = measure(read, table, corpora, 6, 2, 100, 4)
     assert means(found) == {"probe_accuracy": 1.0, "probe_majority": 0.75}

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpt.nn import networks
+from jaxpt.nn.layers import Norm
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
@@ -31,6 +32,8 @@ from jaxpt.nn.networks.student_teacher import (
     MaskedStudent,
     StudentTeacher,
 )
+from jaxpt.nn.stacks import Layer
+from jaxpt.nn.transformer import Transformer
 
 V, B, T = 11, 2, 6
 SPEC = ModelSpec(
@@ -168,6 +171,57 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
         np.testing.assert_allclose(found["token_nll"], wanted, rtol=1e-5)
     if "token_nll" in found:  # of tokens 1 to 5
         assert moved["token_nll"].tolist() == [False] * 3 + [True] * 2
+
+
+# Where no token sees what follows it, and which of several networks is read.
+BLIND = (CausalLM, CausalStudent)
+READ = {Electra: "discriminator", MaskedStudent: "student", CausalStudent: "student"}
+
+
+def layers_by_hand(kind, model, params, tokens):
+    """What the first layer reads and what each gives, called one after the other."""
+    if kind is SkipGram:
+        return params["words"][tokens][None]
+    if kind is BiLm:
+        place = np.arange(T)
+        seen = {"forward": place[:, None] >= place, "backward": place[:, None] <= place}
+        seen = {name: jnp.asarray(mask)[None, None] for name, mask in seen.items()}
+        call = {"deterministic": True, "method": "read"}
+        words, *both = model.apply({"params": params}, tokens, seen, **call)
+        pairs = [(words, words), *zip(*both, strict=True)]
+        return jnp.stack([jnp.concatenate(pair, axis=-1) for pair in pairs])
+    if kind in READ:
+        params = ({"embed": params["embed"]} if kind is Electra else {}) | params[
+            READ[kind]
+        ]
+    spec = model.spec
+
+    def embed(network):
+        return network.embed(tokens, deterministic=True)
+
+    mask = np.tril(np.ones((T, T), bool)) if kind in BLIND else np.ones((T, T), bool)
+    states = [Transformer(spec).apply({"params": params}, method=embed)]
+    for i in range(spec.num_layers):
+        own = {"params": params["encoder"][f"layer_{i}"]}
+        rest = jnp.asarray(mask)[None, None], None, None, None, None
+        found, _ = Layer(spec).apply(own, states[-1], *rest, deterministic=True)
+        states.append(found)
+    norm = {"params": params["encoder"]["norm"]}
+    return jnp.stack([*states[:-1], Norm(spec).apply(norm, states[-1])])
+
+
+@every
+def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
+    model, tokens = make(kind), jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
+    params = draw(model)
+    asked = jax.jit(lambda p, t: [model.layer_features(p, t), model.features(p, t)])
+    found, last = asked(params, tokens)
+    assert found.shape[0] == (1 if kind is SkipGram else 3)
+    wanted = layers_by_hand(kind, model, params, tokens)
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    # What others ask for is what the last of them gives; ELMo's is all of them mixed.
+    top = found.mean(0) if kind is BiLm else found[-1]
+    np.testing.assert_allclose(last, top, rtol=1e-5, atol=1e-6)
 
 
 @every

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ import pytest
 from tiny import slow_but
 
 from jaxpt.nn.decoding import make_cache
+from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.nn.scan import init_params, is_stacked, stack_layers, unstack_layers
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
@@ -109,6 +111,18 @@ def test_stacking_and_unstacking_are_inverses(shape, make_shape):
     for i in range(first, spec.num_layers):
         found = flat["encoder/layers/" + kernel][i - first]
         np.testing.assert_array_equal(found, plain[f"encoder/layer_{i}/{kernel}"])
+
+
+@pytest.mark.parametrize("shape", ["bert", "modernbert", "one layer"])
+def test_every_layers_states_are_those_of_the_layers_unrolled(shape, make_shape):
+    """Also of a first layer that stands before the loop."""
+    spec, params = make_shape(shape)
+    wanted = jax.jit(MaskedLM(spec).layer_features)(params, IDS)
+    assert wanted.shape == (spec.num_layers + 1, 2, 8, 16)
+    assert all(np.abs(a - b).max() > 1e-3 for a, b in itertools.pairwise(wanted))
+    loop = MaskedLM(scanned(spec, remat="full"))
+    found = jax.jit(loop.layer_features)(stack_layers(params), IDS)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
 @every

@@ -1,5 +1,6 @@
 """A comparison of all four objectives: equal cost, the same rows, a whole report."""
 
+import html
 import json
 import types
 
@@ -13,6 +14,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval import cloze
 from jaxpt.report import budget, figures
 from jaxpt.report import compare as comparison
+from jaxpt.report.probed_layers import list_probed
 from jaxpt.run import loop, program
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.inference import fill_text, generate_texts
@@ -193,6 +195,22 @@ def test_what_was_found_on_each_example_is_kept_and_judged(report):
     against = [{pair["better"], pair["worse"]} for pair in held]
     assert all(len(pair & {"(untrained)", "(reference)"}) == 1 for pair in against)
     assert len(held) == 8
+
+
+def test_what_the_probe_read_is_told_and_drawn(report):
+    workdir, written, _ = report
+    for run in written["runs"]:
+        stored = json.loads((workdir / run["workdir"] / "result.json").read_text())
+        assert stored["probe"] == run["probe"]
+        assert set(run["probe"]) == {"trained", "untrained"}
+        for record in run["probe"].values():
+            shape = (record["num_layers"] + 1, len(record["poolings"]))
+            assert np.shape(record["accuracies"]) == shape
+    page = (workdir / "report.html").read_text()
+    lines = list_probed(written["runs"])
+    assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy is of ")
+    assert all(html.escape(line) in page for line in lines)
+    assert page.count("Probe accuracy by layer, ") == 2 * 3
 
 
 def test_untrained_controls_are_the_seeds_own(report, monkeypatch):

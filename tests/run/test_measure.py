@@ -14,6 +14,7 @@ from tiny import make_config
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
 from jaxpt.eval.examples import means
+from jaxpt.eval.probe import pool
 from jaxpt.eval.words import count_words
 from jaxpt.ops.masks import full
 from jaxpt.run.data import likelihood_rows
@@ -132,7 +133,9 @@ def test_a_passage_is_as_many_windows_as_are_asked_for(measured, refuses):
     spec = dataclasses.replace(plan.eval, probe_windows=9999)
     task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
     wide = types.SimpleNamespace(
-        task=task, features=program.features, text_length=program.text_length
+        task=task,
+        pooled_layers=program.pooled_layers,
+        text_length=program.text_length,
     )
     with refuses("eval.probe_windows=9999"):
         measure_frozen(wide, params, corpora)
@@ -190,6 +193,44 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     states = program.task.model.features(params, jnp.asarray(framed))
     wanted = states[:, len(before) : len(before) + 5]
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("objective", ["clm", "electra", "ul2"])
+def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
+    """Not over what stands around it, nor over what fills up a batch."""
+    plan = make_plan(make_config(speech, objective))
+    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
+    program = Program(make_task(plan, tokenizer.vocab))
+    params, model = program.init_state(SEED).params, program.task.model
+    rows = [[9, 12, 10, 8, 11], [8, 8, 9, 13, 10], [13, 9, 9, 11, 12]]
+    tokens = np.array(rows, np.int32)
+    found = pool(program.pooled_layers, params, tokens, 5, 2)  # the last row twice
+    before, after = program.frame
+    assert bool(before or after) == (objective == "ul2")
+    read = jax.jit(model.layer_features)
+    for vectors, row in zip(found, rows, strict=True):
+        states = read(params, jnp.array([[*before, *row, *after]]))
+        own = states[:, 0, len(before) : len(before) + 5].astype(jnp.float32)
+        wanted = np.stack([own.mean(1), own[:, 0], own[:, 4]], axis=1)
+        np.testing.assert_allclose(vectors, wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_probe_read_is_told_of_trained_and_untrained_parameters(measured):
+    program, corpora, fresh = measured
+    probes = {}
+    found = measure(program, fresh, corpora, seed=SEED, probes=probes)
+    assert probes["trained"] == probes["untrained"]  # the same parameters
+    assert found["probe_accuracy"] == found["probe_accuracy_random"]
+    record = probes["trained"]
+    assert record["num_layers"] == 1 and record["is_chosen"]
+    best = max(max(layer) for layer in record["accuracies"])
+    place = record["layer"], record["poolings"].index(record["pooling"])
+    assert record["accuracies"][place[0]][place[1]] == best
+    # Where it was measured already, nothing is read again.
+    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
+    probes, given = {}, {"known": known, "control": known}
+    measure(program, fresh, corpora, SEED, probes=probes, **given)
+    assert probes == {}
 
 
 def test_words_are_asked_for_where_settings_say_so(speech):

@@ -121,8 +121,12 @@ class BiLm(Network, nn.Module):
 
         A later task trains the mix itself (`recurrent.ScalarMix`, which begins so).
         """
-        layers = self.apply({"params": params}, tokens, method="layers")
+        layers = self.layer_features(params, tokens)
         return recurrent.mix_layers(layers, jnp.zeros(len(layers)), 1.0)
+
+    def layer_features(self, params, tokens):
+        """ELMo's layers, both directions side by side; `features` is their mean."""
+        return self.apply({"params": params}, tokens, method="layers")
 
     def token_nll(self, params, tokens):
         """By the direction that reads ahead."""

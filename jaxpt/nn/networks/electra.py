@@ -100,6 +100,11 @@ class Electra(Network, nn.Module):
         network = MaskedLM(self.discriminator_spec, parent=None)
         return network.features(self._part(params, "discriminator"), tokens)
 
+    def layer_features(self, params, tokens):
+        """The discriminator's."""
+        network = MaskedLM(self.discriminator_spec, parent=None)
+        return network.layer_features(self._part(params, "discriminator"), tokens)
+
     def fill_logits(self, params, tokens):
         """The generator's."""
         network = MaskedLM(self.generator_spec, parent=None)

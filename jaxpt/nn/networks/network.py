@@ -15,6 +15,7 @@ from jaxtyping import Array
 from jaxpt.nn import flops, scan
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.stacks import KEPT, list_states
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks
 from jaxpt.ops.losses import Scores, SumWeight
@@ -102,6 +103,10 @@ class Network:
 
     def features(self, params, tokens):
         """Frozen hidden states, float [B, T, D], of plain text."""
+        raise NotImplementedError
+
+    def layer_features(self, params, tokens):
+        """Of plain text what the first layer reads and each gives, [L + 1, B, T, D]."""
         raise NotImplementedError
 
     @property
@@ -213,13 +218,26 @@ class TransformerNetwork(Network, Transformer):
             more = (ids,)
         return scan.init_params(self, rng, ids, seen, *more, deterministic=True)
 
-    def features(self, params, tokens):
-        return self._encode(params, tokens, masks.full())
+    @property
+    def feature_mask(self) -> masks.Mask:
+        """Who sees whom where features are read."""
+        return masks.full()
 
-    def _encode(self, params, tokens, mask):
-        return self.apply(
-            {"params": params}, tokens, mask, deterministic=True, method="encode"
+    def features(self, params, tokens):
+        call = {"deterministic": True, "method": "encode"}
+        return self.apply({"params": params}, tokens, self.feature_mask, **call)
+
+    def layer_features(self, params, tokens):
+        """The last of them are `features`."""
+        last, found = self.apply(
+            {"params": params},
+            tokens,
+            self.feature_mask,
+            deterministic=True,
+            method="encode",
+            mutable=[KEPT],
         )
+        return list_states(found[KEPT]["encoder"], last)
 
     def _logits(self, params, tokens, mask):
         def predict(model):

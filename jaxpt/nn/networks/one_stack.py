@@ -19,9 +19,9 @@ class CausalLM(TransformerNetwork):
     READS_AHEAD = False
     WRITES = "left_to_right"
 
-    def features(self, params, tokens):
-        """Hidden states under the causal mask."""
-        return self._encode(params, tokens, masks.causal())
+    @property
+    def feature_mask(self):
+        return masks.causal()
 
     def next_logits(self, params, tokens):
         return self._logits(params, tokens, masks.causal())
@@ -94,9 +94,10 @@ class CausalMaskedLM(CausalLM):
     ABILITIES = CausalLM.ABILITIES | {"fill_logits"}
     READS_AHEAD = True
 
-    def features(self, params, tokens):
-        """Hidden states as masked rows have them: all tokens see each other."""
-        return self._encode(params, tokens, masks.full())
+    @property
+    def feature_mask(self):
+        """As masked rows have it: all tokens see each other."""
+        return masks.full()
 
     def fill_logits(self, params, tokens):
         """Of the first position nothing is known, and all tokens score 0."""

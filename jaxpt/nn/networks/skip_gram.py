@@ -44,6 +44,10 @@ class SkipGram(Network, nn.Module):
         """Each token's one vector, at every position."""
         return self.apply({"params": params}, tokens, method="embed")
 
+    def layer_features(self, params, tokens):
+        """There is no layer above the vectors."""
+        return self.features(params, tokens)[None]
+
     def count_flops(self, lengths, num_predictions):
         """Each product of two vectors, those of pairs that are left out too."""
         return flops.TRAIN_FACTOR * 2 * num_predictions * self.spec.d_model

@@ -81,6 +81,9 @@ class StudentTeacher(Network, nn.Module):
     def features(self, params, tokens):
         return self.alone.features(params["student"], tokens)
 
+    def layer_features(self, params, tokens):
+        return self.alone.layer_features(params["student"], tokens)
+
     def fill_logits(self, params, tokens):
         return self.alone.fill_logits(params["student"], tokens)
 
