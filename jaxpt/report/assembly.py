@@ -13,6 +13,7 @@ from jaxpt.eval.references import measure_ngrams, measure_unigrams
 from jaxpt.eval.words import measure_beside
 from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
+from jaxpt.report.samples import Collector
 from jaxpt.report.tables import write_tables
 from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.run.measure import list_choices, list_questions
@@ -136,16 +137,18 @@ def assemble(
 def publish(
     report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
 ) -> None:
-    """Writes a report's files: PNGs, tables, report.json and report.html.
+    """Takes samples and writes a report's files: PNGs, tables, report.json and .html.
 
     Args:
-      report: its "figures" are filled in.
+      report: its "figures" and "samples" are filled in.
       corpora_of: the text of each name; of a name without one no model is drawn.
 
     Raises:
       UserError: a file cannot be written, or a run's checkpoint not be read.
     """
-    report["figures"] = figures.draw(report, corpora_of, workdir)
+    collector = Collector(report, corpora_of, workdir)
+    report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)
+    report["samples"] = collector.found
 
     def write() -> str:
         write_tables(report, workdir)

@@ -1,6 +1,6 @@
 """Computes the data of the report's plots from the runs of a comparison."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +26,10 @@ MASK_LENGTHS = (12, 24, 48)
 
 
 def draw(
-    report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
+    report: dict,
+    corpora_of: Mapping[str, dict[str, Split]],
+    workdir: Path,
+    look: Callable = lambda *run: None,
 ) -> dict[str, str]:
     """Writes the plots that apply to these runs as PNGs; returns {name: file name}.
 
@@ -34,6 +37,7 @@ def draw(
 
     Args:
       corpora_of: the text of each name; of a name without one no model is drawn.
+      look: is given (entry, program, tokenizer, parameters) of each run that is drawn.
     """
     drawn = {}
 
@@ -55,6 +59,7 @@ def draw(
             continue
         corpora = corpora_of[entry["name"]]
         program, tokenizer, params, _ = load_run(workdir / entry["workdir"])
+        look(entry, program, tokenizer, params)
         name = entry["name"]
         masks[name] = show_mask(program, corpora["train"])
         text = corpora.get("heldout", corpora["valid"]).parts[0]

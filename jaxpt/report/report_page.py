@@ -16,6 +16,7 @@ from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.report import page_tables, page_views
 from jaxpt.report.answer import list_answers
+from jaxpt.report.page_samples import SAMPLES_STYLE, build_samples
 from jaxpt.report.page_style import REPORT_STYLE, STYLE, make_rules
 from jaxpt.report.plots import CAPTIONS
 from jaxpt.report.summary import (
@@ -104,6 +105,8 @@ def _build_page(report, workdir):
         parts["Quality against cost"] = pareto.markup
         parts["Differences"] = forests.markup
     parts["Numbers"] = _build_numbers(report)
+    if report.get("samples"):
+        parts["Samples"] = build_samples(report)
     parts["Pictures"] = _build_pictures(report, groups, workdir)
     if report.get("tuning"):
         parts["Tuning"] = _build_tuning(report)
@@ -124,7 +127,7 @@ def _build_page(report, workdir):
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
             '<meta name="viewport" content="width=device-width, initial-scale=1">',
-            f"<title>{title}</title>\n<style>{STYLE}{REPORT_STYLE}{rules}</style>",
+            f"<title>{title}</title>\n<style>{STYLE}{REPORT_STYLE}{SAMPLES_STYLE}{rules}</style>",
             f"</head>\n<body>\n<h1>{title}</h1>",
             _build_summary(report, groups),
             f"<nav>{links}</nav>",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.report.samples import list_samples
 from jaxpt.report.verdicts import Pair, Results
 
 WIDTH = 100
@@ -329,8 +330,9 @@ def format_table(report: dict) -> str:
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
     told = list_verdicts(report) + list_tuning(report) + list_omissions(report)
+    told += list_samples(report)
     for text in told:
-        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
+        lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ") or [""]
     return "\n".join(lines)
 
 

@@ -103,8 +103,8 @@ class _Writer:
             decoder,
             num_tokens=num_tokens,
             spec=self.spec,
-            stop=_find_stops(self.tokenizer, framing, self.stop),
-            banned=_find_banned(self.program, framing, is_answer),
+            stop=find_stops(self.tokenizer, framing, self.stop),
+            banned=find_banned(self.program, framing, is_answer),
             first=framing.first if is_answer else None,
             last=framing.last,
         )
@@ -150,12 +150,12 @@ class _Writer:
             num_tokens=num_tokens,
             spec=self.spec,
             mask_id=task.vocab.require("mask"),
-            banned=_find_banned(self.program, self.framing, is_answer=False),
+            banned=find_banned(self.program, self.framing, is_answer=False),
             num_steps=num_steps,
         )
         rows = np.repeat(ids[None], num_samples, axis=0)
         tokens = jax.device_get(jax.jit(write)(self.params, rows, rng=self.rng))
-        ends = _find_stops(self.tokenizer, self.framing, self.stop)
+        ends = find_stops(self.tokenizer, self.framing, self.stop)
         return [
             _cut_text(self.tokenizer, asked, row, self.stop)
             for row in cut_rows(tokens, ends)
@@ -184,7 +184,7 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     return lines
 
 
-def _find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
+def find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
     """Ids that end a row: those that end a text, and a stop text that is one token."""
     ids = list(framing.ends)
     if stop:
@@ -198,9 +198,7 @@ def _find_stops(tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
     return tuple(sorted(set(ids)))
 
 
-def _find_banned(
-    program: Program, framing: Framing, is_answer: bool
-) -> tuple[int, ...]:
+def find_banned(program: Program, framing: Framing, is_answer: bool) -> tuple[int, ...]:
     """Ids that no text holds: special ones, but for an answer's sentinels; padding."""
     sentinels = program.task.vocab.sentinels if is_answer else ()
     allowed = {*framing.ends, *sentinels}

@@ -207,6 +207,10 @@ class Program:
         logits = self.task.model.fill_logits(params, rows["tokens"])
         return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
+    def compile_reader(self, function: Callable) -> Callable:
+        """A function of (params, host rows), compiled as those that measure are."""
+        return self._measure(function)
+
     def _measure(self, function: Callable) -> Callable:
         """(params, host rows, ...) -> what every process can read, compiled.
 

@@ -15,11 +15,13 @@ from jaxpt.report import budget, figures
 from jaxpt.report import compare as comparison
 from jaxpt.run import loop
 from jaxpt.run.data import likelihood_rows
+from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.measure import measure
 from jaxpt.run.program import Program
 from jaxpt.run.workdir import load_corpora, load_examples, load_run, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
+from jaxpt.text.tokens.encoding import make_visible
 
 
 def make_comparison(path, **changes):
@@ -113,6 +115,43 @@ def test_the_cloze_is_what_the_model_fills_in(report):
         hits.extend(logits.argmax(-1) == row[hidden])
     assert run["metrics"]["cloze_accuracy"] == pytest.approx(np.mean(hits))
     assert 0 < np.mean(hits) < 1
+
+
+def test_each_objective_shows_its_work_on_the_same_passages(report):
+    workdir, written, _ = report
+    taken = written["samples"]
+    assert {name: list(own["forms"]) for name, own in taken.items()} == {
+        "clm": ["continuation"],
+        "mlm": ["fills"],
+        "span_corruption": ["spans"],
+        "electra": ["fakes", "fills"],
+    }
+    # What was read, and the truth where something else stands, is the held-out text.
+    texts = {}
+    for name, own in taken.items():
+        for form, of_passages in own["forms"].items():
+            for number, pieces in enumerate(of_passages):
+                told = [p for p in pieces if p[1] != "written"]
+                spelt = "".join(truth or text for text, _, truth in told)
+                texts.setdefault(number, set()).add(spelt)
+    assert [len(found) for _, found in sorted(texts.items())] == [1, 1, 1]
+    folder = workdir / "runs/clm-seed0"
+    program, tokenizer, _params, _ = load_run(folder)
+    valid = load_corpora(folder, program.task, tokenizer)["valid"]
+    length = len(tokenizer.encode_prompt(min(texts[0])))
+    assert texts[0] == {tokenizer.decode(valid.parts[0].read(0, length))}
+    # Twice the same question: what `jaxpt generate` and `jaxpt fill` answer.
+    for given, new, _ in taken["clm"]["forms"]["continuation"]:
+        (text,) = generate_texts(
+            folder, [given[0]], length - length // 2, temperature=0.0
+        )
+        assert text == given[0] + new[0]
+    pieces = taken["mlm"]["forms"]["fills"][0]
+    masked = "".join(t if kind == "given" else "[MASK]" for t, kind, _ in pieces)
+    filled = fill_text(workdir / "runs/mlm-seed0", masked, 1)
+    guesses = [text for text, kind, _ in pieces if kind != "given"]
+    assert [make_visible(text) for text in guesses] == [best[0][0] for best in filled]
+    assert len(guesses) >= 3
 
 
 def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):

@@ -142,11 +142,14 @@ def test_hostile_text_comes_out_escaped_everywhere(tmp_path):
     )
     report["data"] |= {"path": HOSTILE, HOSTILE: HOSTILE}
     report["runs"][0]["workdir"] = HOSTILE
+    kinds = ("given", "right", "wrong", "written", "truth", "caught", "missed", "alarm")
+    pieces = [[HOSTILE, kind, HOSTILE] for kind in kinds]
+    report["samples"] = {HOSTILE: {"seed": 0, "forms": {"fills": [pieces]}}}
     (tmp_path / "a.png").write_bytes(PNG)
     page = write_page(report, tmp_path)
     assert "script" not in page.tags
     assert ("alt", name) in page.attributes
-    assert sum("alert" in text for text in page.texts) > 12
+    assert sum("alert" in text for text in page.texts) > 28
 
 
 @given(st.text(), st.text(min_size=1))
@@ -158,6 +161,34 @@ def test_no_text_changes_the_page_s_structure(tmp_path_factory, title, objective
     page = write_page(make_report(runs, title=title), folder)
     assert page.tags == plain.tags
     assert len(page.attributes) == len(plain.attributes)
+
+
+def test_samples_stand_side_by_side_with_their_marks(tmp_path):
+    report = make_report([make_run("clm"), make_run("electra"), make_run("bilm")])
+    fills = [["th", "given", ""], ["e", "right", ""], [" ", "wrong", "y"]]
+    fakes = [["x", "caught", "t"], ["q", "missed", "h"], ["e", "alarm", ""]]
+    goes_on = [["the", "given", ""], [" sea", "written", ""], [" sun", "truth", ""]]
+    report["samples"] = {
+        "clm": {"seed": 0, "forms": {"continuation": [goes_on, goes_on]}},
+        "electra": {"seed": 0, "forms": {"fakes": [fakes], "fills": [fills]}},
+        "bilm": {"seed": 0, "forms": {}},
+    }
+    page = report_page.write_report(report, tmp_path).read_text()
+    assert "th<b>e</b><del>␣</del><ins>y</ins>" in page
+    assert "<mark>x</mark><ins>t</ins><i>q</i><ins>h</ins><u>e</u>" in page
+    assert "the<em> sea</em><small>text:  sun</small>" in page
+    assert page.count("<article>") == 4 and page.count("<h3>Passage ") == 2
+    assert "bilm: no sample" in page and "clm: no sample" not in page
+    # A form that no network has is not explained.
+    assert "spots fakes" in page and "fills spans" not in page
+    assert Page(page).tags.count("del") == 2  # the legend's and the sample's
+    table = reporting.format_table(report)
+    assert "clm goes on: the >> sea (text: sun)" in table
+    assert "electra spots fakes: [x≠t](q≠h)!e!" in table and "bilm" in table
+    assert max(map(len, table.splitlines())) <= 100
+    del report["samples"]
+    assert "Samples" not in report_page.write_report(report, tmp_path).read_text()
+    assert "passage" not in reporting.format_table(report)
 
 
 def test_no_link_is_written_through(tmp_path):

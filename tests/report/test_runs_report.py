@@ -321,7 +321,7 @@ def test_the_command_and_its_replacement(trained, tmp_path, quick, capsys):
 def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkeypatch):
     drawn = iter(({"a": "a.png", "b": "b.png"}, {"b": "b.png"}))
 
-    def draw(report, corpora_of, workdir):
+    def draw(report, corpora_of, workdir, look):
         found = next(drawn)
         for name in found.values():
             (workdir / name).write_bytes(b"png")

@@ -133,6 +133,22 @@ class Electra(Network, nn.Module):
 
         return gap.score_each(score)
 
+    @property
+    def can_spot(self):
+        return "score" in self.answers
+
+    def replaced_logits(self, params, tokens):
+        """The discriminator's; where it restores tokens, that it does not copy them."""
+
+        def read(model):
+            states = model.discriminator.encode(
+                tokens, masks.full(), deterministic=True
+            )
+            return model.score(states)
+
+        found = self.apply({"params": params}, method=read)
+        return -found if "logits" in self.answers else found
+
     def count_flops(self, lengths, num_predictions):
         length, total = lengths["generator"], 0.0
         spec = self.discriminator_spec

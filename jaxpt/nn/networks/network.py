@@ -118,6 +118,15 @@ class Network:
             return gap.pick(self.fill_logits(params, gap.gapped)[:, gap.position])
         return gap.score_each(lambda tokens: -self.token_nll(params, tokens).sum(1))
 
+    @property
+    def can_spot(self) -> bool:
+        """Whether it can say which tokens of a text are not the original ones."""
+        return False
+
+    def replaced_logits(self, params, tokens):
+        """Logits [B, T] that each token of a text has replaced another."""
+        raise NotImplementedError
+
     def answer_states(self, params, tokens, dec_tokens):
         """A decoder's states [B, S, D] behind an encoder that reads the tokens."""
         raise NotImplementedError

@@ -1,0 +1,162 @@
+"""Samples of a model's work: what is hidden of a passage, and how an answer reads.
+
+A sample is a tuple of pieces in the order of the text, each with a kind:
+
+    given    what the model read            the sta
+    right    what it wrote for hidden text  [t]
+    wrong    the same, and the truth        [a≠e]
+    written  how it went on                 >> of the union
+    truth    how the text went on           (text: of war)
+    caught   a fake that it marked          [x≠t]
+    missed   a fake that it did not mark    (x≠t)
+    alarm    an original that it marked     !t!
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+EVERY = 7  # one token in seven is hidden: 14 %, as much as in BERT's training
+SPAN = 3  # tokens of a hidden span, T5's mean
+LINE = 160  # characters of a sample in one line
+
+
+class Piece(NamedTuple):
+    """A part of a sample.
+
+    Attributes:
+      kind: as above.
+      truth: what stood there, where the text is wrong or fake.
+    """
+
+    text: str
+    kind: str
+    truth: str = ""
+
+
+Sample = tuple[Piece, ...]
+# The parts of a sample before they are spelt: ids, kind, true ids.
+Part = tuple[Iterable[int], str, Iterable[int]]
+
+
+def hide_tokens(is_special: Bool[np.ndarray, "T"]) -> Bool[np.ndarray, "T"]:
+    """Which tokens of a passage are hidden: every seventh that is an ordinary one.
+
+    >>> np.flatnonzero(hide_tokens(np.arange(20) == 10)).tolist()
+    [3, 17]
+    """
+    hidden = np.zeros(len(is_special), bool)
+    hidden[EVERY // 2 : -1 : EVERY] = True
+    return hidden & ~is_special
+
+
+def hide_spans(is_special: Bool[np.ndarray, "T"], most: int) -> list[tuple[int, int]]:
+    """The hidden spans of a passage, spread evenly: (start, stop) of each.
+
+    Args:
+      most: how many at most; one that would hold a special token is left out.
+
+    >>> hide_spans(np.zeros(19, bool), 3), hide_spans(np.arange(19) == 9, 3)
+    ([(3, 6), (8, 11), (13, 16)], [(3, 6), (13, 16)])
+    """
+    length = len(is_special)
+    num = max(min(most, (length - 1) // (2 * SPAN)), 0)
+    middles = (np.arange(num) + 1) * length // (num + 1)
+    starts = [int(middle) - SPAN // 2 for middle in middles]
+    return [
+        (start, start + SPAN)
+        for start in starts
+        if not is_special[start : start + SPAN].any()
+    ]
+
+
+def split_answer(
+    ids: Int[np.ndarray, "L"], sentinels: Iterable[int], ends: Iterable[int]
+) -> dict[int, list[int]]:
+    """What stands behind each sentinel of an answer, up to its end.
+
+    >>> split_answer(np.array([90, 5, 6, 91, 7, 1, 8]), [90, 91], [1])
+    {90: [5, 6], 91: [7]}
+    """
+    marks, stops = set(sentinels), set(ends)
+    found: dict[int, list[int]] = {}
+    own: list[int] = []
+    for id_ in map(int, ids):
+        if id_ in stops:
+            break
+        if id_ in marks:
+            own = found.setdefault(id_, [])
+        else:
+            own.append(id_)
+    return found
+
+
+def align(
+    truth: Int[np.ndarray, "T"],
+    written: Int[np.ndarray, "L"],
+    is_hidden: Bool[np.ndarray, "T"],
+) -> list[Part]:
+    """A text that was written again beside what it should be.
+
+    Returns:
+      parts: "given" where it was copied, "right" where something hidden was restored,
+      "wrong" where it differs.
+
+    >>> truth, hidden = np.array([5, 6, 7, 8]), np.array([0, 1, 1, 0]) > 0
+    >>> align(truth, np.array([5, 6, 9, 8]), hidden)
+    [([5], 'given', []), ([6], 'right', []), ([9], 'wrong', [7]), ([8], 'given', [])]
+    """
+    parts: list[Part] = []
+    old, new = truth.tolist(), written.tolist()
+    matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)
+    for kind, start, stop, first, last in matcher.get_opcodes():
+        if kind != "equal":
+            parts.append((new[first:last], "wrong", old[start:stop]))
+            continue
+        for i in range(start, stop):
+            parts.append(([old[i]], "right" if is_hidden[i] else "given", []))
+    return parts
+
+
+def spell(tokenizer: Tokenizer, parts: Iterable[Part]) -> Sample:
+    """The parts as text; neighbours that were both given, right or written are one.
+
+    Each is the text that it adds to all before it: whether a token opens a word depends
+    on where it stands.
+    """
+    pieces: list[Piece] = []
+    ids: list[int] = []
+    for own, kind, true in parts:
+        before = len(tokenizer.decode(np.array(ids, np.int32)))
+        truth = tokenizer.decode(np.array([*ids, *true], np.int32))[before:]
+        ids = [*ids, *own]
+        text = tokenizer.decode(np.array(ids, np.int32))[before:]
+        is_same = pieces and pieces[-1].kind == kind and not truth
+        if is_same and kind in ("given", "right", "written"):
+            pieces[-1] = Piece(pieces[-1].text + text, kind)
+        else:
+            pieces.append(Piece(text, kind, truth))
+    return tuple(pieces)
+
+
+def write_line(sample: Iterable[Piece]) -> str:
+    """A sample as one short line, the marks of its kinds as above."""
+    marks = {
+        "given": "{0}",
+        "right": "[{0}]",
+        "wrong": "[{0}≠{1}]",
+        "written": " >> {0}",
+        "truth": " (text: {0})",
+        "caught": "[{0}≠{1}]",
+        "missed": "({0}≠{1})",
+        "alarm": "!{0}!",
+    }
+    told = [marks[p.kind].format(p.text, p.truth) for p in sample]
+    text = " ".join("".join(told).split())
+    text = text.encode(errors="replace").decode()  # of bytes that are no text
+    return text if len(text) <= LINE else text[: LINE - 1] + "…"
