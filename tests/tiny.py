@@ -155,6 +155,7 @@ def make_config(path, objective="clm", **changes):
     config.eval.num_rows = 16
     config.eval.batch_size = 8
     config.eval.probe_length = 8
+    config.eval.samples = 0
     for name, value in (TEXTS.get(objective, {}) | changes).items():
         section, field = name.split("__")
         config[section][field] = value

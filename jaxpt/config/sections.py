@@ -109,6 +109,9 @@ class EvalSpec:
         word_context tokens on either side; 0 asks for none. choice_questions: how many.
       probe_every_eval: probe, and ask for words and choices, at every evaluation too,
         for the learning curves.
+      samples: held-out passages of which each evaluation of a run shows what the model
+        makes (`jaxpt.run.samples`); no number depends on it. Compared runs show
+        theirs in the report.
     """
 
     num_rows: int = 0
@@ -122,6 +125,7 @@ class EvalSpec:
     num_choices: int = 0
     choice_questions: int = 1000
     probe_every_eval: bool = False
+    samples: int = 1
 
     def __post_init__(self):
         is_good = self.num_words == 0 or self.num_words >= 2
@@ -134,7 +138,8 @@ class EvalSpec:
         _check("eval", self, "word_context", is_good, "at least 3")
         is_good = self.word_questions >= 1
         _check("eval", self, "word_questions", is_good, "at least 1")
-        _check("eval", self, "num_rows", self.num_rows >= 0, "at least 0")
+        for name in ("num_rows", "samples"):
+            _check("eval", self, name, getattr(self, name) >= 0, "at least 0")
         for name in ("batch_size", "probe_length", "probe_windows"):
             _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
         _check("eval", self, "probe_passages", self.probe_passages >= 0, "at least 0")

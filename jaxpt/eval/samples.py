@@ -144,6 +144,11 @@ def spell(tokenizer: Tokenizer, parts: Iterable[Part]) -> Sample:
     return tuple(pieces)
 
 
+def show_blank(text: str) -> str:
+    """A text of spaces alone, which could not be seen, as marks."""
+    return text if text.strip() else text.replace(" ", "␣").replace("\n", "⏎")
+
+
 def write_line(sample: Iterable[Piece]) -> str:
     """A sample as one short line, the marks of its kinds as above."""
     marks = {
@@ -156,7 +161,12 @@ def write_line(sample: Iterable[Piece]) -> str:
         "missed": "({0}≠{1})",
         "alarm": "!{0}!",
     }
-    told = [marks[p.kind].format(p.text, p.truth) for p in sample]
+    told = [
+        marks[p.kind].format(
+            p.text if p.kind == "given" else show_blank(p.text), show_blank(p.truth)
+        )
+        for p in sample
+    ]
     text = " ".join("".join(told).split())
     text = text.encode(errors="replace").decode()  # of bytes that are no text
     return text if len(text) <= LINE else text[: LINE - 1] + "…"

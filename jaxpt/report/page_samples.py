@@ -5,7 +5,7 @@ What a mark means is told by more than its colour, so that it can be read in pri
 
 import html
 
-from jaxpt.eval.samples import Piece
+from jaxpt.eval.samples import Piece, show_blank
 from jaxpt.report.samples import FORMS, RULE
 
 
@@ -77,15 +77,10 @@ def _build_piece(piece: Piece) -> str:
         return html.escape(piece.text)
     if piece.kind == "truth":
         return f"<small>text: {html.escape(piece.text)}</small>"
-    tag, own = TAGS[piece.kind], html.escape(_show_space(piece.text))
+    tag, own = TAGS[piece.kind], html.escape(show_blank(piece.text))
     own = f"<{tag}>{own}</{tag}>" if piece.text else ""
-    truth = html.escape(_show_space(piece.truth))
+    truth = html.escape(show_blank(piece.truth))
     return f"{own}<ins>{truth}</ins>" if piece.truth else own
-
-
-def _show_space(text: str) -> str:
-    """A text of spaces alone, which could not be seen, as marks."""
-    return text if text.strip() else text.replace(" ", "␣").replace("\n", "⏎")
 
 
 SAMPLES_STYLE = """

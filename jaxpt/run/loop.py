@@ -30,6 +30,7 @@ from jaxpt.run.measure import (
 )
 from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
 from jaxpt.run.program import MFU_NOTE, Program, device_peak
+from jaxpt.run.samples import make_lines
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
@@ -104,6 +105,9 @@ class _Run:
         self.checkpointer = Checkpointer(
             workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
+        num = 0 if label else task.plan.eval.samples  # of many, the report shows them
+        valid = corpora["valid"]
+        self.show = make_lines(self.program, tokenizer, valid, num)
         self.measured = {}  # step -> what this process has evaluated there
         self.examples = {}  # step -> of measures that are kept by example
         decay = task.plan.optim.ema_decay
@@ -304,11 +308,12 @@ class _Run:
     def _costs(self, step: int) -> dict[str, float]:
         return self.task.count_costs(step)
 
-    def _write(self, step: int, values: dict, seconds: float) -> None:
+    def _write(self, step: int, values: dict, seconds: float, sample="") -> None:
         clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
         if self.writer is None:
             return
-        self.writer.write(step, values | self._costs(step) | clock)
+        texts = {"sample": sample} if sample else {}
+        self.writer.write(step, values | self._costs(step) | clock, texts)
 
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
         """What happens between calls: evaluation, a checkpoint, the end."""
@@ -342,11 +347,13 @@ class _Run:
             values |= means(found)
             self.examples[step] = found
         self.measured[step] = values
-        self._write(step, values | self._ema, self.seconds)
+        lines = self.show(params)
+        self._write(step, values | self._ema, self.seconds, "\n".join(lines))
         shown = {name: values[name] for name in CURVES if name in values}
         whose = " (EMA)" if self._ema else ""
         named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
-        self._say(f"step {step}{whose}  {named}")
+        for line in (named, *lines):
+            self._say(f"step {step}{whose}  {line}")
 
     def _say(self, text: str) -> None:
         if self.progress is not None:

@@ -6,9 +6,11 @@ import json
 import math
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TextIO
 
 import rich.console
@@ -17,6 +19,7 @@ import rich.table
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
+from tensorboardX.summary import text as text_summary
 
 from jaxpt import disk, sums
 from jaxpt.errors import UserError
@@ -80,13 +83,22 @@ class MetricWriter:
             if error is None:  # else the error that ended the run matters more
                 raise
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        """Adds one line, on disk for `tail -f` when this returns."""
+    def write(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        texts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Adds one line, on disk for `tail -f` when this returns.
+
+        Args:
+          texts: further values of the line, none of which is a number's name.
+        """
         numbers = {key: float(value) for key, value in values.items()}
         if "step" in numbers:
             raise ValueError("'step' is the name of the line's own number")
         shown = {key: _to_json(value) for key, value in numbers.items()}
-        line = (json.dumps({"step": int(step), **shown}) + "\n").encode()
+        line = (json.dumps({"step": int(step), **shown, **texts}) + "\n").encode()
         try:
             self._file.write(line)
             self._file.flush()
@@ -94,6 +106,9 @@ class MetricWriter:
             self._digest.update(line)
             for key, value in numbers.items():
                 self._write_event(step=int(step), summary=scalar(key, value))
+            for key, words in texts.items():  # shown as Markdown; indented, as it is
+                summary = text_summary(key, textwrap.indent(words, " " * 4))
+                self._write_event(step=int(step), summary=summary)
             if time.monotonic() - self._flushed > TENSORBOARD_FLUSH_SECONDS:
                 self.flush()
         except OSError as error:

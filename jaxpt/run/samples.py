@@ -43,7 +43,12 @@ Taker = Callable[[Any], list[Sample]]
 def passage_length(task: Task) -> int:
     """The tokens of a passage that all forms of this task's samples have room for."""
     frame = sum(map(len, find_frame(task)))
-    return min(LENGTH, task.read_length - frame, task.spec.row_length)
+    length = min(LENGTH, task.read_length - frame, task.spec.row_length)
+    if "spans" in list_forms(task) and not task.model.HAS_DECODER:
+        # The answer follows in the same stack: three spans, which are three tokens
+        # longer than what was hidden, and an end.
+        length = min(length, task.model_spec.max_len - frame - 2 * samples.SPAN - 1)
+    return length
 
 
 def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
@@ -72,6 +77,20 @@ def list_forms(task: Task) -> list[str]:
         "fills": "fill_logits" in model.ABILITIES,
     }
     return [form for form, is_given in rules.items() if is_given]
+
+
+def make_lines(
+    program: Program, tokenizer: Tokenizer, split: Split, num: int
+) -> Callable[[Any], list[str]]:
+    """(params) -> a line of each passage's sample in the form trained for, if any."""
+    passages = choose_passages(split, passage_length(program.task), num)
+    forms = list_forms(program.task)
+    if not len(passages) or not forms:
+        return lambda params: []
+    take = make_taker(forms[0], program, tokenizer, passages)
+    return lambda params: [
+        f"{forms[0]}: {samples.write_line(sample)}" for sample in take(params)
+    ]
 
 
 def make_taker(

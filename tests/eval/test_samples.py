@@ -36,6 +36,7 @@ def test_neighbours_of_a_kind_are_one_piece_and_wrong_ones_are_not():
         ([("a\n b", "given"), ("c", "written"), ("d", "truth")], "a b >> c (text: d)"),
         ([("a", "caught", "b"), ("c", "missed", "d"), ("e", "alarm")], "[a≠b](c≠d)!e!"),
         ([("\udc80", "given")], "?"),
+        ([("  ", "right"), ("\n", "wrong", " "), (" a", "right")], "[␣␣][⏎≠␣][ a]"),
     ],
 )
 def test_a_sample_in_a_line(pieces, line):

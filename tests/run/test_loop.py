@@ -25,6 +25,7 @@ from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import measure_valid
 from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.program import Program
+from jaxpt.run.samples import list_forms
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import make_task
 from jaxpt.run.workdir import load_run, load_task, lock_workdir
@@ -292,6 +293,47 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     assert all(("valid_loss" in line) == ("ema_decay" in line) for line in lines)
 
 
+@pytest.mark.parametrize("objective", slow_but(("mlm",), CORE))
+def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsys):
+    settings = {"train__steps": 4, "train__eval_every": 2, "model__dropout": 0.1}
+    logs, hashes, program = [], [], None
+    for num in (0, 2):
+        folder = tmp_path / str(num)
+        config = make_config(speech, objective, eval__samples=num, **settings)
+        plan = make_plan(config)
+        tokenizer, corpora = load_text(plan.text)
+        task = make_task(plan, tokenizer.vocab)
+        program = program or Program(task)
+        loop.train(task, tokenizer, corpora, folder, program)
+        hashes.append(final_hash(task, folder))
+        logs.append(read_metrics(folder))
+    assert hashes[0] == hashes[1]
+    told = [line.pop("sample").splitlines() for line in logs[1] if "sample" in line]
+    assert len(told) == 3 and all(len(lines) == 2 for lines in told)  # steps 0, 2, 4
+    form = list_forms(task)[0]
+    printed = capsys.readouterr().out.splitlines()
+    for step, lines in zip((0, 2, 4), told):
+        places = [printed.index(f"step {step}  {line}") for line in lines]
+        assert all(line.startswith(f"{form}: ") for line in lines)
+        # Behind the evaluation's own line.
+        assert printed[places[0] - 1].startswith(f"step {step}  valid_loss")
+        assert places[1] == places[0] + 1
+    timed = ("seconds", "first_step_seconds", "tokens_per_second")
+    for line in (*logs[0], *logs[1]):
+        for name in timed:
+            line.pop(name, None)
+    assert logs[0] == logs[1]
+
+
+def test_a_run_of_many_shows_no_samples(speech, tmp_path):
+    config = make_config(speech, "clm", train__steps=2, eval__samples=1)
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    loop.train(task, tokenizer, corpora, tmp_path, label="clm seed 0")
+    assert not any("sample" in line for line in read_metrics(tmp_path))
+
+
 def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
     config = make_config(speech, optim__name="muon", optim__warmup_steps=10)
     run(config, tmp_path)
@@ -439,7 +481,8 @@ def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
 
 def test_settings_that_change_no_number_may_change(speech, tmp_path):
     run(make_config(speech), tmp_path)
-    run(make_config(speech, train__log_every=3, mlm__mask_rate=0.5), tmp_path)
+    more = {"train__log_every": 3, "eval__samples": 1, "mlm__mask_rate": 0.5}
+    run(make_config(speech, **more), tmp_path)
 
 
 def test_two_good_checkpoints_are_kept(speech, tmp_path):

@@ -64,6 +64,17 @@ def test_lines_and_scalars(tmp_path):
     ]
 
 
+def test_texts_stand_beside_the_numbers(tmp_path):
+    with MetricWriter(tmp_path) as writer:
+        writer.write(1, {"loss": 2.5}, {"sample": "fills: th[e≠a]\nfills: *"})
+    (row,) = read_metrics(tmp_path)
+    assert row == {"step": 1, "loss": 2.5, "sample": "fills: th[e≠a]\nfills: *"}
+    (path,) = (tmp_path / "tensorboard").iterdir()
+    # As it is, not as Markdown.
+    assert "    fills: th[e≠a]\n    fills: *".encode() in path.read_bytes()
+    assert [tag for _, tag, _ in read_tensorboard(tmp_path)][0] == "loss"
+
+
 def test_not_finite_stays_json(tmp_path):
     with MetricWriter(tmp_path) as writer:
         writer.write(1, {"a": math.nan, "b": math.inf, "c": -math.inf})
