@@ -11,6 +11,7 @@ from jaxpt.objectives import OBJECTIVES
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
+TRACKERS = ("tensorboard", "wandb", "mlflow")
 NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a folder too
 # What is compared unless the config says otherwise: one of each kind, on any rows.
 COMPARED = ("clm", "mlm", "span_corruption", "electra")
@@ -52,6 +53,8 @@ class TrainSpec:
         one) this one begins with, at step 0 with a fresh optimizer; "" draws them.
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
+      trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
+        (Weights & Biases) and "mlflow" (`jaxpt.run.trackers`).
     """
 
     steps: int = 1000
@@ -67,6 +70,7 @@ class TrainSpec:
     eval_every: int = 0
     checkpoint_every: int = 500
     keep_checkpoints: int = 2
+    trackers: tuple[str, ...] = ("tensorboard",)
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "num_microbatches", "steps_per_call"):
@@ -85,6 +89,10 @@ class TrainSpec:
         _check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
         _check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
+        is_good = len(set(self.trackers)) == len(self.trackers)
+        is_good &= set(self.trackers) <= set(TRACKERS)
+        allowed = f"any of {', '.join(TRACKERS)}, each once"
+        _check("train", self, "trackers", is_good, allowed)
         _check("train", self, "fsdp", self.fsdp >= 0, "at least 0")
         _check("train", self, "tensor", self.tensor >= 1, "at least 1")
         for name in ("fsdp", "tensor"):

@@ -13,6 +13,7 @@ from jaxpt.run.initial_state import check_start
 from jaxpt.run.measure import FROM_FEATURES, measure
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task
+from jaxpt.run.trackers import check_installed
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 from jaxpt.text.rows.forms import SEGMENTED
@@ -53,6 +54,7 @@ def check_run(
         task.spec.lengths.values(),
         is_packed=task.plan.rows.rows in SEGMENTED,
     )
+    check_installed(task.plan.train.trackers)
     program = program or Program(task)
     feed = make_feed(task, corpora["train"], program.row_indices)
     if not has_begun:

@@ -36,6 +36,7 @@ from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
     check_shared,
     fingerprint,
+    flatten,
     lock_workdir,
     write_examples,
 )
@@ -127,7 +128,9 @@ class _Run:
         with contextlib.ExitStack() as open_:
             self.writer = self.progress = None
             if processes.is_first():
-                self.writer = open_.enter_context(MetricWriter(self.workdir, step))
+                given = self.spec.trackers, flatten(self.task.plan.config)
+                writer = MetricWriter(self.workdir, step, *given)
+                self.writer = open_.enter_context(writer)
                 self.progress = open_.enter_context(
                     Progress(total, step, prefix=self.label)
                 )

@@ -1,12 +1,12 @@
-"""What a run says of itself: metrics.jsonl and TensorBoard to keep, a line to watch."""
+"""What a run says of itself: metrics.jsonl and trackers to keep, a line to watch."""
 
 import collections
+import contextlib
 import hashlib
 import json
 import math
 import os
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -16,16 +16,13 @@ from typing import Any, TextIO
 import rich.console
 import rich.progress
 import rich.table
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event, SessionLog
-from tensorboardX.summary import scalar
-from tensorboardX.summary import text as text_summary
 
 from jaxpt import disk, sums
 from jaxpt.errors import UserError
+from jaxpt.run.trackers import make_trackers
 
 METRICS_FILE = "metrics.jsonl"
-TENSORBOARD_FLUSH_SECONDS = 10.0
+FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
 # What is asked of a user whose log was altered: it cannot be made again.
 LOST = (
@@ -36,39 +33,50 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 
 
 class MetricWriter:
-    """Adds each step's scalars to `metrics.jsonl` and TensorBoard; a context manager.
+    """Adds each step's scalars to `metrics.jsonl` and trackers; a context manager.
 
     Whatever was logged after `resume_step` is dropped first: a resumed run's file is
-    that of a run never stopped, if each step is written here before its checkpoint.
+    that of a run never stopped, if each step is written here before its checkpoint. A
+    tracker that lacks earlier lines is given them, and none that it holds.
 
     Args:
-      workdir: made if missing; TensorBoard's files go to `<workdir>/tensorboard`.
+      workdir: made if missing.
       resume_step: the restored step; 0 starts the file anew.
+      trackers: what else is written (`jaxpt.run.trackers`).
+      config: the run's settings by full name, for trackers.
 
     Raises:
-      UserError: a file cannot be read or written (so do the methods).
+      UserError: a file cannot be read or written (so do the methods), or a tracker
+        does not take the run.
     """
 
-    def __init__(self, workdir: str | os.PathLike, resume_step: int = 0):
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        resume_step: int = 0,
+        trackers: tuple[str, ...] = ("tensorboard",),
+        config: Mapping[str, Any] = MappingProxyType({}),
+    ):
         self._path = Path(workdir) / METRICS_FILE
-        logdir = Path(workdir) / "tensorboard"
+        self._is_finished = False
         try:
-            logdir.mkdir(parents=True, exist_ok=True)
-            _refuse_links(logdir)
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             # A run that restored nothing will write even a line of step 0 anew.
-            kept = _keep_until(self._path, resume_step) if resume_step > 0 else b""
+            lines = _keep_until(self._path, resume_step) if resume_step > 0 else []
+            given = Path(workdir), resume_step, config
+            self._trackers = make_trackers(trackers, *given)
+            kept = b"".join(line + b"\n" for line, _ in lines)
             self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
             # First: what lies there begins with it, too.
             sums.note(self._path, self._num_bytes, self._digest.hexdigest())
             disk.replace(self._path, kept)
             self._file = disk.open_append(self._path)
-            # Not SummaryWriter: it sends events, pickled, to a thread; when that dies,
-            # the run waits for ever. The suffix tells two runs of one second apart.
-            self._events = EventsWriter(str(logdir / "events"), f".{resume_step}")
-            # TensorBoard hides what earlier files hold from this step on.
-            first = resume_step + 1 if resume_step > 0 else 0
-            start = SessionLog(status=SessionLog.START)
-            self._write_event(step=first, session_log=start)
+            self._held = [tracker.last for tracker in self._trackers]
+            for _, row in lines:
+                values = {k: v for k, v in row.items() if k != "step"}
+                texts = {k: v for k, v in values.items() if isinstance(v, str)}
+                numbers = {k: v for k, v in values.items() if k not in texts}
+                self._track(row["step"], numbers, texts)
             self.flush()
         except OSError as error:
             raise self._user_error(error) from error
@@ -77,6 +85,7 @@ class MetricWriter:
         return self
 
     def __exit__(self, kind, error, trace) -> None:
+        self._is_finished = error is None
         try:
             self.close()
         except UserError:
@@ -104,15 +113,16 @@ class MetricWriter:
             self._file.flush()
             self._num_bytes += len(line)
             self._digest.update(line)
-            for key, value in numbers.items():
-                self._write_event(step=int(step), summary=scalar(key, value))
-            for key, words in texts.items():  # shown as Markdown; indented, as it is
-                summary = text_summary(key, textwrap.indent(words, " " * 4))
-                self._write_event(step=int(step), summary=summary)
-            if time.monotonic() - self._flushed > TENSORBOARD_FLUSH_SECONDS:
+            self._track(int(step), numbers, texts)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
                 self.flush()
         except OSError as error:
             raise self._user_error(error) from error
+
+    def _track(self, step: int, numbers: Mapping, texts: Mapping) -> None:
+        for tracker, last in zip(self._trackers, self._held, strict=True):
+            if step > last:
+                tracker.write(step, numbers, texts)
 
     def vouch(self) -> None:
         """Puts the lines so far on the medium, and their checksum: damage is seen."""
@@ -123,25 +133,23 @@ class MetricWriter:
             raise self._user_error(error) from error
 
     def flush(self) -> None:
-        """Puts TensorBoard's part on disk too."""
+        """Puts the trackers' part on disk too."""
         try:
-            self._events.flush()
+            for tracker in self._trackers:
+                tracker.flush()
         except OSError as error:
             raise self._user_error(error) from error
         self._flushed = time.monotonic()
 
     def close(self) -> None:
-        """Flushes and closes both."""
+        """Flushes and closes all."""
         try:
-            try:
-                self._events.close()
-            finally:
-                self._file.close()
+            with contextlib.ExitStack() as open_:
+                open_.callback(self._file.close)
+                for tracker in self._trackers:
+                    open_.callback(tracker.close, self._is_finished)
         except OSError as error:
             raise self._user_error(error) from error
-
-    def _write_event(self, **content) -> None:
-        self._events.write_event(Event(wall_time=time.time(), **content))
 
     def _user_error(self, error: OSError) -> UserError:
         where = error.filename or self._path.parent
@@ -288,19 +296,11 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     return parsed
 
 
-def _keep_until(path: Path, resume_step: int) -> bytes:
-    """The log without what a resumed run will write again; b"" where there is none."""
+def _keep_until(path: Path, resume_step: int) -> list[tuple[bytes, dict[str, Any]]]:
+    """The log without what a resumed run will write again; [] where there is none."""
     if not path.exists():
-        return b""
-    kept = [line for line, row in _read_lines(path) if row["step"] <= resume_step]
-    return b"".join(line + b"\n" for line in kept)
-
-
-def _refuse_links(folder: Path) -> None:
-    """TensorBoard's writer would follow one that has the name of its next file."""
-    for path in folder.iterdir():
-        if path.is_symlink():
-            raise UserError(f"metrics: {path}: is a link: must be a file, or not there")
+        return []
+    return [pair for pair in _read_lines(path) if pair[1]["step"] <= resume_step]
 
 
 def _to_json(value: float) -> float | str:

@@ -49,6 +49,7 @@ HARMLESS = {
     "train.keep_checkpoints",
     "train.fsdp",
     "train.tensor",
+    "train.trackers",
     "eval.samples",
     "tokenizer.path",  # what lies there is compared, wherever it lies
 }
