@@ -55,6 +55,8 @@ class TrainSpec:
         the end.
       trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
         (Weights & Biases) and "mlflow" (`jaxpt.run.trackers`).
+      profile_steps: of so many steps, in whole calls, after the first call of a start
+        has compiled, JAX writes a trace to `<workdir>/profile`; 0 writes none.
     """
 
     steps: int = 1000
@@ -71,6 +73,7 @@ class TrainSpec:
     checkpoint_every: int = 500
     keep_checkpoints: int = 2
     trackers: tuple[str, ...] = ("tensorboard",)
+    profile_steps: int = 0
 
     def __post_init__(self):
         for name in ("steps", "batch_size", "num_microbatches", "steps_per_call"):
@@ -89,6 +92,7 @@ class TrainSpec:
         _check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
         _check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
+        _check("train", self, "profile_steps", self.profile_steps >= 0, "at least 0")
         is_good = len(set(self.trackers)) == len(self.trackers)
         is_good &= set(self.trackers) <= set(TRACKERS)
         allowed = f"any of {', '.join(TRACKERS)}, each once"

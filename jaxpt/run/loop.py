@@ -29,6 +29,7 @@ from jaxpt.run.measure import (
     total_loss,
 )
 from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
+from jaxpt.run.profile import Profiler
 from jaxpt.run.program import MFU_NOTE, Program, device_peak
 from jaxpt.run.samples import make_lines
 from jaxpt.run.signals import SignalWatch, Stopped
@@ -219,14 +220,18 @@ class _Run:
         state = self.program.run_form(state)
         pending, self._marked, self._logged = None, None, step
         rows = prefetch(self.feed, step, counts, place=self.program.place)
-        with contextlib.closing(rows):
+        profiler = Profiler(self.workdir, self.spec.profile_steps)
+        with contextlib.closing(rows), contextlib.closing(profiler):
             for count, stack in zip(counts, rows, strict=True):
                 compile_seconds = self.program.compile(state, stack)
                 if self._marked is None:
                     self._marked = time.perf_counter()
                 else:
                     self._marked += compile_seconds  # no part of training
-                state, found = self.program.train_call(state, stack, self.spec.seed)
+                with profiler.begin(step):
+                    given = state, stack, self.spec.seed
+                    state, found = self.program.train_call(*given)
+                profiler.end(count, found)
                 if pending is not None:
                     self._finish_call(*pending)  # fetched while the next call runs
                 step, pending = step + count, (step + count, count, found)

@@ -50,6 +50,7 @@ HARMLESS = {
     "train.fsdp",
     "train.tensor",
     "train.trackers",
+    "train.profile_steps",
     "eval.samples",
     "tokenizer.path",  # what lies there is compared, wherever it lies
 }

@@ -325,6 +325,26 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     assert logs[0] == logs[1]
 
 
+def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
+    hashes, traces, program = [], [], None
+    for num in (0, 3):
+        settings = {"train__steps": 8, "train__profile_steps": num}
+        plan = make_plan(make_config(speech, "clm", **settings))
+        tokenizer, corpora = load_text(plan.text)
+        task = make_task(plan, tokenizer.vocab)
+        program = program or Program(task)
+        loop.train(task, tokenizer, corpora, tmp_path / str(num), program)
+        hashes.append(final_hash(task, tmp_path / str(num)))
+        traces.append(list((tmp_path / str(num)).rglob("profile/**/*.xplane.pb")))
+    assert hashes[0] == hashes[1]
+    assert [len(found) for found in traces] == [0, 1]
+    # Two calls of two steps are in it, as many as hold three, but not the first.
+    data = jax.profiler.ProfileData.from_file(str(traces[1][0]))
+    events = [e for p in data.planes for line in p.lines for e in line.events]
+    calls = [dict(event.stats)["step_num"] for event in events if event.name == "train"]
+    assert sorted(map(int, calls)) == [2, 4]
+
+
 def test_a_run_of_many_shows_no_samples(speech, tmp_path):
     config = make_config(speech, "clm", train__steps=2, eval__samples=1)
     plan = make_plan(config)
