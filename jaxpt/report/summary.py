@@ -17,8 +17,8 @@ from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
-from jaxpt.report.samples import list_samples
 from jaxpt.report.probed_layers import list_probed
+from jaxpt.report.samples import list_samples
 from jaxpt.report.verdicts import Pair, Results
 from jaxpt.report.wording import describe_pair, word_verdict
 
