@@ -14,6 +14,7 @@ from jaxpt.eval.words import measure_beside
 from jaxpt.report import figures
 from jaxpt.report.report_page import write_report
 from jaxpt.report.tables import write_tables
+from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
 from jaxpt.run.measure import list_choices, list_questions
 from jaxpt.run.task import Task
@@ -26,11 +27,17 @@ FLOPS_NOTE = (
     "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
     "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
     "training step is three forward passes. A student's teacher reads along; what it "
-    "cost to train is in no column. Embedding look-ups, norms, softmax and the "
-    "optimizer are not counted."
+    "cost to train is in columns of its own. Embedding look-ups, norms, softmax and "
+    "the optimizer are not counted."
 )
 NOTES = {
     "flops": FLOPS_NOTE,
+    "flops_left_out": "The share of all operations that FLOPs leave out, of one "
+    "training step as XLA's cost analysis counts it before it compiles: an operation "
+    "for each element of a sum, a comparison or a random bit's shift; of exp, tanh and "
+    "their like it keeps a count apart, which is in neither. Loops count each time.",
+    "teacher and tuning": "What a teacher cost, with its own teacher, and what all "
+    "trials of an objective cost; each is paid once, whatever the number of seeds.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
     "seconds": "train_seconds is time in training steps; compilation, evaluation and "
     "checkpoints are apart. first_step_seconds is from the start of a run to its first "
@@ -119,7 +126,7 @@ def assemble(
         to the report's folder.
       yardsticks: of `summary.summarise`.
     """
-    return {
+    report = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": jaxpt.__version__,
@@ -131,6 +138,8 @@ def assemble(
         "notes": NOTES,
         "figures": {},
     }
+    whole = judge_whole_cost(runs, budget["kind"])
+    return report | ({"whole_cost": whole} if whole else {})
 
 
 def publish(

@@ -25,6 +25,7 @@ from jaxpt.report.budget import (
     without_schedule,
     write_steps,
 )
+from jaxpt.report.costs import add_costs
 from jaxpt.report.summary import summarise
 from jaxpt.report.tuning import Text, check_choice, check_trials, tune
 from jaxpt.run.check import check_measures, check_run
@@ -119,6 +120,7 @@ def _compare(
     }
     tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
     references = measure_references(tasks, corpora)
+    runs = add_costs(runs, tasks, dict.fromkeys(plans, corpora), tuning)
     yardsticks = summarise(runs, examples, references)
     budget = _describe_budget(spec, plans)
     data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)

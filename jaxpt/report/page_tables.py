@@ -3,6 +3,7 @@
 import html
 
 from jaxpt.report.answer import Answer
+from jaxpt.report.costs import tabulate_extras
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import (
     MISSING,
@@ -32,7 +33,8 @@ def build_table(header, rows, num_text=1):
 
 def build_overview(report):
     costs, results = tabulate(report["runs"])
-    return build_table(*results) + "\n" + build_table(*costs)
+    tables = [results, costs, *tabulate_extras(report["runs"])]
+    return "\n".join(build_table(*table) for table in tables)
 
 
 def build_yardsticks(report):

@@ -16,6 +16,7 @@ from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.report import page_tables, page_views
 from jaxpt.report.answer import list_answers
+from jaxpt.report.costs import list_costs
 from jaxpt.report.page_style import REPORT_STYLE, STYLE, make_rules
 from jaxpt.report.plots import CAPTIONS
 from jaxpt.report.summary import (
@@ -25,6 +26,7 @@ from jaxpt.report.summary import (
     list_omissions,
     list_tuning,
     list_verdicts,
+    list_whole_cost,
 )
 from jaxpt.run.workdir import flatten
 
@@ -146,7 +148,11 @@ def _build_summary(report, groups):
     table = page_tables.build_answers(answers) if answers else ""
     verdicts = "".join(
         f"<li>{html.escape(line)}</li>"
-        for line in (*list_verdicts(report), *_list_warnings(report))
+        for line in (
+            *list_verdicts(report),
+            *list_whole_cost(report),
+            *_list_warnings(report),
+        )
     )
     return (
         f'<p class="soft">{html.escape(byline)}</p>\n<h2>Summary</h2>\n{table}\n'
@@ -160,7 +166,8 @@ def _list_warnings(report):
 
 def _build_numbers(report):
     notes = "\n".join(
-        f'<p class="soft">{html.escape(line)}</p>' for line in list_omissions(report)
+        f'<p class="soft">{html.escape(line)}</p>'
+        for line in (*list_costs(report), *list_omissions(report))
     )
     return (
         f"{page_tables.build_overview(report)}\n{notes}\n"

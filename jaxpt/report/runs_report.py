@@ -15,6 +15,7 @@ from jaxpt.report.assembly import (
     measure_references,
     publish,
 )
+from jaxpt.report.costs import add_costs
 from jaxpt.report.found_runs import FoundRun, is_same_text, load_runs
 from jaxpt.report.inequalities import (
     find_tests,
@@ -67,6 +68,8 @@ def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
             for name, group in groups.items()
             for run in group
         }
+        tasks = {name: group[0].task for name, group in groups.items()}
+        runs = add_costs(runs, tasks, corpora_of)
         references = _measure_references(groups, corpora_of)
         yardsticks = summarise(runs, examples, references, find_tests(groups))
         budget, data = _describe_budget(groups), _describe_data(groups, corpora_of)

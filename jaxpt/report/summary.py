@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
+from jaxpt.report.costs import list_costs, tabulate_extras
+from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.verdicts import Pair, Results
 
 WIDTH = 100
 MOST_TIES = 3  # told one by one, beside those of the best
-MISSING = "\N{EM DASH}"
 
 
 class Yardstick(NamedTuple):
@@ -147,13 +148,13 @@ def summarise(
     for entry in summary:
         own = [pair for pair in pairs if pair.metric == entry["metric"]]
         others = [pair for pair in baselines if pair.metric == entry["metric"]]
-        entry["pairs"] = [_describe_pair(pair) for pair in own]
-        entry["baselines"] = [_describe_pair(pair) for pair in others]
+        entry["pairs"] = [describe_pair(pair) for pair in own]
+        entry["baselines"] = [describe_pair(pair) for pair in others]
         by_test = [
             [pair for pair in own if pair.better in names]
             for names in tests.get(entry["metric"], [set(entry["by_name"])])
         ]
-        told = [_word_verdict(alike, entry) for alike in by_test]
+        told = [word_verdict(alike, entry) for alike in by_test]
         entry["verdict"] = "; ".join(filter(None, told))
     return summary
 
@@ -211,14 +212,6 @@ def _is_number(value) -> bool:
     return value is not None and math.isfinite(value)
 
 
-def group_by_name(runs):
-    """Runs by their name in the comparison, in order of first appearance."""
-    groups: dict[str, list[dict]] = {}
-    for run in runs:
-        groups.setdefault(run["name"], []).append(run)
-    return groups
-
-
 def measure_spread(values):
     """The mean and the sample standard deviation of the values that are finite."""
     values = [float(v) for v in values if v is not None and math.isfinite(v)]
@@ -229,7 +222,7 @@ def measure_spread(values):
     }
 
 
-def _describe_pair(pair: Pair) -> dict:
+def describe_pair(pair: Pair) -> dict:
     """A pair as report.json has it."""
     difference = pair.difference
     return {
@@ -248,7 +241,7 @@ def _describe_pair(pair: Pair) -> dict:
     }
 
 
-def _word_verdict(pairs: list[Pair], entry: dict) -> str:
+def word_verdict(pairs: list[Pair], entry: dict) -> str:
     """Who is ahead of whom on one yardstick, in a sentence."""
     if not pairs:
         return ""
@@ -324,11 +317,13 @@ def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    for header, rows in tabulate(report["runs"]):
+    tables = [*tabulate(report["runs"]), *tabulate_extras(report["runs"])]
+    for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
-    told = list_verdicts(report) + list_tuning(report) + list_omissions(report)
+    told = list_verdicts(report) + list_whole_cost(report) + list_tuning(report)
+    told += list_costs(report) + list_omissions(report)
     for text in told:
         lines += textwrap.wrap(text, WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
@@ -408,6 +403,11 @@ def list_verdicts(report):
     ]
     lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
     return [*lines, *list_baselines(report)]
+
+
+def list_whole_cost(report):
+    """The lines of the second verdict (`report.whole_cost`), if there is one."""
+    return report.get("whole_cost", {}).get("lines", [])
 
 
 def list_baselines(report):

@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt import sums
+from jaxpt.report.costs import KINDS, list_extra_columns
+from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import COSTS, YARDSTICKS, group_by_name, measure_spread
 
 RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
@@ -60,12 +62,13 @@ def format_results(report: dict) -> str:
     """CSV with a line for each run: its name, costs and every metric of any run."""
     runs = report["runs"]
     metrics = list(dict.fromkeys(name for run in runs for name in run["metrics"]))
+    columns = [*RUN_COLUMNS, *list_extra_columns(runs)]
     rows = [
-        [*(run.get(key) for key in RUN_COLUMNS)]
+        [*(run.get(key) for key in columns)]
         + [run["metrics"].get(name) for name in metrics]
         for run in runs
     ]
-    return _write_csv([*RUN_COLUMNS, *metrics], rows)
+    return _write_csv([*columns, *metrics], rows)
 
 
 def format_differences(report: dict) -> str:
@@ -111,11 +114,15 @@ def format_latex(report: dict) -> str:
     groups = group_by_name(report["runs"])
     judged = [y for y in report["yardsticks"] if y["is_common"]]
     columns = [_list_cells(yardstick, list(groups)) for yardstick in judged]
+    extras = [
+        kind for kind in KINDS if any(f"{kind}_flops" in run for run in report["runs"])
+    ]
     costs = [
         [
             escape(write(measure_spread([run[key] for run in group])["mean"]))
             for key, (_, write) in COSTS.items()
         ]
+        + [_write_extra(group[0][f"{kind}_flops"]) for kind in extras]
         for group in groups.values()
     ]
     rows = [
@@ -131,6 +138,7 @@ def format_latex(report: dict) -> str:
     ]
     header = ["objective", "seeds", *labels]
     header += [escape(label) for label, _ in COSTS.values()]
+    header += [f"{kind} FLOPs" for kind in extras]
     lines = [
         f"% {escape(report['created'])}, jaxpt {escape(report['version'])}; "
         r"needs \usepackage{booktabs}",
@@ -150,6 +158,11 @@ def format_latex(report: dict) -> str:
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _write_extra(flops: float | None) -> str:
+    """What a teacher or the tuning cost; None is one that is not known."""
+    return "---" if flops is None else escape(format_flops(flops))
 
 
 def _list_cells(yardstick: dict, names: list[str]) -> dict[str, str]:

@@ -62,6 +62,7 @@ def test_every_run_is_there_with_its_numbers(report):
         for key in ("params", "raw_tokens", "model_tokens", "flops", "train_seconds"):
             assert run[key] > 0
         assert run["first_step_seconds"] > 0 and run["steps_per_second"] > 0
+        assert 0 < run["flops_left_out"] < 0.5
         assert {"valid_loss", "probe_accuracy", "probe_accuracy_random"} <= set(
             run["metrics"]
         )
@@ -81,6 +82,7 @@ def test_the_report_says_what_was_read_and_spent(report, labelled):
     numbers = [corpora[split].num_tokens for split in ("train", "valid")]
     assert [data["train_tokens"], data["valid_tokens"]] == numbers
     assert numbers[0] > 2 * numbers[1] > 0
+    assert "whole_cost" not in written  # nobody has a teacher, or was tuned
     note = "for every run, in whole calls; every objective reads the same rows of 24"
     assert written["budget"]["note"].startswith(note)
 

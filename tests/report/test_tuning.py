@@ -131,6 +131,11 @@ def test_a_comparison_is_tuned(labelled, tmp_path, quick, monkeypatch):
         stored = tmp_path / "runs" / f"{name}-seed0" / "config.json"
         assert json.loads(stored.read_text())["optim"]["lr"] == best
         assert record["flops"] == sum(trial["flops"] for trial in record["trials"]) > 0
+    for run in report["runs"]:
+        record = report["tuning"][run["name"]]
+        assert run["tuning_flops"] == record["flops"] and "teacher_flops" not in run
+        assert run["tuning_seconds"] == record["train_seconds"]
+    assert "with teachers and tuning, at" in report["whole_cost"]["lines"][0]
     seen.clear()
     again = comparison.compare(config, tmp_path)
     assert again["tuning"] == report["tuning"]

@@ -1,0 +1,172 @@
+"""What a run cost beside its own training, and what the count of FLOPs leaves out.
+
+The columns of a run's entry in report.json:
+
+    flops_left_out       the share of XLA's count that FLOPs leave out
+    teacher_flops ...    what its teacher cost, and the teacher's own, if any has one
+    tuning_flops ...     what all trials of its objective cost, if any was tuned
+
+A teacher and the trials of an objective are paid for once; a run's seed is not asked.
+"""
+
+import statistics
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from jaxpt.config.plan import Plan, make_plan
+from jaxpt.folder import load_config, load_measured
+from jaxpt.objectives.distillation import get_teaching
+from jaxpt.report.grouping import MISSING, group_by_name
+from jaxpt.report.plots import format_count, format_flops
+from jaxpt.run.task import Task
+from jaxpt.run.xla_flops import count_step
+from jaxpt.text.dataset import Split
+
+LEFT_OUT = "flops_left_out"
+KINDS = ("teacher", "tuning")
+# The costs that are told of each kind, by their names in a run's result.json.
+KEYS = {"flops": "flops", "raw_tokens": "raw_tokens", "seconds": "train_seconds"}
+WRITE = {
+    "flops": ("FLOPs", format_flops),
+    "raw_tokens": ("raw tokens", format_count),
+    "seconds": ("seconds", "{:,.1f}".format),
+}
+EXTRA_COLUMNS = tuple(f"{kind}_{key}" for kind in KINDS for key in KEYS)
+NOTEWORTHY = 1.05  # times as many parameters
+
+
+def add_costs(
+    runs: list[dict],
+    tasks: Mapping[str, Task],
+    corpora_of: Mapping[str, dict[str, Split]],
+    tuning: Mapping[str, dict] | None = None,
+) -> list[dict]:
+    """The runs with the columns that are named above.
+
+    Args:
+      runs: entries of a report's `runs`.
+      tasks: of each name.
+      corpora_of: the text of each name; of one without it XLA counts nothing.
+      tuning: the records of `report.tuning`, by name.
+    """
+    left_out = {
+        name: count_step(tasks[name], corpora["train"]).left_out
+        for name, corpora in corpora_of.items()
+    }
+    teachers = {name: find_teacher_costs(task.plan) for name, task in tasks.items()}
+    found: dict[str, dict] = {name: {} for name in tasks}
+    for kind, records in (("teacher", teachers), ("tuning", tuning or {})):
+        if not any(records.values()):
+            continue
+        for name in tasks:
+            record = records.get(name) or dict.fromkeys(KEYS.values(), 0.0)
+            for key, source in KEYS.items():
+                found[name][f"{kind}_{key}"] = record[source]
+    return [
+        run
+        | ({LEFT_OUT: left_out[run["name"]]} if run["name"] in left_out else {})
+        | found[run["name"]]
+        for run in runs
+    ]
+
+
+def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
+    """What the teacher of a plan cost, with all teachers before it.
+
+    Returns:
+      the costs by their names in a result.json, None where the teacher's folder does
+      not say; nothing of a plan without a teacher.
+    """
+    if not plan.spec.TEACHER:
+        return {}
+    folder = Path(named := get_teaching(plan.spec).teacher)
+    path, unknown = folder / "result.json", dict.fromkeys(KEYS.values())
+    if not named or not path.exists():  # of an imported model, or no longer there
+        return unknown
+    result = load_measured(path)
+    stored = load_config(folder / "config.json", "the teacher's run")
+    before = find_teacher_costs(make_plan(stored, is_stored=True))
+    costs: dict[str, float | None] = {}
+    for source in KEYS.values():
+        own, earlier = result.get(source), before.get(source, 0.0)
+        costs[source] = None if own is None or earlier is None else own + earlier
+    return costs
+
+
+def list_extra_columns(runs: list[dict]) -> list[str]:
+    """The columns of this module that any of these runs has, in order."""
+    return [
+        key for key in (LEFT_OUT, *EXTRA_COLUMNS) if any(key in run for run in runs)
+    ]
+
+
+def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]:
+    """A table for the teachers and one for the tuning, each a header and rows of text.
+
+    One of which nobody has any has no table.
+    """
+    tables = []
+    for kind in KINDS:
+        if not any(f"{kind}_flops" in run for run in runs):
+            continue
+        header = [f"{kind} of", *(label for label, _ in WRITE.values())]
+        rows = []
+        for name, group in group_by_name(runs).items():
+            costs = {key: group[0][f"{kind}_{key}"] for key in KEYS}
+            told = [
+                MISSING if costs[key] is None else write(costs[key])
+                for key, (_, write) in WRITE.items()
+            ]
+            if costs["flops"] is None:
+                times = MISSING
+            else:
+                times = f"{costs['flops'] / _mean(group, 'flops'):.2f}"
+            rows.append([name, *told, times])
+        tables.append(([*header, "FLOPs of a run, times"], rows))
+    return tables
+
+
+def list_costs(report: dict) -> list[str]:
+    """A line on parameters that are not equal, and one on what FLOPs leave out."""
+    groups = group_by_name(report["runs"])
+    lines = [] if "inequalities" in report else _list_parameters(groups)
+    return [*lines, *_list_left_out(groups)]
+
+
+def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
+    means = {name: _mean(group, "params") for name, group in groups.items()}
+    most, fewest = (find(means, key=means.__getitem__) for find in (max, min))
+    ratio = means[most] / max(means[fewest], 1)
+    if ratio <= NOTEWORTHY:
+        return []
+    return [
+        f"parameters are not held equal: {most} has the most "
+        f"({format_count(means[most])}), {ratio:.2f} times as many as {fewest}, which "
+        f"has the fewest ({format_count(means[fewest])})"
+    ]
+
+
+def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
+    shares = {
+        name: group[0][LEFT_OUT]
+        for name, group in groups.items()
+        if LEFT_OUT in group[0]
+    }
+    if not shares:
+        return []
+    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    line = f"FLOPs are of matrix products; of all that XLA counts they lack: {told}"
+    if len(shares) > 1:
+        whole = {
+            n: _mean(groups[n], "flops") / (1 - share) for n, share in shares.items()
+        }
+        most, least = (find(whole, key=whole.__getitem__) for find in (max, min))
+        line += (
+            f"; by XLA's count {most} spent the most, {whole[most] / whole[least]:.2f} "
+            f"times as much as {least}"
+        )
+    return [line]
+
+
+def _mean(runs: Iterable[dict], key: str) -> float:
+    return statistics.fmean(run[key] for run in runs)
