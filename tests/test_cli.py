@@ -168,6 +168,13 @@ def test_a_config_may_import_one_beside_it(files, tmp_path, capsys):
     (tmp_path / "thin.py").write_text("import not_there")
     err = fails(["inspect", "--config", str(tmp_path / "thin.py")], capsys)
     assert "thin.py: cannot be loaded: ModuleNotFoundError" in err
+    lines = "from base_of_it import get_config as base\n"
+    lines += "get_config = lambda: base().compare.update({'overrides': {'a.b': {}}})"
+    (tmp_path / "thin.py").write_text(lines)
+    err = fails(["inspect", "--config", str(tmp_path / "thin.py")], capsys)
+    assert (
+        "thin.py: cannot be loaded: ValueError: ConfigDict does not accept dots" in err
+    )
 
 
 def test_train_prints_progress_and_metrics(runs):

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.config.flags import list_given, parse_config
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.report.budget import fit_warmup
+from jaxpt.report.compare import _make_plans
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.py"))
@@ -95,3 +98,18 @@ def test_the_founding_experiment_is_as_published():
     assert plan.train.batch_size == 64 and plan.spec.row_length == 49
     overrides = config.compare.overrides
     assert overrides.clm.train.steps == 600 and overrides.mlm.train.steps == 1500
+
+
+def test_a_flag_chooses_among_what_the_quickstart_compares():
+    """With another number of steps, too: overrides of the others are no error."""
+    file = f"--config={FOLDER / 'quickstart.py'}"
+    changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
+    config, values = parse_config("compare", [file, *changes])
+    spec, plans, _ = _make_plans(to_dict(config), list_given(values))
+    assert spec.objectives == tuple(plans) == ("mlm", "clm")
+    assert all(plan.train.steps == 40 for plan in plans.values())
+    # A warm-up that nobody asked for gives way.
+    assert [fit_warmup(plan, ()).optim.warmup_steps for plan in plans.values()] == [
+        4,
+        4,
+    ]

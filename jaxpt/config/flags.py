@@ -14,6 +14,8 @@ from jaxpt.errors import UserError
 
 # Work without a --config file, and have no run's folder or name it by themselves.
 TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
+# What config_flags says of a ValueError in a config file, before the whole traceback.
+IN_FILE = "Error whilst parsing config file"
 
 
 def parse(command: str, argv: list[str], define) -> flags.FlagValues:
@@ -42,7 +44,12 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
             f"--{error.flagname}: unknown flag of jaxpt {command}"
         ) from None
     except (flags.Error, ValueError) as error:
-        raise UserError(str(error)) from None
+        flag, is_in_file, trace = str(error).partition(f": {IN_FILE}")
+        if not is_in_file:
+            raise UserError(str(error)) from None
+        fault = trace.strip().splitlines()[-1]
+        flag = flag.removeprefix("flag ")
+        raise UserError(f"{flag}: cannot be loaded: {fault}") from None
     finally:
         sys.argv = before
     if rest:
