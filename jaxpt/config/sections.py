@@ -11,7 +11,8 @@ from jaxpt.objectives import OBJECTIVES
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
-NAME = re.compile(r"\w[\w.-]*", re.ASCII)  # of a folder too
+# Of a folder too; a config's names, whose settings flags reach by them, have no dots.
+NAME = re.compile(r"\w[\w-]*", re.ASCII)
 # What is compared unless the config says otherwise: one of each kind, on any rows.
 COMPARED = ("clm", "mlm", "span_corruption", "electra")
 
@@ -40,6 +41,9 @@ class TrainSpec:
     """One run.
 
     Attributes:
+      seconds: of training, after which the run ends, whatever its steps; the schedule
+        of `steps` steps is spread over that time, and so are `eval_every` and
+        `checkpoint_every` (`jaxpt.run.clock`). 0 is no limit.
       batch_size: rows in a step, over all devices and microbatches.
       num_microbatches: gradients are summed over so many parts of the batch.
       steps_per_call: steps in one dispatch (`lax.scan`).
@@ -55,6 +59,7 @@ class TrainSpec:
     """
 
     steps: int = 1000
+    seconds: float = 0.0
     batch_size: int = 64
     seed: int = 0
     num_microbatches: int = 1
@@ -81,6 +86,7 @@ class TrainSpec:
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
         _check("train", self, "num_microbatches", is_good, allowed)
+        _check("train", self, "seconds", self.seconds >= 0, "at least 0")
         is_good = 0 <= self.seed < 2**31
         _check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
@@ -145,11 +151,12 @@ class CompareSpec:
     """Which objectives are compared, and at what equal cost.
 
     Attributes:
-      objectives: names of objectives, or other names (letters, digits, "_", ".", "-")
+      objectives: names of objectives, or other names (letters, digits, "_", "-")
         whose `overrides` say the `objective`, so that one is compared with itself in
         other settings.
       budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
-        them; or "steps", which takes each objective's train.steps and matches nothing.
+        them (of seconds by the clock of each run, `train.seconds`); or "steps", which
+        takes each objective's train.steps and matches nothing.
       num_evals: measurements along each run, at the same shares of what it costs (in
         whole calls); 0 leaves them to train.eval_every.
       overrides: name -> sections -> settings that differ for it
@@ -191,7 +198,7 @@ class CompareSpec:
             is_new = name not in known and objective in known
             is_good = is_own or (is_new and bool(NAME.fullmatch(name)))
             allowed = (
-                f"among {', '.join(known)}; or other names (letters, digits, _, . "
+                f"among {', '.join(known)}; or other names (letters, digits, _ "
                 f"and -) whose compare.overrides.{name}.objective is among these"
             )
             _check("compare", self, "objectives", is_good, allowed)

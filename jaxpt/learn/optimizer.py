@@ -199,6 +199,21 @@ MAKERS = {
 }
 
 
+def set_schedule_step(opt_state, step):
+    """An optimizer's state whose learning rates go on from another step."""
+
+    def is_schedule(part):
+        return isinstance(part, optax.ScaleByScheduleState)
+
+    def put(part):
+        if not is_schedule(part):
+            return part
+        count = jnp.asarray(step, part.count.dtype)
+        return part._replace(count=jnp.broadcast_to(count, part.count.shape))
+
+    return jax.tree.map(put, opt_state, is_leaf=is_schedule)
+
+
 def make_optimizer(
     spec: OptimSpec, num_steps: int, frozen: tuple[str, ...] = ()
 ) -> optax.GradientTransformation:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import statistics
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -38,6 +39,9 @@ def steps_for_budget(
 ) -> Plan:
     """The plan with the steps that a share of its budget buys, in whole calls.
 
+    Of a budget of seconds they are an estimate, for the schedule and the evaluations;
+    the run ends by its own clock (`jaxpt.run.clock`).
+
     Args:
       name: of the file that says what a measured speed bought (`write_steps`).
 
@@ -70,6 +74,8 @@ def steps_for_budget(
             f"{setting}: buys {name} fewer than the {per_call} steps of one call; "
             f"raise it to {least} or more"
         )
+    seconds = spec.amount if spec.budget == "seconds" else plan.train.seconds
+    plan = plan.change({"train": {"seconds": float(share * seconds)}})
     return _resteps(plan, steps, spec.num_evals)
 
 
@@ -110,16 +116,17 @@ def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
 def _seconds_per_step(
     task: Task, corpora: dict[str, Split], num_calls: int = 5
 ) -> float:
-    """Measured on a state that is thrown away, after one call to warm up."""
+    """A call's median time, on a state that is thrown away, after one to warm up."""
     program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
     feed = make_feed(task, corpora["train"], program.row_indices)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))
     state, found = program.train_call(state, stack, train_spec.seed)
     jax.block_until_ready(found)
-    start = time.perf_counter()
+    seconds = []
     for _ in range(num_calls):
+        start = time.perf_counter()
         state, found = program.train_call(state, stack, train_spec.seed)
-    jax.block_until_ready(found)
-    seconds = time.perf_counter() - start
-    return seconds / (num_calls * train_spec.steps_per_call)
+        jax.block_until_ready(found)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds) / train_spec.steps_per_call

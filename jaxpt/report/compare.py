@@ -138,7 +138,8 @@ def _describe_budget(spec: CompareSpec, plans: dict[str, Plan]) -> dict:
     if spec.budget == "steps":
         note = f"steps as each objective's settings say, not matched; {rows}"
     else:
-        note = f"for every run, in whole calls; {rows}"
+        by_clock = " by its own clock" if spec.budget == "seconds" else ""
+        note = f"for every run{by_clock}, in whole calls; {rows}"
     return {"kind": spec.budget, "amount": spec.amount, "note": note}
 
 
@@ -162,6 +163,11 @@ def _make_plans(
     plans = make_plans(config, spec.objectives, given)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
+        if plan.train.seconds and spec.budget != "steps":
+            raise UserError(
+                f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
+                f"{spec.budget}, by which runs end (for {name})"
+            )
         if plan.text != text:
             raise UserError(
                 f"compare.overrides.{name}: must leave the text and tokenizer as they "

@@ -23,6 +23,7 @@ SAID_OTHERWISE = {
     "data.row_length",
     "data.seq_len",
     "train.steps",
+    "train.seconds",
     "model.vocab_size",
 }
 LABELS = {

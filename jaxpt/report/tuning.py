@@ -33,7 +33,7 @@ def check_trials(plan: Plan, spec: CompareSpec) -> None:
             f"compare.tune_by={spec.tune_by}: must be one of {', '.join(YARDSTICKS)}"
         )
     for trial in spec.list_trials():
-        fixed = {"train.steps", "train.seed"} & trial.keys()
+        fixed = {"train.steps", "train.seconds", "train.seed"} & trial.keys()
         if fixed or change(plan, trial).text != plan.text:
             name = min(fixed or trial)
             why = "the budget and the seeds decide it" if fixed else "all read one text"
@@ -142,12 +142,13 @@ def _try(plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str) ->
             only_valid=only_valid,
         )
     except DivergedError:
-        return {"value": None, "steps": steps, "train_seconds": 0.0} | {
+        told = {"value": None, "steps": steps, "train_seconds": plan.train.seconds}
+        return told | {
             key: value for key, value in task.count_costs(steps).items() if key in COSTS
         }
     value = run["metrics"].get(spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
-    found = {"value": value if is_finite else None, "steps": steps}
+    found = {"value": value if is_finite else None, "steps": run["steps"]}
     return found | {key: run[key] for key in COSTS}
 
 

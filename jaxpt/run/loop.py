@@ -1,9 +1,11 @@
 """The training loop: compiled calls, metrics fetched late, checkpoints, resume."""
 
 import contextlib
+import itertools
 import math
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -19,6 +21,7 @@ from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.clock import find_schedule_step, is_over, plan_call
 from jaxpt.run.data import describe_rows
 from jaxpt.run.initial_state import make_start
 from jaxpt.run.measure import (
@@ -112,27 +115,27 @@ class _Run:
         self.schedules = make_schedules(task.plan.optim, self.spec.steps)
 
     def go(self, watch: SignalWatch) -> dict:
-        total = self.spec.steps
         restored = self.checkpointer.restore(self.program.abstract_state())
         state, step = restored or (make_start(self.program, self.spec), 0)
         last = processes.on_first(lambda: self._last_line(step))
-        if step == total and (result := processes.on_first(self._load_result)):
-            return result
         self.seconds = last.get("seconds", 0.0)
+        self._is_last = is_over(self.spec, step, self.seconds)
+        if self._is_last and (result := processes.on_first(self._load_result)):
+            return result
         self.first_step_seconds = last.get("first_step_seconds", 0.0)
         with contextlib.ExitStack() as open_:
             self.writer = self.progress = None
             if processes.is_first():
                 self.writer = open_.enter_context(MetricWriter(self.workdir, step))
                 self.progress = open_.enter_context(
-                    Progress(total, step, prefix=self.label)
+                    Progress(self.spec.steps, step, prefix=self.label)
                 )
             for line in self._header():
                 self._say(line)
             if step:
                 self._say(f"resuming from step {step} in {self.workdir}")
-            state = self._advance(state, step, watch)
-            examples = self._measured_examples(total)
+            state, self.total = self._advance(state, step, watch)
+            examples = self._measured_examples(self.total)
             metrics = self._measure(state, examples)
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
@@ -147,7 +150,7 @@ class _Run:
 
     def _measure(self, state: TrainState, examples: dict[str, Examples]) -> dict:
         """The run's metrics; `examples` is filled."""
-        params, known = state.eval_params, self.measured.get(self.spec.steps)
+        params, known = state.eval_params, self.measured.get(self.total)
         if self.only_valid:
             return known or measure_valid(self.program, params, self.corpora)
         return measure(
@@ -172,7 +175,7 @@ class _Run:
         device = jax.devices()[0]
         lines = [
             f"{plan.objective_name}: {sum(x.size for x in shapes):,} parameters, "
-            f"{spec.steps} steps of {spec.batch_size} rows of "
+            f"{self._word_steps()} of {spec.batch_size} rows of "
             f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
             f"{len(self.program.devices)} x {device.device_kind}, "
             f"{self.task.model_spec.dtype}",
@@ -203,10 +206,23 @@ class _Run:
         lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
         return lines[-1] if lines else {}
 
-    def _advance(self, state: TrainState, step: int, watch: SignalWatch) -> TrainState:
-        """Runs to the last step; returns the state as it is saved."""
+    def _word_steps(self) -> str:
+        if not self.spec.seconds:
+            return f"{self.spec.steps} steps"
+        return f"{self.spec.seconds:g} seconds (about {self.spec.steps} steps)"
+
+    def _list_counts(self, step: int) -> Iterable[int]:
+        """The steps of each call; by the clock it is not known how many there are."""
         total, size = self.spec.steps, self.spec.steps_per_call
-        counts = [min(size, total - s) for s in range(step, total, size)]
+        if self.spec.seconds:
+            return () if self._is_last else itertools.repeat(size)
+        return [min(size, total - s) for s in range(step, total, size)]
+
+    def _advance(
+        self, state: TrainState, step: int, watch: SignalWatch
+    ) -> tuple[TrainState, int]:
+        """Runs to the last step; returns the state as it is saved, and that step."""
+        counts, by_clock = self._list_counts(step), bool(self.spec.seconds)
         if step == 0:
             self._evaluate(state, 0)
         state = self.program.run_form(state)
@@ -219,25 +235,57 @@ class _Run:
                     self._marked = time.perf_counter()
                 else:
                     self._marked += compile_seconds  # no part of training
-                state, found = self.program.train_call(state, stack, self.spec.seed)
+                numbers = [self.spec.seed]
+                if by_clock:
+                    spent = processes.on_first(self._tell_seconds)
+                    self._planned = plan_call(self.spec, step, spent)
+                    numbers += self._planned
+                state, found = self.program.train_call(state, stack, *numbers)
                 if pending is not None:
                     self._finish_call(*pending)  # fetched while the next call runs
                 step, pending = step + count, (step + count, count, found)
                 if not self.first_step_seconds:
                     jax.block_until_ready(found)
                     self.first_step_seconds = time.perf_counter() - self.start
-                signum = watch.ask()
-                if self._is_boundary(step) or signum:
+                if by_clock:  # else it would count the calls before this one
+                    jax.block_until_ready(found)
                     self._finish_call(*pending)
                     pending = None
-                    self.seconds += time.perf_counter() - self._marked
+                spent = processes.on_first(self._tell_seconds) if by_clock else 0.0
+                self._is_last = is_over(self.spec, step, spent)
+                signum = watch.ask()
+                self._reached = step
+                if by_clock:
+                    self._reached = find_schedule_step(self.spec, spent)
+                if self._is_boundary() or signum:
+                    if pending is not None:
+                        self._finish_call(*pending)
+                        pending = None
+                    # What is logged decides where a resumed run ends.
+                    self.seconds = spent if by_clock else self._tell_seconds()
                     self._pause(state, step, signum)
                     self._marked = None
-        return self.program.save_form(state)
+                    if self._is_last:
+                        break
+        return self.program.save_form(state), step
 
-    def _is_boundary(self, step: int) -> bool:
+    def _tell_seconds(self) -> float:
+        """Seconds of training so far, as this process's clock has them."""
+        if self._marked is None:
+            return self.seconds
+        return self.seconds + time.perf_counter() - self._marked
+
+    def _is_boundary(self) -> bool:
         every = (self.spec.eval_every, self.spec.checkpoint_every)
-        return step == self.spec.steps or any(n and step % n == 0 for n in every)
+        return self._is_last or any(map(self._is_due, every))
+
+    def _is_due(self, every: int) -> bool:
+        """Whether the last call has reached a multiple of so many steps, or passed."""
+        if not every:
+            return False
+        if not self.spec.seconds:
+            return self._reached % every == 0
+        return self._reached // every > self._planned[0] // every
 
     def _finish_call(self, step: int, count: int, found: dict) -> None:
         """Fetches a call's metrics: stops at a loss that is not finite, else logs."""
@@ -270,8 +318,12 @@ class _Run:
     def _log(self, step: int, found: dict) -> None:
         found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
         means = sums.divide(sums.counted(found))
-        now = time.perf_counter()
-        seconds = self.seconds + (now - self._marked if self._marked else 0)
+        at = step - 1  # in the schedule, of the last step
+        if self.spec.seconds:
+            begin, end = self._planned
+            num = self.spec.steps_per_call
+            at = begin + (num - 1) * (end - begin) // num
+        seconds = self._tell_seconds()
         costs = self._costs(step)
         speed = self._speed(step, seconds)
         peak = device_peak()
@@ -279,7 +331,7 @@ class _Run:
         tokens_per_second = speed * costs["raw_tokens"] / step
         values = means | {
             "loss": self._mean_loss,
-            **{name: float(lr(step - 1)) for name, lr in self.schedules.items()},
+            **{name: float(lr(at)) for name, lr in self.schedules.items()},
             "tokens_per_second": tokens_per_second,
         }
         if mfu is not None:
@@ -312,14 +364,15 @@ class _Run:
 
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
         """What happens between calls: evaluation, a checkpoint, the end."""
-        every, is_last = self.spec.eval_every, step == self.spec.steps
+        is_last = self._is_last
         saved = self.program.save_form(state)
-        if is_last or (every and step % every == 0):
+        if is_last or self._is_due(self.spec.eval_every):
             self._evaluate(saved, step)
-        every = self.spec.checkpoint_every
-        if is_last or signum or (every and step % every == 0):
+        if is_last or signum or self._is_due(self.spec.checkpoint_every):
             if not _is_finite((saved.params, saved.ema)):
                 self._diverged("a parameter is not finite", step)
+            if self.spec.seconds:  # a resumed run goes on from here
+                self._write(step, {}, self.seconds)
             if self.writer is not None:
                 self.writer.vouch()  # the run resumes here by what the log says
             self.checkpointer.save(step, saved)
@@ -354,7 +407,7 @@ class _Run:
 
     def _describe(self, metrics: dict, num_params: int) -> dict:
         """The run's entry in a report."""
-        costs = self._costs(self.spec.steps)
+        costs = self._costs(self.total)
         kept = ("step", "raw_tokens", "flops", "seconds")
         curve = [
             {k: line[k] for k in (*kept, *CURVES) if k in line}
@@ -365,14 +418,14 @@ class _Run:
             "objective": self.task.plan.objective_name,
             "seed": self.spec.seed,
             "params": num_params,
-            "steps": self.spec.steps,
+            "steps": self.total,
             "row_length": self.task.spec.row_length,
             "batch_size": self.spec.batch_size,
             **self._ema,
             **costs,
             "train_seconds": self.seconds,
             "first_step_seconds": self.first_step_seconds,
-            "steps_per_second": self.spec.steps / max(self.seconds, 1e-9),
+            "steps_per_second": self.total / max(self.seconds, 1e-9),
             "device": f"{len(self.program.devices)} x {jax.devices()[0].device_kind}",
             "metrics": metrics,
             "workdir": str(self.workdir),

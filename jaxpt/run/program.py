@@ -18,6 +18,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from jaxpt.errors import UserError
 from jaxpt.eval.cloze import score_masked
 from jaxpt.eval.words import BESIDE
+from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.learn.update import average_params
 from jaxpt.nn.networks.network import Gap
@@ -64,7 +65,8 @@ def make_train_call(task: Task, axis: str | None = None):
     """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
 
     `stack` is K batches of rows; the key of each step comes from the seed and the
-    state's step.
+    state's step. A run by the clock (`jaxpt.run.clock`) also says at which steps of the
+    schedule the call begins and ends.
     """
     train_step = functools.partial(
         task.objective.train_step,
@@ -76,11 +78,18 @@ def make_train_call(task: Task, axis: str | None = None):
     frozen = task.model.frozen
     reads_progress = "progress" in task.spec.READS
 
-    def call(state: TrainState, stack: dict, seed):
+    def call(state: TrainState, stack: dict, seed, begin=None, end=None):
+        before, num_steps = state.step, len(stack["tokens"])
+
         def body(state, rows):
+            at = state.step
+            if begin is not None:
+                at = begin + (state.step - before) * (end - begin) // num_steps
+                opt_state = set_schedule_step(state.opt_state, at)
+                state = dataclasses.replace(state, opt_state=opt_state)
             rngs = split_step(stream(seed, state.step, "train"))
             if reads_progress:
-                share = state.step / task.plan.train.steps
+                share = at / task.plan.train.steps
                 rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
             state, metrics = train_step(state, rows, rngs)
             return average_params(state, task.plan.optim.ema_decay, frozen), metrics
@@ -334,32 +343,39 @@ class Program:
         if num_steps in self._calls:
             return 0.0
         start = time.perf_counter()
+        rest = (None, None) if self.task.plan.train.seconds else ()
+        numbers = (np.int32(0),) * (1 + len(rest))
         if self.is_pmap:
             call = jax.pmap(
                 make_train_call(self.task, "devices"),
                 axis_name="devices",
-                in_axes=(0, 0, None),
+                in_axes=(0, 0, None, *rest),
                 donate_argnums=0,
                 devices=self.devices,
             )
-            lowered = call.lower(state, stack, np.int32(0))
+            lowered = call.lower(state, stack, *numbers)
         else:
             call = jax.jit(
                 make_train_call(self.task),
-                in_shardings=(self._state, self._by_row, None),
+                in_shardings=(self._state, self._by_row, None, *rest),
                 out_shardings=(self._state, self._whole),
                 donate_argnums=0,
             )
             with jax.set_mesh(self.mesh):
-                lowered = call.lower(state, stack, np.int32(0))
+                lowered = call.lower(state, stack, *numbers)
         self._calls[num_steps] = lowered.compile()
         return time.perf_counter() - start
 
-    def train_call(self, state: TrainState, stack: dict, seed: int):
-        """K steps; the given state is donated. Metrics come as (sum, weight) of [K]."""
+    def train_call(self, state: TrainState, stack: dict, *numbers: int):
+        """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
+
+        Args:
+          numbers: the seed, and of a run by the clock the steps of its schedule at
+            which the call begins and ends.
+        """
         self.compile(state, stack)
         num_steps = stack["tokens"].shape[1 if self.is_pmap else 0]
-        state, metrics = self._calls[num_steps](state, stack, np.int32(seed))
+        state, metrics = self._calls[num_steps](state, stack, *map(np.int32, numbers))
         if self.is_pmap:  # already summed over devices; every copy is the same
             metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)
         return state, metrics

@@ -13,7 +13,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval import cloze
 from jaxpt.report import budget, figures
 from jaxpt.report import compare as comparison
-from jaxpt.run import loop
+from jaxpt.run import loop, program
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import measure
 from jaxpt.run.program import Program
@@ -419,8 +419,13 @@ def test_budgets(kind, amount, evals, labelled, tmp_path, quick):
     assert [point["step"] for point in run["curve"]] == evals
 
 
-def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch, quick):
-    """With a clock on which each call of two steps takes a second, the first longer."""
+def test_a_budget_of_seconds_is_kept_by_the_runs_clock(
+    labelled, tmp_path, monkeypatch, quick
+):
+    """With a clock on which each call of two steps takes a second, the first longer.
+
+    That is before the run, whose own calls take two: it has fewer steps than planned.
+    """
     config = make_comparison(
         labelled,
         train__steps=4,
@@ -431,18 +436,22 @@ def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch, q
         compare__overrides={},
         compare__seeds=(0,),
     )
-    clock, train_call = [0.0], Program.train_call
+    clock, calls, train_call = [0.0], [], Program.train_call
 
     def timed_call(self, *args):
-        clock[0] += 1.0 if clock[0] else 100.0
+        calls.append(None)
+        clock[0] += 100.0 if len(calls) == 1 else 1.0 if len(calls) <= 6 else 2.0
         return train_call(self, *args)
 
     with monkeypatch.context() as patch:
         patch.setattr(Program, "train_call", timed_call)
         stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
-        patch.setattr(budget, "time", stopped)
+        for module in (budget, loop, program):
+            patch.setattr(module, "time", stopped)
         report = comparison.compare(config, tmp_path)
-    assert [run["steps"] for run in report["runs"]] == [14]
+    (run,) = report["runs"]
+    assert (run["steps"], run["train_seconds"]) == (8, 8.0)
+    assert "by its own clock" in report["budget"]["note"]
     stored = json.loads((tmp_path / "runs" / "clm-steps.json").read_text())
     assert stored == {"steps": 14}
     monkeypatch.setattr(budget, "_seconds_per_step", None)  # would raise
@@ -450,6 +459,13 @@ def test_a_budget_of_seconds_is_measured_once(labelled, tmp_path, monkeypatch, q
     assert json.loads(json.dumps(again["runs"])) == json.loads(
         json.dumps(report["runs"])
     )
+
+
+def test_a_run_has_one_budget(labelled, tmp_path):
+    config = make_comparison(labelled, train__seconds=5.0)
+    with pytest.raises(UserError, match="^train.seconds=5.0: must be 0 with compare.b"):
+        comparison.compare(config, tmp_path / "c")
+    assert not (tmp_path / "c" / "compare.json").exists()
 
 
 def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
