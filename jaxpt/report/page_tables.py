@@ -12,6 +12,7 @@ from jaxpt.report.summary import (
     group_by_name,
     tabulate,
 )
+from jaxpt.report.tables import list_pairs
 
 
 def build_table(header, rows, num_text=1):
@@ -60,7 +61,7 @@ def build_pairs(report):
     """Every two objectives that were judged, and each against what teaches nothing."""
     rows = []
     for yardstick in report["yardsticks"]:
-        for pair in (*yardstick["pairs"], *yardstick["baselines"]):
+        for pair in list_pairs(yardstick):
             numbers = (pair["difference"], pair["low"], pair["high"], pair["p"])
             rows.append(
                 [

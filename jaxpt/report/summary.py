@@ -13,13 +13,14 @@ from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
+from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.verdicts import Pair, Results
+from jaxpt.report.wording import describe_pair, word_verdict
 
 WIDTH = 100
-MOST_TIES = 3  # told one by one, beside those of the best
 
 
 class Yardstick(NamedTuple):
@@ -117,9 +118,11 @@ def summarise(
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
       `margin`, `reference`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and
       `verdict`. `std` is the sample standard deviation over seeds, None for one seed.
-      `pairs` judges every two objectives, `baselines` each objective against the same
-      measurement of its untrained parameters and against the reference; all pairs of
-      all yardsticks are one family, all baselines another. The verdict is empty where
+      `pairs` judges every two objectives, `bounds`, where there are any, those known
+      only by a bound beside those with a value (`report.bounds`), `baselines` each
+      objective against the same measurement of its untrained parameters and against the
+      reference; all pairs and bounds of all yardsticks are one family, all baselines
+      another. The verdict is empty where
       the yardstick is not common or was measured for one objective only; a yardstick
       that no run measured is left out.
     """
@@ -136,6 +139,8 @@ def summarise(
             for names in tests.get(metric, [set(by_name)]):
                 alike = {name: by_name[name] for name in by_name if name in names}
                 family.append(_gather(metric, alike))
+            if metric not in tests:  # else it is not known who was asked the same
+                family += measured.list_bounds(metric, by_name)
             controls += measured.list_controls(metric, by_name)
         stats = {
             name: measure_spread(found[0].values()) for name, found in by_name.items()
@@ -155,6 +160,7 @@ def summarise(
             for names in tests.get(entry["metric"], [set(entry["by_name"])])
         ]
         told = [word_verdict(alike, entry) for alike in by_test]
+        told += measured.judge_bounds(pairs, entry)
         entry["verdict"] = "; ".join(filter(None, told))
     return summary
 
@@ -179,6 +185,30 @@ class _Measured(NamedTuple):
             if metric in self.examples.get((name, seed), {})
         }
         return values, found if len(found) == len(values) else {}
+
+    def list_bounds(self, metric: str, exact: Mapping[str, Found]) -> list[Results]:
+        """Each name of which only a bound is known beside each whose value is."""
+        name = metric + SUFFIX
+        bounds = {n: self.find(n, name) for n in self.groups if n not in exact}
+        bounds = {n: found for n, found in bounds.items() if found[0]}
+        gathered = _gather(metric, bounds)._replace(metric=name)
+        return pair_bounds(gathered, _gather(metric, exact))
+
+    def judge_bounds(self, pairs: list[Pair], entry: dict) -> list[str]:
+        """Puts the pairs with a bound into a yardstick's entry; tells what follows."""
+        name = entry["metric"] + SUFFIX
+        own = [pair for pair in pairs if pair.metric == name]
+        if not own:
+            return []
+        names = {n for pair in own for n in (pair.better, pair.worse)}
+        bounded = {
+            n: statistics.fmean(self.find(n, name)[0].values())
+            for n in self.groups
+            if n in names - entry["by_name"].keys()
+        }
+        own = open_bounds(own, bounded)
+        entry["bounds"] = [describe_pair(pair) for pair in own]
+        return word_bounds(own, bounded)
 
     def list_controls(self, metric: str, by_name: Mapping[str, Found]) -> list[Results]:
         """Each name beside its untrained parameters and beside the reference."""
@@ -220,97 +250,6 @@ def measure_spread(values):
         "std": statistics.stdev(values) if len(values) > 1 else None,
         "n": len(values),
     }
-
-
-def describe_pair(pair: Pair) -> dict:
-    """A pair as report.json has it."""
-    difference = pair.difference
-    return {
-        "better": pair.better,
-        "worse": pair.worse,
-        "outcome": pair.outcome,
-        "difference": difference.mean,
-        "low": pair.low,
-        "high": pair.high,
-        "p": pair.p,
-        "seeds": difference.num_seeds,
-        "documents": difference.num_groups,
-        "seeds_error": difference.seeds_error,
-        "examples_error": difference.examples_error,
-        "seeds_needed": pair.seeds_needed,
-    }
-
-
-def word_verdict(pairs: list[Pair], entry: dict) -> str:
-    """Who is ahead of whom on one yardstick, in a sentence."""
-    if not pairs:
-        return ""
-    if all(pair.outcome == "untested" for pair in pairs):
-        return "no verdict: two seeds or more are needed, five or more to tell much"
-    judged = {name for pair in pairs for name in (pair.better, pair.worse)}
-    means = {name: entry["by_name"][name]["mean"] for name in judged}
-    sign = -1 if entry["higher_is_better"] else 1
-    best = min(means, key=lambda name: (sign * means[name], name))
-    of_best = [pair for pair in pairs if best in (pair.better, pair.worse)]
-    ahead = [p for p in of_best if p.outcome == "ahead" and p.better == best]
-    same = [pair for pair in of_best if pair.outcome == "equivalent"]
-    ties = [pair for pair in of_best if pair.outcome == "tie"]
-    untested = [_other(p, best) for p in of_best if p.outcome == "untested"]
-    parts = []
-    if ahead:
-        told = ", ".join(f"{p.worse} by {_word_difference(p)}" for p in ahead)
-        parts.append(f"{best} ahead of {told}")
-    if same:
-        told = ", ".join(f"{_other(p, best)} ({_word_difference(p)})" for p in same)
-        parts.append(f"{best} equivalent to {told}, within {entry['margin']}")
-    if ties:
-        told = ", ".join(
-            f"{_other(p, best)} ({_word_difference(p)}; {_word_seeds(p)})" for p in ties
-        )
-        parts.append(f"tie of {best} with {told}")
-    if untested:
-        parts.append(f"no verdict on {', '.join(untested)}: one seed")
-    others = [
-        f"{p.better} ahead of {p.worse} by {_word_difference(p)}"
-        for p in pairs
-        if p.better != best and p.outcome == "ahead"
-    ]
-    alike = [
-        p for p in pairs if p not in of_best and p.outcome in ("tie", "equivalent")
-    ]
-    if len(alike) > MOST_TIES:
-        others.append(f"{len(alike)} other pairs are not told apart")
-    else:
-        others += [
-            f"tie of {p.better} with {p.worse} ({_word_difference(p)})"
-            if p.outcome == "tie"
-            else f"{p.better} equivalent to {p.worse} ({_word_difference(p)})"
-            for p in alike
-        ]
-    return "; ".join([*parts, *others])
-
-
-def _other(pair: Pair, name: str) -> str:
-    return pair.worse if pair.better == name else pair.better
-
-
-def _word_difference(pair: Pair) -> str:
-    low, high = (_format(abs(x), x < 0) for x in (pair.low, pair.high))
-    return f"{_format(pair.difference.mean)} [{low}, {high}]"
-
-
-def _word_seeds(pair: Pair) -> str:
-    if pair.seeds_needed:
-        return f"about {pair.seeds_needed} seeds would tell"
-    if pair.difference.mean == 0:
-        return "no difference was seen"
-    return "more seeds alone would not tell"
-
-
-def _format(value, is_negative=False):
-    sign = "-" if is_negative else ""
-    is_tiny = 0 < value < 0.0005
-    return sign + (f"{value:.1e}" if is_tiny else f"{value:.3f}")
 
 
 def format_table(report: dict) -> str:

@@ -76,9 +76,18 @@ def format_differences(report: dict) -> str:
     rows = [
         [yardstick["metric"], *(pair[key] for key in PAIR_COLUMNS)]
         for yardstick in report["yardsticks"]
-        for pair in (*yardstick["pairs"], *yardstick["baselines"])
+        for pair in list_pairs(yardstick)
     ]
     return _write_csv(["yardstick", *PAIR_COLUMNS], rows)
+
+
+def list_pairs(yardstick: dict) -> list[dict]:
+    """All that was judged by a yardstick: two objectives, bounds, baselines."""
+    return [
+        *yardstick["pairs"],
+        *yardstick.get("bounds", []),
+        *yardstick["baselines"],
+    ]
 
 
 def _write_csv(header: list[str], rows: Iterable[list]) -> str:

@@ -22,13 +22,9 @@ from typing import Any, NamedTuple
 from jaxpt.report import verdicts
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.grouping import group_by_name
-from jaxpt.report.summary import (
-    YARDSTICKS,
-    describe_pair,
-    measure_spread,
-    word_verdict,
-)
+from jaxpt.report.summary import YARDSTICKS, measure_spread
 from jaxpt.report.verdicts import Results
+from jaxpt.report.wording import describe_pair, word_verdict
 
 # Of the whole cost. Who exceeds it by less is read at the end, as runs and trials end
 # after whole calls of steps.
