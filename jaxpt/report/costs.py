@@ -32,7 +32,7 @@ WRITE = {
     "seconds": ("seconds", "{:,.1f}".format),
 }
 EXTRA_COLUMNS = tuple(f"{kind}_{key}" for kind in KINDS for key in KEYS)
-NOTEWORTHY = 1.05  # times as many parameters
+NOTEWORTHY = 1.05  # times as many parameters, or seconds
 
 
 def add_costs(
@@ -127,9 +127,11 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
 
 
 def list_costs(report: dict) -> list[str]:
-    """A line on parameters that are not equal, and one on what FLOPs leave out."""
+    """A line each on parameters, on seconds, and on what FLOPs leave out."""
     groups = group_by_name(report["runs"])
-    lines = [] if "inequalities" in report else _list_parameters(groups)
+    lines = []
+    if "inequalities" not in report:  # which say that of runs that were made apart
+        lines = _list_parameters(groups) + _list_seconds(groups, report["budget"])
     return [*lines, *_list_left_out(groups)]
 
 
@@ -143,6 +145,25 @@ def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
         f"parameters are not held equal: {most} has the most "
         f"({format_count(means[most])}), {ratio:.2f} times as many as {fewest}, which "
         f"has the fewest ({format_count(means[fewest])})"
+    ]
+
+
+def _list_seconds(groups: Mapping[str, list[dict]], budget: dict) -> list[str]:
+    """Who has not kept to a budget of seconds, which ends after a whole call."""
+    if budget["kind"] != "seconds":
+        return []
+    means = {name: _mean(group, "train_seconds") for name, group in groups.items()}
+    apart = {
+        name: f"{name} {mean:.1f}"
+        for name, mean in means.items()
+        if abs(mean - budget["amount"]) > (NOTEWORTHY - 1) * budget["amount"]
+    }
+    if not apart:
+        return []
+    return [
+        f"seconds are not those of the budget, {budget['amount']:g}: "
+        f"{', '.join(apart.values())}; a run ends after a whole call, and with fewer "
+        f"train.steps_per_call comes nearer"
     ]
 
 

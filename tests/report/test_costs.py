@@ -15,6 +15,7 @@ from jaxpt.report.summary import format_table
 from jaxpt.run.workdir import load_task
 
 EXTRA = {"teacher_flops": 8e13, "teacher_raw_tokens": 4e6, "teacher_seconds": 60.0}
+FLOPS = {"kind": "flops", "amount": 1.67e14}
 NONE = dict.fromkeys(EXTRA, 0.0)
 
 
@@ -28,26 +29,44 @@ def make_runs(*more):
 
 def test_parameters_that_are_not_equal_are_told():
     runs = make_runs({"params": 1000}, {"params": 1500})
-    (line,) = costs.list_costs({"runs": runs})
+    (line,) = costs.list_costs({"budget": FLOPS, "runs": runs})
     assert line == (
         "parameters are not held equal: distillation has the most (1.5k), 1.50 times "
         "as many as clm, which has the fewest (1k)"
     )
     assert line in " ".join(format_table(make_report(runs)).split()).replace("- ", "-")
     # A report of runs that were made apart says so among its inequalities.
-    assert costs.list_costs({"runs": runs, "inequalities": []}) == []
+    assert costs.list_costs({"budget": FLOPS, "runs": runs, "inequalities": []}) == []
     assert (
-        costs.list_costs({"runs": make_runs({"params": 1000}, {"params": 1049})}) == []
+        costs.list_costs(
+            {"budget": FLOPS, "runs": make_runs({"params": 1000}, {"params": 1049})}
+        )
+        == []
     )
+
+
+def test_seconds_that_are_not_those_of_the_budget_are_told():
+    """The runs took 120 and 121 seconds, or twice as long."""
+    runs = make_runs({}, {"train_seconds": 240.0})
+    budget = {"kind": "seconds", "amount": 120.0}
+    (line,) = costs.list_costs({"budget": budget, "runs": runs})
+    assert line.startswith(
+        "seconds are not those of the budget, 120: distillation 240.0;"
+    )
+    budget["amount"] = 126.0
+    assert costs.list_costs({"budget": budget, "runs": make_runs({}, {})}) == []
+    assert costs.list_costs({"budget": FLOPS, "runs": runs}) == []
 
 
 def test_what_flops_leave_out_is_told():
     left_out = {"flops_left_out": 0.2}, {"flops_left_out": 0.36}
-    (line,) = costs.list_costs({"runs": make_runs(*left_out)})
+    (line,) = costs.list_costs({"budget": FLOPS, "runs": make_runs(*left_out)})
     assert "lack: clm 20.0%, distillation 36.0%; " in line
     assert "distillation spent the most, 1.25 times as much as clm" in line
     # Runs whose text is lost are not counted.
-    (line,) = costs.list_costs({"runs": make_runs({"flops_left_out": 0.2}, {})})
+    (line,) = costs.list_costs(
+        {"budget": FLOPS, "runs": make_runs({"flops_left_out": 0.2}, {})}
+    )
     assert line.endswith("lack: clm 20.0%")
 
 
