@@ -157,7 +157,7 @@ def choose(values, spec, labelled, tmp_path, monkeypatch):
         value = next(trials)
         if value is None:
             raise DivergedError("the loss is nan")
-        costs = {"flops": 1.0, "raw_tokens": 2.0, "train_seconds": 3.0}
+        costs = {"flops": 1.0, "raw_tokens": 2.0, "train_seconds": 3.0, "steps": 4}
         return {"metrics": {spec.tune_by: value}} | costs
 
     monkeypatch.setattr(tuning, "train", give)

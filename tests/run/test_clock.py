@@ -60,7 +60,7 @@ def train(made, folder):
 
 
 @pytest.mark.parametrize(
-    "call, num_calls", [(1.0, 5), (0.5, 10), (1.3, 4), (1.9, 3), (30.0, 1)]
+    "call, num_calls", [(1.0, 5), (0.5, 10), (1.3, 4), (2.2, 2), (1.9, 3), (30.0, 1)]
 )
 def test_a_run_ends_nearest_to_its_seconds(call, num_calls, clock, made, tmp_path):
     """Whatever steps were planned: within half a call, or with the first."""
