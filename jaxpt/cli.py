@@ -1,12 +1,18 @@
 """The commands and their flags; `jaxpt.config.flags` reads configs and settings."""
 
-import os
 import sys
 from pathlib import Path
 
 from absl import flags
 
-from jaxpt.config.flags import list_given, parse, parse_config, repeat_flag
+from jaxpt.config.flags import (
+    define_generation,
+    define_parts,
+    list_given,
+    parse,
+    parse_config,
+    repeat_flag,
+)
 from jaxpt.errors import UserError
 
 USAGE = """usage: jaxpt COMMAND [flags]
@@ -32,6 +38,7 @@ USAGE = """usage: jaxpt COMMAND [flags]
 Any setting of a config is a flag: --config.optim.lr=3e-4 --config.data.path=my.txt
 A run's config.json is a config file too: --config runs/a/config.json
 train, compare and evaluate run on several processes with --distributed (see launch/).
+compare spreads its runs over processes and machines with --part or --ray (see launch/).
 tokenizer, prepare, inspect and import work without --config, from default settings;
 train works without it if --workdir holds a run, and then resumes that run.
 jaxpt COMMAND --help lists a command's flags.
@@ -96,14 +103,9 @@ def _workdir(values) -> Path:
 
 
 def _start_jax() -> None:
-    """Sets JAX's persistent compilation cache, shared by all runs of this user."""
-    import jax
+    from jaxpt.processes import set_cache
 
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    cache = cache or str(Path.home() / ".cache" / "jaxpt" / "xla")
-    jax.config.update("jax_compilation_cache_dir", cache)
-    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+    set_cache()
 
 
 def train(argv: list[str]) -> int:
@@ -147,9 +149,13 @@ def _train(config, workdir: Path, given: list[str] | None) -> int:
     return 0
 
 
+def _flag_names(argv: list[str]) -> set[str]:
+    return {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
+
+
 def _config_or_stored(argv: list[str]):
     """The config of --config; without it, that of the run in --workdir."""
-    names = {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
+    names = _flag_names(argv)
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, _define_processes)
     values = parse("train", argv, _define_processes)
@@ -161,21 +167,43 @@ def _config_or_stored(argv: list[str]):
 
 def compare(argv: list[str]) -> int:
     """jaxpt compare: trains several objectives at one budget and writes a report."""
-    config, values = parse_config("compare", argv, _define_processes)
-    workdir = _workdir(values)
-    return _run(values, lambda: _compare(config, workdir, list_given(values)))
+
+    def define(values):
+        _define_processes(values)
+        define_parts(values)
+
+    names, given = _flag_names(argv), []
+    is_kept = "part" in names and "config" not in names
+    if is_kept and (values := parse("compare", argv, define)).part != "prepare":
+        from jaxpt.report.parts import load_compared
+
+        config = load_compared(_workdir(values))
+    else:
+        config, values = parse_config("compare", argv, define)
+        given = list_given(values)
+    return _compare(config, _workdir(values), given, values)
 
 
-def _compare(config, workdir: Path, given: list[str]) -> int:
+def _compare(config, workdir: Path, given: list[str], values) -> int:
     from jaxpt import processes
-    from jaxpt.report.compare import compare as run_compare
-    from jaxpt.report.summary import format_table
+    from jaxpt.report.on_ray import Cluster, compare_on_ray
+    from jaxpt.report.parts import Part, do_part
 
-    report = run_compare(config, workdir, given)
-    if processes.is_first():
-        print(format_table(report))
-        print(f"\nreport: {workdir / 'report.html'}")
-    return 0
+    part = Part(values.part, values.run, values.run_index)
+    asked = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
+    if cluster := Cluster.read(values.ray, asked):
+        if part.what or values.distributed:
+            raise UserError("--ray: must be without --part and --distributed")
+        print(compare_on_ray(cluster, config, workdir, given))
+        return 0
+
+    def do():
+        told = do_part(part, config, workdir, given)
+        if processes.is_first():
+            print(told)
+        return 0
+
+    return _run(values, do)
 
 
 def report(argv: list[str]) -> int:
@@ -367,47 +395,7 @@ def _evaluate(workdir: Path) -> int:
 
 def generate(argv: list[str]) -> int:
     """jaxpt generate: continues prompts, or decodes from them as an encoder's input."""
-
-    def define(values):
-        flags.DEFINE_multi_string(
-            "prompt", None, "text to continue; may be repeated", flag_values=values
-        )
-        flags.DEFINE_string(
-            "prompt_file", "", "a file of prompts, one per line", flag_values=values
-        )
-        flags.DEFINE_integer(
-            "num_tokens",
-            0,
-            "the most new tokens; 0: up to the model's maximum length",
-            flag_values=values,
-        )
-        flags.DEFINE_integer("num_samples", 1, "texts per prompt", flag_values=values)
-        flags.DEFINE_float(
-            "temperature", 1.0, "divides the logits; 0: greedy", flag_values=values
-        )
-        flags.DEFINE_integer(
-            "top_k", 0, "sample from the k likeliest; 0: all", flag_values=values
-        )
-        flags.DEFINE_float(
-            "top_p", 1.0, "nucleus sampling; 1: all tokens", flag_values=values
-        )
-        flags.DEFINE_float(
-            "repetition_penalty", 1.0, "above 1: repeats less", flag_values=values
-        )
-        flags.DEFINE_integer("num_beams", 1, "above 1: beam search", flag_values=values)
-        flags.DEFINE_float(
-            "length_penalty",
-            1.0,
-            "of beam search; above 0: favours long texts",
-            flag_values=values,
-        )
-        flags.DEFINE_string("stop", "", "text that ends a text", flag_values=values)
-        flags.DEFINE_integer(
-            "num_steps", 0, "of unmasking; 0: one for each token", flag_values=values
-        )
-        flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
-
-    values = parse("generate", argv, define)
+    values = parse("generate", argv, define_generation)
     workdir = _workdir(values)
     _start_jax()
     from jaxpt.run.inference import generate_texts, read_prompts

@@ -20,6 +20,10 @@ _held: set[Path] = set()  # by this process
 _told: set[Path] = set()  # nothing vouches for them, and that was said
 
 
+class _HeldElsewhere(Exception):
+    """Another process writes into the folder."""
+
+
 @contextlib.contextmanager
 def hold(workdir: Path) -> Iterator[None]:
     """Keeps other processes from writing into a folder; within itself it is nothing.
@@ -30,7 +34,6 @@ def hold(workdir: Path) -> Iterator[None]:
       UserError: another process writes there, or a link stands in a folder's place;
         nothing has been written.
     """
-    place = Path(os.path.realpath(workdir))
 
     def refuse():
         raise UserError(
@@ -38,24 +41,50 @@ def hold(workdir: Path) -> Iterator[None]:
             f"until it has ended, or use another folder"
         )
 
-    with contextlib.ExitStack() as stack:
-
-        def take():
-            if place in _held:
-                return
-            stack.enter_context(lock.hold(workdir / LOCK, refuse))
-            _held.add(place)
-            stack.callback(_held.discard, place)
-            for name in (CHECKPOINTS, TENSORBOARD):
-                if (workdir / name).is_symlink():
-                    raise UserError(
-                        f"--workdir={workdir}: {name} is a link, and links are not "
-                        f"followed; put the folder itself there"
-                    )
-            disk.sweep(workdir)
-
-        processes.on_first(take)
+    with claim(workdir) as is_ours:
+        if not is_ours:
+            processes.on_first(refuse)
         yield
+
+
+@contextlib.contextmanager
+def claim(workdir: Path) -> Iterator[bool]:
+    """As `hold`, but gives False where another process writes there.
+
+    The lock is the system's (`flock`): it ends with the process, however that ends. On
+    a disk that machines share it is the file server that lets go of a lost machine's:
+    NFS of version 4, Lustre mounted with `flock`, GPFS and CephFS do.
+
+    Raises:
+      UserError: a link stands in a folder's place, or the disk has no locks.
+    """
+    with contextlib.ExitStack() as stack:
+        yield processes.on_first(lambda: _take(workdir, stack))
+
+
+def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
+    """Whether the folder is this process's until the stack is closed."""
+    place = Path(os.path.realpath(workdir))
+
+    def give_up():
+        raise _HeldElsewhere
+
+    if place in _held:
+        return True
+    try:
+        stack.enter_context(lock.hold(workdir / LOCK, give_up))
+    except _HeldElsewhere:
+        return False
+    _held.add(place)
+    stack.callback(_held.discard, place)
+    for name in (CHECKPOINTS, TENSORBOARD):
+        if (workdir / name).is_symlink():
+            raise UserError(
+                f"--workdir={workdir}: {name} is a link, and links are not "
+                f"followed; put the folder itself there"
+            )
+    disk.sweep(workdir)
+    return True
 
 
 def is_new(folder: Path) -> bool:

@@ -10,6 +10,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, NoReturn
 
 import jax
@@ -26,6 +27,15 @@ MESSAGE_BYTES = 2000  # of an error that is told to the other processes
 
 class FailedElsewhere(UserError):
     """An error that another process has raised, and says."""
+
+
+def set_cache() -> None:
+    """Sets JAX's persistent compilation cache, shared by all runs of this user."""
+    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    cache = cache or str(Path.home() / ".cache" / "jaxpt" / "xla")
+    jax.config.update("jax_compilation_cache_dir", cache)
+    jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
 
 
 def start(heartbeat_seconds: int) -> None:

@@ -55,6 +55,7 @@ OWNERS = {
     "absl": ("cli.py", "config/flags.py"),
     "matplotlib": ("report/plots.py", "report/passage_plot.py"),
     "safetensors": ("hub/files.py",),
+    "ray": ("report/on_ray.py",),
     "flax": ("nn", "objectives", "run", "hub"),
     "transformers": (),
     "torch": (),

@@ -75,6 +75,72 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
         del sys.path[0]
 
 
+def define_parts(values: flags.FlagValues) -> None:
+    """The flags by which several processes or machines share a comparison."""
+    texts = {
+        "part": "do a part of the comparison: prepare (what all runs share), runs (all "
+        "that no other process does, until all are finished), report, or list (the "
+        "runs' names)",
+        "run": "with --part=runs: the only run to train, such as mlm-seed0",
+        "ray": "spread the runs over a Ray cluster: local (this machine), auto (the "
+        "one this machine belongs to) or its address",
+        "ray_resources": "with --ray: custom resources that each run takes, such as "
+        "TPU=4",
+    }
+    for name, text in texts.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    numbers = {
+        "run_index": "with --part=runs: the number of the only run to train, from 0",
+        "ray_cpus": "with --ray: CPUs that each run takes; default: 1",
+        "ray_gpus": "with --ray: GPUs that each run takes; default: 1 where the "
+        "cluster has any, else 0",
+        "ray_retries": "with --ray: how often a run may lose its machine; default: 3",
+    }
+    for name, text in numbers.items():
+        flags.DEFINE_integer(name, None, text, flag_values=values)
+
+
+def define_generation(values: flags.FlagValues) -> None:
+    """The flags of what is generated, and how."""
+    flags.DEFINE_multi_string(
+        "prompt", None, "text to continue; may be repeated", flag_values=values
+    )
+    flags.DEFINE_string(
+        "prompt_file", "", "a file of prompts, one per line", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "num_tokens",
+        0,
+        "the most new tokens; 0: up to the model's maximum length",
+        flag_values=values,
+    )
+    flags.DEFINE_integer("num_samples", 1, "texts per prompt", flag_values=values)
+    flags.DEFINE_float(
+        "temperature", 1.0, "divides the logits; 0: greedy", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "top_k", 0, "sample from the k likeliest; 0: all", flag_values=values
+    )
+    flags.DEFINE_float(
+        "top_p", 1.0, "nucleus sampling; 1: all tokens", flag_values=values
+    )
+    flags.DEFINE_float(
+        "repetition_penalty", 1.0, "above 1: repeats less", flag_values=values
+    )
+    flags.DEFINE_integer("num_beams", 1, "above 1: beam search", flag_values=values)
+    flags.DEFINE_float(
+        "length_penalty",
+        1.0,
+        "of beam search; above 0: favours long texts",
+        flag_values=values,
+    )
+    flags.DEFINE_string("stop", "", "text that ends a text", flag_values=values)
+    flags.DEFINE_integer(
+        "num_steps", 0, "of unmasking; 0: one for each token", flag_values=values
+    )
+    flags.DEFINE_integer("seed", 0, "of the draws", flag_values=values)
+
+
 def list_given(values: flags.FlagValues) -> list[str]:
     """Full names of the settings that flags have set, such as "model.dropout"."""
     return list(config_flags.get_override_values(values["config"]))

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Collection
-from functools import partial
 from pathlib import Path
 
 from jaxpt import processes
@@ -25,6 +24,8 @@ from jaxpt.report.budget import (
     without_schedule,
     write_steps,
 )
+from jaxpt.report.inequalities import word_difference
+from jaxpt.report.prepared import Prepared, list_runs, run_path, write_prepared
 from jaxpt.report.summary import summarise
 from jaxpt.report.tuning import Text, check_choice, check_trials, tune
 from jaxpt.run.check import check_measures, check_run
@@ -54,19 +55,38 @@ def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
     """
     with contextlib.ExitStack() as held:
         held.enter_context(hold(workdir))
-        return _compare(to_dict(config), workdir, held, given)
+        prepared = _prepare(to_dict(config), workdir, given)
+        # Its runs are its own also while others of them train.
+        for name, seed in list_runs(prepared.spec):
+            held.enter_context(hold(run_path(workdir, name, seed)))
+        _write_prepared(workdir, prepared)
+        trainer = Trainer(prepared, workdir)
+        runs = [trainer.train(*run) for run in list_runs(prepared.spec)]
+        return write_report(prepared, runs, workdir)
 
 
-def _compare(
-    config: dict, workdir: Path, held: contextlib.ExitStack, given: Collection[str]
-) -> dict:
+def prepare(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepared:
+    """Does what the runs have in common; what is done already is not repeated.
+
+    Args: as of `compare`.
+
+    Raises:
+      UserError: as `compare`.
+    """
+    with hold(workdir):
+        prepared = _prepare(config, workdir, given)
+        _write_prepared(workdir, prepared)
+    return prepared
+
+
+def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
     spec, plans, text = processes.run_on_all(lambda: _make_plans(config, given))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
         name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
         for name, plan in plans.items()
     }
-    processes.on_first(lambda: _check_folder(workdir, config))
+    processes.on_first(lambda: check_folder(workdir, config))
     taught = {name: plan for name, plan in plans.items() if lacks_teacher(plan)}
     others = {name: plan for name, plan in plans.items() if name not in taught}
     processes.run_on_all(lambda: _check_runs(others, spec, vocabs, tokenizer, corpora))
@@ -93,26 +113,50 @@ def _compare(
         for name, plan in plans.items()
     }
     processes.run_on_all(lambda: _check_steps(plans, vocabs))
-    # Its runs are its own also while others of them train.
-    for name in plans:
-        for seed in spec.seeds:
-            held.enter_context(hold(_run_path(workdir, name, seed)))
-    # What is wrong has been found by now; only then is anything written.
+    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
+
+
+def _write_prepared(workdir: Path, prepared: Prepared) -> None:
+    """What is wrong has been found by now; only then is anything written."""
     if processes.is_first():
-        write_config(workdir / "compare.json", config)
-        for name, plan in plans.items():
+        write_config(workdir / "compare.json", prepared.config)
+        for name, plan in prepared.plans.items():
             write_steps(workdir, name, plan)
-    runs = []
-    for name, plan in plans.items():
-        program = None
-        for seed in spec.seeds:
-            task = make_task(plan.change({"train": {"seed": seed}}), vocabs[name])
-            program = program or processes.run_on_all(partial(Program, task))
-            folder = _run_path(workdir, name, seed)
-            label = f"{name} seed {seed}"
-            run = train(task, tokenizer, corpora, folder, program, label)
-            place = str(folder.relative_to(workdir))
-            runs.append({"name": name} | run | {"workdir": place})
+        write_prepared(workdir, prepared)
+
+
+class Trainer:
+    """Trains runs of a comparison; what was compiled for one seed serves the next."""
+
+    def __init__(self, prepared: Prepared, workdir: Path):
+        self._prepared, self._workdir = prepared, workdir
+        self._name, self._program = "", None
+
+    def train(self, name: str, seed: int) -> dict:
+        """A run's entry in the report; one that is finished is not repeated.
+
+        Raises:
+          UserError, DivergedError, Stopped: as `loop.train`.
+        """
+        prepared = self._prepared
+        task = prepared.make_task(name, seed)
+        if self._program is None or self._name != name:
+            self._program = processes.run_on_all(lambda: Program(task))
+            self._name = name
+        folder = run_path(self._workdir, name, seed)
+        text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
+        run = train(task, *text, folder, self._program, label)
+        return describe_run(run, name, folder, self._workdir)
+
+
+def describe_run(run: dict, name: str, folder: Path, workdir: Path) -> dict:
+    """A run's result.json as the report has it."""
+    return {"name": name} | run | {"workdir": str(folder.relative_to(workdir))}
+
+
+def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
+    """The report of finished runs, which is written with all that belongs to it."""
+    config, spec, plans, vocabs, tokenizer, corpora, tuning = prepared
     examples = {
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
         for run in runs
@@ -125,6 +169,10 @@ def _compare(
     report = assemble(config, budget, data, runs, yardsticks)
     if tuning:
         report["tuning"] = tuning
+    # Those that were spread over machines (`parts`), or went on on another one.
+    devices = word_difference("device", ((r["name"], r.get("device")) for r in runs))
+    if devices:
+        report["inequalities"] = devices
     publish(report, dict.fromkeys(plans, corpora), workdir)
     return report
 
@@ -232,7 +280,7 @@ def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
             make_task(plan, vocabs[name])
 
 
-def _check_folder(workdir: Path, config: dict) -> None:
+def check_folder(workdir: Path, config: dict) -> None:
     """Raises UserError where the folder holds something else than this comparison."""
     path = workdir / "compare.json"
     if (workdir / "config.json").exists():
@@ -251,7 +299,3 @@ def _check_folder(workdir: Path, config: dict) -> None:
                 f"--workdir={workdir}: holds a comparison with {name}="
                 f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
             )
-
-
-def _run_path(workdir: Path, name: str, seed: int) -> Path:
-    return workdir / "runs" / f"{name}-seed{seed}"

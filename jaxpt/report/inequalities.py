@@ -86,7 +86,7 @@ def list_inequalities(groups: Groups) -> list[str]:
     names = [name for name, group in groups.items() for _ in group]
 
     def differ(what: str, values: Iterable[str | None]) -> list[str]:
-        return _word_difference(what, zip(names, values, strict=True))
+        return word_difference(what, zip(names, values, strict=True))
 
     lines = [
         *_list_texts(names, runs),
@@ -101,10 +101,10 @@ def list_inequalities(groups: Groups) -> list[str]:
     return [*lines, *_list_unjudged(groups)]
 
 
-def _word_difference(what: str, pairs: Iterable[tuple[str, str | None]]) -> list[str]:
+def word_difference(what: str, pairs: Iterable[tuple[str, str | None]]) -> list[str]:
     """What differs and whose each value is, unless all known values are equal.
 
-    >>> _word_difference("batch size", [("clm", "8"), ("mlm", "8"), ("electra", "16")])
+    >>> word_difference("batch size", [("clm", "8"), ("mlm", "8"), ("electra", "16")])
     ['batch size: 8 (clm, mlm); 16 (electra)']
     """
     by_value: dict[str, dict[str, None]] = {}
@@ -129,13 +129,13 @@ def _list_texts(names: list[str], runs: list[FoundRun]) -> list[str]:
         numbers = number_alike(runs, is_alike)
         firsts = [runs[numbers.index(number)] for number in numbers]
         told = [_word_text(run, split) for run in firsts]
-        pairs += _word_difference(what, zip(names, told, strict=True))
+        pairs += word_difference(what, zip(names, told, strict=True))
     tokenizers = [
         f"{run.settings['tokenizer.kind']} of {run.tokenizer.vocab.size:,} ids "
         f"(sha256 {run.tokenizer_sha256[:8]})"
         for run in runs
     ]
-    return [*pairs, *_word_difference("tokenizer", zip(names, tokenizers, strict=True))]
+    return [*pairs, *word_difference("tokenizer", zip(names, tokenizers, strict=True))]
 
 
 def _word_text(run: FoundRun, split: str) -> str:
@@ -182,7 +182,7 @@ def _list_parameters(groups: Groups) -> list[str]:
     numbers = {name: group[0].result["params"] for name, group in groups.items()}
     pairs = [(name, f"{number:,}") for name, number in numbers.items()]
     ratio = max(numbers.values()) / max(min(numbers.values()), 1)
-    lines = _word_difference("parameters", pairs)
+    lines = word_difference("parameters", pairs)
     return [f"{line}; the most is {ratio:.2f} times the least" for line in lines]
 
 
@@ -191,7 +191,7 @@ def _list_seeds(groups: Groups) -> list[str]:
         (name, ", ".join(str(run.seed) for run in group))
         for name, group in groups.items()
     ]
-    lines = _word_difference("seeds", pairs)
+    lines = word_difference("seeds", pairs)
     return [f"{line}; two are judged by the seeds that both have" for line in lines]
 
 
@@ -208,7 +208,7 @@ def _list_settings(groups: Groups) -> list[str]:
             for name, settings in own.items()
             if key in settings
         ]
-        lines += _word_difference(LABELS.get(key, key), pairs)
+        lines += word_difference(LABELS.get(key, key), pairs)
     return lines
 
 
