@@ -83,3 +83,16 @@ def make_full_report():
         for seed in range(3)
     ]
     return make_report(runs)
+
+
+TIMES = {"created", "train_seconds", "first_step_seconds", "steps_per_second"}
+
+
+def without_times(report):
+    """What of a report.json is the same of every comparison with the same settings."""
+    if isinstance(report, dict):
+        left = report.keys() - TIMES - {"seconds"}
+        return {key: without_times(report[key]) for key in sorted(left)}
+    if isinstance(report, list):
+        return [without_times(value) for value in report]
+    return report

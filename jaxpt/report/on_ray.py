@@ -23,10 +23,6 @@ from jaxpt.report.parts import Part, do_part, load_compared
 from jaxpt.report.prepared import list_runs, run_name
 from jaxpt.run.signals import Stopped
 
-# Ray would give BLAS as many threads as a task has CPUs; a run computes the same bits
-# elsewhere only with as many as it has there.
-UNLIMITED = {"OMP_NUM_THREADS": ""}
-
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
@@ -169,8 +165,18 @@ def _make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
         "max_retries": cluster.retries,
         "retry_exceptions": [InterruptedError],
         "max_calls": 1,  # a device's memory is given back with its process
-        "runtime_env": {"env_vars": UNLIMITED},
+        "runtime_env": {"env_vars": {"OMP_NUM_THREADS": _count_threads()}},
     }
+
+
+def _count_threads() -> str:
+    """What BLAS would have in one process here.
+
+    Ray gives it as many as a task has CPUs, and sums in another order have other bits.
+    """
+    is_linux = hasattr(os, "sched_getaffinity")
+    own = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
+    return os.environ.get("OMP_NUM_THREADS") or str(own)
 
 
 def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]:
