@@ -57,7 +57,7 @@ def test_each_file_opens_with_its_command():
             text = "".join(json.loads(text)["cells"][0]["source"])
         head = text.split("\n\n")[0] if path.suffix == ".ipynb" else text[:1500]
         assert f"launch/{path.name}" in text[:2000] or "launch/gke" in head, path.name
-    assert len(SCRIPTS) == 5
+    assert len(SCRIPTS) == 7
 
 
 @pytest.mark.parametrize(
@@ -80,10 +80,16 @@ def test_what_is_not_set_is_said(script, arguments, given, missing):
     assert f"{missing}: set {missing} to" in done.stderr or "sbatch" in done.stderr
 
 
-@pytest.mark.parametrize("script", ["one_host.sh", "local_processes.sh", "slurm.sh"])
+@pytest.mark.parametrize(
+    "script",
+    [
+        *("one_host.sh", "local_processes.sh", "slurm.sh"),
+        *("compare_slurm.sh", "compare_gpus.sh"),
+    ],
+)
 def test_a_missing_program_is_said(script, tmp_path):
     more = {"PROCESSES": "2", "SLURM_SUBMIT_DIR": str(tmp_path)}
-    done = run(script, "train", check=False, JAXPT="/nowhere/jaxpt", **more)
+    done = run(script, "--", check=False, JAXPT="/nowhere/jaxpt", **more)
     assert done.returncode == 2 and "JAXPT=/nowhere/jaxpt: not found" in done.stderr
 
 
@@ -107,12 +113,15 @@ def test_a_crash_is_started_again_and_a_wrong_setting_is_not(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "script, number", [("one_host.sh", 1), ("local_processes.sh", 2)]
+    "script, number",
+    [("one_host.sh", 1), ("local_processes.sh", 2), ("compare_gpus.sh", 2)],
 )
 @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_reaches_each_process_once(script, number, signum, tmp_path):
     code = f"""#!{sys.executable}
 import os, signal, sys, time
+if "--part=prepare" in sys.argv:
+    sys.exit(0)
 caught = []
 for signum in (signal.SIGTERM, signal.SIGINT):
     signal.signal(signum, lambda signum, frame: caught.append(signum))
@@ -126,7 +135,8 @@ sys.exit(128 + caught[0])
     program = write_program(tmp_path / "jaxpt", code)
     process = subprocess.Popen(
         [str(LAUNCH / script), "train"],
-        env={"PATH": os.environ["PATH"], "JAXPT": str(program), "PROCESSES": "2"},
+        env={"PATH": os.environ["PATH"], "JAXPT": str(program)}
+        | {"PROCESSES": "2", "WORKERS": "2"},
         stdout=subprocess.PIPE,
         text=True,
         # A shell ignores it in what it starts in the background, such as these tests.
@@ -137,7 +147,8 @@ sys.exit(128 + caught[0])
     process.send_signal(signum)
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 128 + signum
-    indices = ["0", "1"] if number == 2 else ["None"]
+    is_numbered = script == "local_processes.sh"
+    indices = ["0", "1"] if is_numbered else ["None"] * number
     assert sorted(out.splitlines()) == [f"{int(signum)} {i}" for i in indices]
 
 
@@ -211,6 +222,145 @@ def test_a_slurm_job_out_of_time_is_queued_again(code, requeue, tmp_path):
     assert (tmp_path / "asked").exists() == requeue
     if requeue:
         assert (tmp_path / "asked").read_text() == f"requeue {os.getpid()}\n"
+
+
+# A comparison on several devices or machines.
+
+# Notes what it is asked, and answers what a script reads.
+JAXPT = """#!/bin/sh
+echo "$CUDA_VISIBLE_DEVICES: $*" >> {folder}/calls
+case "$*" in *--part=list*) printf 'clm-seed0\\nclm-seed1\\nmlm-seed0\\n' ;; esac
+case "$*" in *--part={bad}*) exit {code} ;; esac
+"""
+# Does a job at once, and gives it a number as SLURM does.
+SBATCH = """#!{python}
+import os, subprocess, sys
+asked = sys.argv[1:]
+with open("{folder}/asked", "a") as file:
+    print(*asked, file=file)
+number = 100 + sum(1 for _ in open("{folder}/asked"))
+place = next(i for i, word in enumerate(asked) if word.endswith(".sh"))
+flags = dict(word.partition("=")[::2] for word in asked[:place])
+variables = dict(word.partition("=")[::2] for word in flags["--export"].split(","))
+assert "ALL" in variables and "--parsable" in flags
+first, last = flags.get("--array", "0-0").partition("%")[0].split("-")
+for index in range(int(first), int(last) + 1):
+    environment = os.environ | variables | {{"SLURM_ARRAY_TASK_ID": str(index)}}
+    subprocess.run(asked[place:], env=environment, stdout=subprocess.DEVNULL)
+print(str(number) + ";cluster")
+"""
+
+
+def compare(script, *arguments, folder, bad="none", code=1, check=True, **more):
+    """Runs a script with programs that note what they are asked; what it says."""
+    program = write_program(
+        folder / "jaxpt", JAXPT.format(folder=folder, bad=bad, code=code)
+    )
+    environment = slurm(folder, JAXPT=str(program)) | {"SLURM_NTASKS": "1"} | more
+    text = SBATCH.format(python=sys.executable, folder=folder)
+    write_program(folder / "sbatch", text)
+    done = run(script, *arguments, check=False, **environment)
+    assert not check or done.returncode == 0, done.stderr
+    return done
+
+
+def read_calls(folder):
+    return (folder / "calls").read_text().splitlines()
+
+
+ASKED = ("--config", "a b.py", "--workdir", "w")
+
+
+def test_a_comparison_is_three_slurm_jobs(tmp_path):
+    options = ("--time=1:00:00", "--gpus=1", "--")
+    done = compare("compare_slurm.sh", *options, *ASKED, folder=tmp_path, LIMIT="2")
+    assert done.stdout == "jobs: 101 prepares, 102 trains 3 runs, 103 reports\n"
+    jobs = (tmp_path / "asked").read_text().splitlines()
+    common = "--parsable --time=1:00:00 --gpus=1 --kill-on-invalid-dep=yes --export=ALL"
+    job = f"{LAUNCH / 'compare_slurm.sh'} --config a b.py --workdir w"
+    assert jobs == [
+        f"{common},JAXPT_PART=prepare {job}",
+        f"{common},JAXPT_PART=runs --dependency=afterok:101 --array=0-2%2 {job}",
+        f"{common},JAXPT_PART=report --dependency=afterok:102 {job}",
+    ]
+    asked = ": compare --config a b.py --workdir w"
+    assert read_calls(tmp_path) == [
+        f"{asked} --part=list",
+        f"{asked} --part=prepare",
+        *(f"{asked} --part=runs --run_index={index}" for index in range(3)),
+        f"{asked} --part=report",
+    ]
+    script = (LAUNCH / "compare_slurm.sh").read_text(encoding="utf-8")
+    assert "#SBATCH --requeue\n" in script
+    assert "#SBATCH --signal=TERM@120\n" in script
+
+
+def test_slurm_jobs_of_several_tasks_train_each_run_together(tmp_path):
+    compare("compare_slurm.sh", "--", *ASKED, folder=tmp_path, SLURM_NTASKS="2")
+    calls = [line for line in read_calls(tmp_path) if "--part=report" in line]
+    assert len(calls) == 2 and all(c.endswith(" --distributed") for c in calls)
+
+
+def test_a_comparisons_job_out_of_time_is_queued_again(tmp_path):
+    stopped = {"folder": tmp_path, "bad": "report", "code": 143}
+    compare("compare_slurm.sh", "--", *ASKED, **stopped, REQUEUE="")
+    before = (tmp_path / "asked").read_text()
+    compare("compare_slurm.sh", "--", *ASKED, **stopped, REQUEUE="1")
+    after = (tmp_path / "asked").read_text().removeprefix(before)
+    assert "requeue" not in before and f"requeue {os.getpid()}" in after
+
+
+def test_a_wrong_comparison_is_no_job(tmp_path):
+    failed = {"folder": tmp_path, "check": False}
+    done = compare("compare_slurm.sh", "--", *ASKED, **failed, bad="list", code=2)
+    assert done.returncode == 2 and not (tmp_path / "asked").exists()
+    done = compare("compare_slurm.sh", *ASKED, **failed)
+    assert done.returncode == 2 and "must be SBATCH OPTIONS --" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "given, devices",
+    [
+        ({"CUDA_VISIBLE_DEVICES": "2,5"}, ["2", "5"]),
+        ({"WORKERS": "3"}, ["", "", ""]),
+        ({}, ["0", "1"]),
+    ],
+)
+def test_a_worker_on_each_gpu(given, devices, tmp_path):
+    write_program(tmp_path / "nvidia-smi", "#!/bin/sh\nprintf '0\\n1\\n'\n")
+    compare("compare_gpus.sh", *ASKED, folder=tmp_path, **given)
+    first, *workers, last = read_calls(tmp_path)
+    asked = ": compare --config a b.py --workdir w"
+    assert first == f"{devices[0]}{asked} --part=prepare"
+    assert sorted(workers) == [f"{device}{asked} --part=runs" for device in devices]
+    assert last == f"{devices[0]}{asked} --part=report"
+
+
+@pytest.mark.parametrize(
+    "bad, code, parts, expected",
+    [
+        ("prepare", 2, ["prepare"], 2),
+        # The report says what is missing, and whether another worker made up for it.
+        ("runs", 134, ["prepare", "runs", "runs", "report"], 0),
+        ("report", 2, ["prepare", "runs", "runs", "report"], 2),
+    ],
+)
+def test_a_part_that_fails(bad, code, parts, expected, tmp_path):
+    failed = {"folder": tmp_path, "check": False, "bad": bad, "code": code}
+    done = compare("compare_gpus.sh", *ASKED, **failed, WORKERS="2")
+    assert done.returncode == expected
+    assert [line.rpartition("=")[2] for line in read_calls(tmp_path)] == parts
+
+
+def test_without_a_gpu_it_asks_for_workers(tmp_path):
+    (tmp_path / "bin").mkdir()
+    for name in ("bash", "dirname", "sh"):
+        found = subprocess.run(["which", name], capture_output=True, text=True)
+        (tmp_path / "bin" / name).symlink_to(found.stdout.strip())
+    path = str(tmp_path / "bin")
+    failed = {"folder": tmp_path, "check": False, "PATH": path}
+    done = compare("compare_gpus.sh", *ASKED, **failed)
+    assert done.returncode == 2 and "set WORKERS to" in done.stderr
 
 
 # Google Cloud.

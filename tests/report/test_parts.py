@@ -39,6 +39,7 @@ MORE = {
     "data__split": "documents",
     "data__valid_fraction": 0.25,
     "eval__num_choices": 4,
+    "eval__word_context": 4,
     "train__checkpoint_every": 2,
     "compare__objectives": ("clm", "mlm", "span_corruption", "causal_distillation"),
     "compare__seeds": (0, 1),
