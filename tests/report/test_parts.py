@@ -33,20 +33,6 @@ SETTINGS = {
     "compare__seeds": (0, 1, 2),
     "compare__amount": 4e7,
 }
-# And what `make test-all` compares.
-MORE = {
-    "data__label_field": "era",
-    "data__split": "documents",
-    "data__valid_fraction": 0.25,
-    "eval__num_choices": 4,
-    "eval__word_context": 4,
-    "train__checkpoint_every": 2,
-    "compare__objectives": ("clm", "mlm", "span_corruption", "causal_distillation"),
-    "compare__seeds": (0, 1),
-    "compare__amount": 6e7,
-    "compare__tune": "optim.lr=1e-3,3e-3",
-    "compare__tune_share": 0.5,
-}
 RUNS = ["clm-seed0", "clm-seed1", "clm-seed2"]
 # A worker that is killed when it has saved the step that is named first, 0 for none.
 WORKER = """
@@ -65,7 +51,6 @@ def save_and_die(self, step, *args, **kwargs):
 Checkpointer.save = save_and_die
 sys.exit(cli.main(sys.argv[2:]))
 """
-DRAW = figures.draw
 HOLD = """
 import sys, time
 from pathlib import Path
@@ -153,18 +138,6 @@ def check_two_workers(config, whole, workdir):
 def test_two_workers_of_which_one_is_killed(whole, config, tmp_path):
     """What it leaves behind is taken up by the other one, to the same bits."""
     check_two_workers(config, whole, tmp_path / "spread")
-
-
-@pytest.mark.slow
-def test_two_workers_on_all_that_a_comparison_has(labelled, tmp_path):
-    """Teachers, tuning, probes and likelihoods; and the pictures of the report."""
-    config, whole = make_config(labelled, **MORE), tmp_path / "whole"
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(figures, "draw", DRAW)
-        comparison.compare(config, whole)
-        check_two_workers(config, whole, tmp_path / "spread")
-    report = json.loads((whole / "report.json").read_text())
-    assert len(report["figures"]) > 3 and report["tuning"]
 
 
 def test_a_comparison_of_another_number_is_another_one(whole):
