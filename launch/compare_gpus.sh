@@ -8,7 +8,7 @@
 # or all. WORKERS=2 starts so many workers instead, all of which see the same devices,
 # such as a CPU. If a worker crashes another one takes over its run, from the last
 # checkpoint; Ctrl-C and SIGTERM end all, with all that was done saved, and the same
-# command goes on.
+# command resumes.
 set -euo pipefail
 set -m # process groups of their own: they get each signal once, from here
 

@@ -8,7 +8,7 @@
 # Before -- stand sbatch's options for each job, after it those of jaxpt compare. LIMIT=8
 # trains at most 8 runs at once. The folder that this is called in and the working
 # directory must be on a disk that all machines share. A run whose machine is lost is
-# queued again by SLURM and goes on from its last checkpoint; one that is out of time,
+# queued again by SLURM and resumes from its last checkpoint; one that is out of time,
 # too, with REQUEUE=1. Called again, it repeats nothing that is finished.
 #SBATCH --job-name=jaxpt-compare
 #SBATCH --output=%x-%j.log

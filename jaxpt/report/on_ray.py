@@ -1,7 +1,7 @@
 """A comparison whose runs are tasks of a Ray cluster (https://docs.ray.io).
 
 Ray says which machine trains which run, and starts a run anew whose machine or process
-was lost; it then goes on from its last checkpoint (`parts`). All machines must share
+was lost; it then resumes from its last checkpoint (`parts`). All machines must share
 the comparison's folder and the one that the command is given in, and have jaxpt.
 """
 

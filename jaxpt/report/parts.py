@@ -5,7 +5,7 @@
     report     once all runs are finished
 
 Who trains a run holds its folder (`folder.claim`), and whoever finds it held waits: if
-its holder is killed, the next one goes on from its last checkpoint. A run is the same
+its holder is killed, the next one resumes from its last checkpoint. A run is the same
 whoever trains it, so the report is that of one process (on devices of one kind).
 """
 
@@ -145,7 +145,7 @@ def train_runs(
 ) -> None:
     """Trains those of the runs that nobody else trains, and waits for the others.
 
-    Of a run whose process was killed or whose machine was lost it goes on from the last
+    Of a run whose process was killed or whose machine was lost it resumes from the last
     checkpoint. It ends when all of them are finished.
 
     Raises:

@@ -43,9 +43,9 @@ FORMS = {
         "the whole of what the decoder wrote.",
     ),
     "continuation": Form(
-        "goes on",
+        "continues",
         "the first half of the passage was read; the likeliest tokens follow, and "
-        "below them how the text goes on.",
+        "below them how the text continues.",
     ),
     "fills": Form(
         "fills [MASK]s",
