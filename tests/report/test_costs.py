@@ -36,7 +36,10 @@ def test_parameters_that_are_not_equal_are_told():
     )
     assert line in " ".join(format_table(make_report(runs)).split()).replace("- ", "-")
     # A report of runs that were made apart says so among its inequalities.
-    assert costs.list_costs({"budget": FLOPS, "runs": runs, "inequalities": []}) == []
+    report = {"budget": FLOPS, "runs": runs}
+    told = ["parameters: 1,000 (clm); 1,500 (distillation)"]
+    assert costs.list_costs(report | {"inequalities": told}) == []
+    assert costs.list_costs(report | {"inequalities": ["device: a; b"]}) == [line]
     assert (
         costs.list_costs(
             {"budget": FLOPS, "runs": make_runs({"params": 1000}, {"params": 1049})}

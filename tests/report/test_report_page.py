@@ -183,7 +183,7 @@ def test_samples_stand_side_by_side_with_their_marks(tmp_path):
     assert "spots fakes" in page and "fills spans" not in page
     assert Page(page).tags.count("del") == 2  # the legend's and the sample's
     table = reporting.format_table(report)
-    assert "clm goes on: the >> sea (text: sun)" in table
+    assert "clm continues: the >> sea (text: sun)" in table
     assert "electra spots fakes: [x≠t](q≠h)!e!" in table and "bilm" in table
     assert max(map(len, table.splitlines())) <= 100
     del report["samples"]
