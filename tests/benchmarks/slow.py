@@ -14,7 +14,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # Seconds: of one of a test's several cases, and of a test that has one alone.
-LIMIT, LIMIT_ALONE = 0.7, 2.5
+LIMIT, LIMIT_ALONE = 0.4, 4.0
 LIST = Path(__file__).resolve().parents[1] / "slow.txt"
 # Beginnings of the names of cases.
 KEPT = (
@@ -32,6 +32,14 @@ KEPT = (
     "tests/report/test_tuning.py::test_a_comparison_is_tuned",
     "tests/report/test_verdicts.py",
     "tests/report/test_runs_report.py::test_the_report_is_that_of_the_comparison",
+    "tests/report/test_parts.py::test_two_workers_of_which_one_is_killed",
+    "tests/report/test_compare.py::test_a_budget_of_seconds_is_kept",
+    # What is measured: a bound, text that was not trained on.
+    "tests/objectives/test_masked_diffusion.py::test_the_bound_is_the_exact_one",
+    "tests/run/test_measure.py::test_a_likelihood_is_that_of_text_not_trained_on",
+    # Traps of a source.
+    "tests/objectives/test_bart.py::test_sentences_do_change_places",
+    "tests/objectives/test_electra.py::test_the_specs_temperature_is_the_one",
     # Models in and out.
     "tests/hub/test_families.py::test_numbers_are_those_of_transformers",
     "tests/hub/test_weights.py::test_stories_repeat_their_golden_text",
