@@ -85,7 +85,9 @@ class TaskModel:
             }
         states = self.states(params, flat, rngs)
         found = self.head_outputs(params, flat, states, rngs)
-        return found.reshape(*shape[:-1], *found.shape[1:]) if len(shape) == 3 else found
+        return (
+            found.reshape(*shape[:-1], *found.shape[1:]) if len(shape) == 3 else found
+        )
 
 
 def fold(rngs: Any, number: int) -> Any:
