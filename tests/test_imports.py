@@ -29,6 +29,7 @@ BELOW = {
     "learn": BASE | {"ops", "nn"},
     "objectives": BASE | {"text", "ops", "nn", "learn"},
     "eval": BASE | MODEL | {"text"},
+    "tasks": BASE | MODEL | {"text", "eval"},
     "config": BASE | MODEL | FILES_ROOMS | {"text"},
     "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config"},
     "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
