@@ -151,9 +151,9 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
     Raises:
       UserError: there is no such task.
     """
-    config = ml_collections.ConfigDict({"task": {"name": task}})
+    config: dict[str, dict] = {"task": {"name": task}}
     for name, spec in _sections(task).items():
-        config.setdefault(name, ml_collections.ConfigDict())
+        config.setdefault(name, {})
         for field in _fields(name, spec):
             default: Any = field.default
             if name == "optim":
@@ -161,7 +161,7 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
                     field.name, default
                 )
             config[name][field.name] = default
-    return config
+    return ml_collections.ConfigDict(config)
 
 
 def _sections(task: str) -> dict[str, type]:
