@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-from jaxtyping import Array
 
 from jaxpt.errors import UserError
 from jaxpt.nn.adaptation import bottleneck, lora, prompts
@@ -60,8 +59,8 @@ def init_extra(
 def adapted(spec: AdaptSpec, extra):
     """A context in which a network is called with what was added to it.
 
-    It must be entered inside the function that is compiled. A prompt also needs room
-    (`prompts.make_room`), which `read_states` sees to.
+    It must be entered inside the function that is compiled. A prompt also needs room in
+    the batch (`prompts.make_room`); the states of its places come before the text's.
     """
     if not extra:
         yield
@@ -73,31 +72,6 @@ def adapted(spec: AdaptSpec, extra):
     )
     with watch(changes):
         yield
-
-
-def read_states(
-    spec: AdaptSpec,
-    read: Callable,
-    params,
-    extra,
-    batch: dict,
-    rngs: dict | None = None,
-) -> Array:
-    """What a network's function of a batch gives, with what was added to it.
-
-    Args:
-      read: `Network.task_states` or `Network.task_layers`.
-      batch: without room for a prompt; the states [..., B, T, W] have none either.
-      rngs: {"dropout": key} in training. A network that a linear probe reads has no
-        dropout.
-    """
-    num = spec.num_prompts
-    if spec.method == "linear_probe":
-        rngs = None
-    with adapted(spec, extra):
-        states = read(params, prompts.make_room(batch, num), rngs=rngs)
-    # A decoder's states are of its own tokens: the prompt is the encoder's.
-    return states if "dec_inputs" in batch else states[..., num:, :]
 
 
 def merge(spec: AdaptSpec, params, extra):

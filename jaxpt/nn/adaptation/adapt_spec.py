@@ -96,6 +96,11 @@ class AdaptSpec:
         """Positions that a prompt takes before a text."""
         return self.prompt_length if self.method == "prompt" else 0
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the network is only read, so that its dropout is left out."""
+        return self.method == "linear_probe"
+
     def bottleneck(self, d_model: int) -> int:
         """The width of an adapter.
 

@@ -65,8 +65,11 @@ def intercept(changes: Changes):
     waiting: dict[Path, tuple[str, Array]] = {}  # by layer: a sublayer before dropout
 
     def run(next_fun, args, kwargs, context):
-        module, path = context.module, context.module.path
+        module = context.module
         output = next_fun(*args, **kwargs)
+        if module.scope is None:  # a function of parameters that applies the module
+            return output
+        path = module.path
         if isinstance(module, Embedder) and context.method_name == "look_up":
             if changes.table is None or module.encoders is not None:
                 return output
