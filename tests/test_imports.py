@@ -30,14 +30,18 @@ BELOW = {
     "objectives": BASE | {"text", "ops", "nn", "learn"},
     "eval": BASE | MODEL | {"text"},
     "tasks": BASE | MODEL | {"text", "eval"},
-    "config": BASE | MODEL | FILES_ROOMS | {"text"},
-    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config"},
+    "config": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks"},
+    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks", "config"},
     "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
+    "finetune": BASE
+    | MODEL
+    | FILES_ROOMS
+    | {"text", "eval", "tasks", "config", "run", "hub"},
     "cli": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "config", "run", "report", "hub"},
+    | {"text", "eval", "tasks", "config", "run", "report", "hub", "finetune"},
     "__main__": {"cli"},
 }
 
@@ -60,7 +64,7 @@ OWNERS = {
     "tensorboardX": ("run/trackers.py",),
     "wandb": ("run/trackers.py",),
     "mlflow": ("run/trackers.py",),
-    "flax": ("nn", "objectives", "run", "hub"),
+    "flax": ("nn", "objectives", "tasks", "run", "hub"),
     "transformers": (),
     "torch": (),
     "tensorflow": (),

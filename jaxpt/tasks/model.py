@@ -27,6 +27,8 @@ class TaskModel:
       form: the family's, of `FORMS`.
       start_id: a decoder's first input, where a head reads a decoder.
       adaptation: what is added to the network.
+      kept: where it is a list, gets the states that `outputs` has read, for another
+        loss on them.
     """
 
     network: Network
@@ -34,6 +36,7 @@ class TaskModel:
     form: str
     start_id: int = 0
     adaptation: AdaptSpec = AdaptSpec()
+    kept: list | None = None
 
     def adapt(self, extra: Any, call: Callable[[], Any]) -> Any:
         """The call's value, with what is added to the network around it."""
@@ -85,18 +88,25 @@ class TaskModel:
         Where inputs are [B, K, T], several texts to an example, those are rows of
         their own to the network, and the outputs are [B, K, C].
         """
-        flat = batch
         shape = batch["inputs"].shape
-        if len(shape) == 3:
-            flat = {
-                name: x.reshape(-1, x.shape[-1]) if x.shape == shape else x
-                for name, x in batch.items()
-            }
+        flat = self.flatten(batch)
         states = self.states(params, flat, rngs)
+        if self.kept is not None:
+            self.kept.append(states)
         found = self.head_outputs(params, flat, states, rngs)
         return (
             found.reshape(*shape[:-1], *found.shape[1:]) if len(shape) == 3 else found
         )
+
+    def flatten(self, batch: dict) -> dict:
+        """The batch with every text as a row, where an example is several."""
+        shape = batch["inputs"].shape
+        if len(shape) == 2:
+            return batch
+        return {
+            name: x.reshape(-1, x.shape[-1]) if x.shape == shape else x
+            for name, x in batch.items()
+        }
 
 
 def fold(rngs: Any, number: int) -> Any:
