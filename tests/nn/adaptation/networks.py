@@ -73,9 +73,10 @@ def make_model(kind, adaptation, **values):
     state["extra"] = init_extra(adaptation, read, params, jax.random.key(1), labels)
     states = jax.eval_shape(read, params)
     drawn = jax.eval_shape(
-        lambda: head.init(
+        lambda states: head.init(
             jax.random.key(0), states, rows["segment_ids"], deterministic=True
-        )
+        ),
+        states,
     )
     normal = np.random.default_rng(1).normal
     state["head"] = jax.tree.map(
