@@ -1,4 +1,4 @@
-"""What is fine-tuned: a run's network and parameters, its texts' frame, its head's form.
+"""What is fine-tuned: a run's network and parameters, the frame of its texts, its head.
 
 Where a task's head follows from the family (`task.head=auto`):
 
@@ -21,11 +21,11 @@ import jax
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM
 from jaxpt.nn.networks.student_teacher import StudentTeacher
-from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.rng import stream
@@ -132,7 +132,7 @@ def _part(task: Task, params) -> tuple[Network, Any]:
 
 
 def _with_dropout(network, rate: float):
-    rates = dict.fromkeys(("dropout", "embed_dropout", "attention_dropout"), rate)
+    rates: Any = dict.fromkeys(("dropout", "embed_dropout", "attention_dropout"), rate)
     changed = {
         name: dataclasses.replace(spec, **rates)
         for name, spec in list_specs(network).items()

@@ -1,8 +1,8 @@
 """One run of a grid: trained, measured and saved, and gone on with after a kill.
 
-    cells/NAME/history.json    what was measured so far
-    cells/NAME/checkpoints     what is trained, and the optimizer's state
-    cells/NAME/result.json     when it is finished
+cells/NAME/history.json    what was measured so far
+cells/NAME/checkpoints     what is trained, and the optimizer's state
+cells/NAME/result.json     when it is finished
 """
 
 import dataclasses
@@ -18,8 +18,14 @@ import numpy as np
 
 from jaxpt import disk
 from jaxpt.errors import UserError
-from jaxpt.finetune.batches import Batch, choose_lengths, collate, cut_all, cut_epoch
-from jaxpt.finetune.batches import row_length
+from jaxpt.finetune.batches import (
+    Batch,
+    choose_lengths,
+    collate,
+    cut_all,
+    cut_epoch,
+    row_length,
+)
 from jaxpt.finetune.program import TuneProgram, TuneState
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer

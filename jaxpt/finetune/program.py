@@ -218,9 +218,8 @@ class TuneProgram:
             each = batch["row_weights"]
             weights *= jnp.repeat(each, len(segment_ids) // len(each))[:, None]
         inputs = states[:, :-1], batch["inputs"][:, 1:], weights
-        scores = self.base.network.apply(
-            {"params": params["network"]}, *inputs, method="score"
-        )
+        network: Any = self.base.network
+        scores = network.apply({"params": params["network"]}, *inputs, method="score")
         return scores.loss
 
     def outputs(self, params, batch: dict):
@@ -232,7 +231,8 @@ class TuneProgram:
 
     def split(self, params) -> tuple[dict, dict]:
         """What is trained and what is not, by path."""
-        trained, kept = {}, {}
+        trained: dict = {}
+        kept: dict = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             (kept if is_frozen(path, self.frozen) else trained)[name] = leaf

@@ -4,7 +4,6 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
@@ -32,7 +31,7 @@ class TaskModel:
     """
 
     network: Network
-    head: nn.Module | None
+    head: Any
     form: str
     start_id: int = 0
     adaptation: AdaptSpec = AdaptSpec()
