@@ -29,14 +29,19 @@ BELOW = {
     "learn": BASE | {"ops", "nn"},
     "objectives": BASE | {"text", "ops", "nn", "learn"},
     "eval": BASE | MODEL | {"text"},
-    "config": BASE | MODEL | FILES_ROOMS | {"text"},
-    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config"},
+    "tasks": BASE | MODEL | {"text", "eval"},
+    "config": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks"},
+    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks", "config"},
     "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
+    "finetune": BASE
+    | MODEL
+    | FILES_ROOMS
+    | {"text", "eval", "tasks", "config", "run", "hub"},
     "cli": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "config", "run", "report", "hub"},
+    | {"text", "eval", "tasks", "config", "run", "report", "hub", "finetune"},
     "__main__": {"cli"},
 }
 
@@ -59,6 +64,9 @@ OWNERS = {
     "tensorboardX": ("run/trackers.py",),
     "wandb": ("run/trackers.py",),
     "mlflow": ("run/trackers.py",),
+    "seqeval": ("tasks/span_metrics.py",),
+    "rouge_score": ("tasks/text_metrics.py",),
+    "sacrebleu": ("tasks/text_metrics.py",),
     "flax": ("nn", "objectives", "run", "hub"),
     "transformers": (),
     "torch": (),

@@ -63,6 +63,10 @@ def test_the_tested_set_is_exact_and_lies_in_the_ranges(name, extra, python):
         assert ranges[package].specifier.contains(part.version), str(ranges[package])
 
 
+def test_the_tests_have_the_metrics_that_users_install_by_an_extra():
+    assert read_ranges("eval").items() <= read_ranges("dev").items()
+
+
 def test_one_version():
     citation = yaml.safe_load(read("CITATION.cff"))
     assert citation["version"] == jaxpt.__version__

@@ -102,9 +102,16 @@ class BiLm(Network, nn.Module):
         states = self.dropout(states, deterministic=deterministic)
         return self.head.score(states, None, targets, weights)
 
-    def layers(self, ids: Int[Array, "B T"]) -> Float[Array, "L B T C"]:
+    def layers(
+        self,
+        ids: Int[Array, "B T"],
+        segment_ids: Int[Array, "B T"] | None = None,
+        *,
+        deterministic: bool = True,
+    ) -> Float[Array, "L B T C"]:
         """ELMo's layers [L, B, T, 2 D]; the lowest is the words, twice."""
-        x, ahead, back = self.read(ids, make_masks(ids.shape[1]), deterministic=True)
+        seen = make_masks(ids.shape[1], segment_ids)
+        x, ahead, back = self.read(ids, seen, deterministic=deterministic)
         pairs = zip([x, *ahead], [x, *back], strict=True)
         return jnp.stack([jnp.concatenate(pair, axis=-1) for pair in pairs])
 
@@ -115,6 +122,23 @@ class BiLm(Network, nn.Module):
     def init_params(self, rng):
         """As bilm-tf draws them."""
         return scan.init_params(self, rng, jnp.zeros((1, 2), jnp.int32))
+
+    @property
+    def task_width(self):
+        return 2 * self.spec.d_model
+
+    def read_task(self, batch, *, deterministic):
+        """All layers mixed evenly."""
+        layers = self.read_task_layers(batch, deterministic=deterministic)
+        return recurrent.mix_layers(layers, jnp.zeros(len(layers)), 1.0)
+
+    def read_task_layers(self, batch, *, deterministic):
+        """The layers themselves, of which a task can train the mix."""
+        ids, segment_ids = batch["inputs"], batch["segment_ids"]
+        return self.layers(ids, segment_ids, deterministic=deterministic)
+
+    def task_layers(self, params, batch, *, rngs=None):
+        return self._apply_task("read_task_layers", params, batch, rngs)
 
     def features(self, params, tokens):
         """ELMo's vectors [B, T, 2 D]: all layers mixed evenly.

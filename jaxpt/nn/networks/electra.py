@@ -95,6 +95,15 @@ class Electra(Network, nn.Module):
         batch = {"inputs": ids, "masked_positions": ids[:, :1]}
         return scan.init_params(self, rng, batch, {"self": masks.full()})
 
+    @property
+    def task_width(self):
+        return self.discriminator_spec.d_model
+
+    def task_part(self, params):
+        """The discriminator, without what says of each token whether it is original."""
+        network = MaskedLM(self.discriminator_spec, parent=None)
+        return network, self._part(params, "discriminator")
+
     def features(self, params, tokens):
         """The discriminator's."""
         network = MaskedLM(self.discriminator_spec, parent=None)

@@ -165,6 +165,58 @@ class Network:
         """
         raise NotImplementedError
 
+    @property
+    def task_width(self) -> int:
+        """The width of what `task_states` gives."""
+        raise NotImplementedError
+
+    def task_part(self, params) -> "tuple[Network, Any]":
+        """The network that a downstream task is asked of, and its parameters.
+
+        What helped to train it (a generator, a teacher) is left behind.
+        """
+        return self, params
+
+    def read_task(self, batch: dict, *, deterministic: bool) -> Array:
+        """`task_states`, as a method of the bound module."""
+        raise NotImplementedError
+
+    def task_states(self, params, batch: dict, *, rngs=None) -> Array:
+        """Hidden states [B, T, W] of a task's texts, through which gradients pass.
+
+        Padding never changes a number of a text.
+
+        Args:
+          params: as far as a task reads them.
+          batch: "inputs" [B, T] and "segment_ids" [B, T] (0 at padding); "type_ids"
+            [B, T], where there are; "is_prefix" [B, T], where the network can read
+            both ways, says which tokens all see; and with "dec_inputs" and
+            "dec_segment_ids" [B, S] the states are the decoder's.
+          rngs: {"dropout": key}; without them there is no dropout.
+        """
+        network, own = self.task_part(params)
+        return network._apply_task("read_task", own, batch, rngs)
+
+    def _apply_task(self, method: str, params, batch: dict, rngs, **more):
+        return self.apply(  # type: ignore[attr-defined]
+            {"params": params},
+            batch,
+            deterministic=rngs is None,
+            rngs=rngs,
+            method=method,
+            **more,
+        )
+
+    def task_layers(self, params, batch: dict, *, rngs=None) -> Array:
+        """As `task_states`, of what the first layer reads and each gives.
+
+        [L + 1, B, T, W]; the last are `task_states`, where it has no layers alone.
+        """
+        network, own = self.task_part(params)
+        if network is not self:
+            return network.task_layers(own, batch, rngs=rngs)
+        return self.task_states(params, batch, rngs=rngs)[None]
+
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         """Training operations for one row (convention: `jaxpt.nn.flops`).
 
@@ -237,6 +289,30 @@ class TransformerNetwork(Network, Transformer):
             method="encode",
             mutable=[KEPT],
         )
+        return list_states(found[KEPT]["encoder"], last)
+
+    @property
+    def task_width(self):
+        return self.spec.d_model
+
+    def task_mask(self, batch: dict) -> masks.Mask:
+        """Who sees whom in a task's texts: all of a text, and nobody the padding."""
+        return masks.segments(batch["segment_ids"])
+
+    def read_task(self, batch, *, deterministic):
+        seen = {"self": self.task_mask(batch)}
+        if "dec_inputs" in batch:
+            own, source = batch["dec_segment_ids"], batch["segment_ids"]
+            seen |= {
+                "dec_self": masks.causal(own),
+                "cross": masks.segments(own, source),
+            }
+        return self.batch_states(batch, seen, deterministic=deterministic)
+
+    def task_layers(self, params, batch, *, rngs=None):
+        """Those of the only stack, or of the encoder; the last of them normed."""
+        own = {name: x for name, x in batch.items() if not name.startswith("dec_")}
+        last, found = self._apply_task("read_task", params, own, rngs, mutable=[KEPT])
         return list_states(found[KEPT]["encoder"], last)
 
     def _logits(self, params, tokens, mask):

@@ -23,6 +23,9 @@ class CausalLM(TransformerNetwork):
     def feature_mask(self):
         return masks.causal()
 
+    def task_mask(self, batch):
+        return masks.causal(batch["segment_ids"])
+
     def next_logits(self, params, tokens):
         return self._logits(params, tokens, masks.causal())
 
@@ -57,6 +60,10 @@ class PrefixLM(TransformerNetwork):
 
     HEADS = ("causal",)
     WRITES = "left_to_right"
+
+    def task_mask(self, batch):
+        """A text is all prefix, but where the batch says what of it is."""
+        return _prefix_mask(batch)
 
     @property
     def can_choose(self):
@@ -98,6 +105,10 @@ class CausalMaskedLM(CausalLM):
     def feature_mask(self):
         """As masked rows have it: all tokens see each other."""
         return masks.full()
+
+    def task_mask(self, batch):
+        """As masked rows have it, but where the batch says what is seen ahead."""
+        return _prefix_mask(batch)
 
     def fill_logits(self, params, tokens):
         """Of the first position nothing is known, and all tokens score 0."""
@@ -200,3 +211,11 @@ class SpanMaskedLM(MaskedLM):
         """Without the head of the edges: nothing but pretraining reads it."""
         kept = {name: part for name, part in params.items() if name != "boundary"}
         return {"masked": (self.spec, kept)}
+
+
+def _prefix_mask(batch: dict) -> masks.Mask:
+    """All of a text sees its prefix, which is the whole text where none is named."""
+    segment_ids = batch["segment_ids"]
+    if "is_prefix" not in batch:
+        return masks.segments(segment_ids)
+    return masks.prefix_keys(batch["is_prefix"], segment_ids)

@@ -40,6 +40,14 @@ class SkipGram(Network, nn.Module):
         """As word2vec.c begins."""
         return scan.init_params(self, rng, jnp.zeros((1, 1), jnp.int32))
 
+    @property
+    def task_width(self):
+        return self.spec.d_model
+
+    def read_task(self, batch, *, deterministic):
+        """Each token's one vector."""
+        return self.embed(batch["inputs"])
+
     def features(self, params, tokens):
         """Each token's one vector, at every position."""
         return self.apply({"params": params}, tokens, method="embed")

@@ -78,6 +78,14 @@ class StudentTeacher(Network, nn.Module):
         ids = jnp.zeros((1, 2), jnp.int32)
         return scan.init_params(self, rng, ids, masks.full())
 
+    @property
+    def task_width(self):
+        return self.student_spec.d_model
+
+    def task_part(self, params):
+        """The student by itself."""
+        return self.alone, params["student"]
+
     def features(self, params, tokens):
         return self.alone.features(params["student"], tokens)
 

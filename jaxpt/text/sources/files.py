@@ -36,8 +36,11 @@ def split_suffixes(file: Path) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def reading(file: Path) -> Iterator[None]:
+def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
     """Turns errors of reading a file into one line that names the file.
+
+    Args:
+      setting: what stands before the file's name in that line.
 
     Raises:
       UserError: the file is missing, unreadable, truncated or damaged.
@@ -46,16 +49,19 @@ def reading(file: Path) -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise UserError(f"data.path={file}: truncated {packing} data") from error
+        raise UserError(f"{setting}{file}: truncated {packing} data") from error
     except OSError as error:
         reason = error.strerror or f"damaged {packing} data: {error}"
-        raise UserError(f"data.path={file}: {reason}") from error
+        raise UserError(f"{setting}{file}: {reason}") from error
     except (lzma.LZMAError, zlib.error) as error:
-        raise UserError(f"data.path={file}: damaged {packing} data: {error}") from error
+        raise UserError(f"{setting}{file}: damaged {packing} data: {error}") from error
 
 
-def need_pyarrow(file: Path):
+def need_pyarrow(file: Path, setting: str = "data.path="):
     """The package pyarrow, which is slow to import and so imported only when needed.
+
+    Args:
+      setting: as of `reading`.
 
     Raises:
       UserError: it is not installed.
@@ -65,19 +71,22 @@ def need_pyarrow(file: Path):
         import pyarrow.parquet
     except ImportError as error:
         raise UserError(
-            f"data.path={file} needs pyarrow: pip install pyarrow"
+            f"{setting}{file} needs pyarrow: pip install pyarrow"
         ) from error
     return pyarrow
 
 
-def read_bytes(file: Path) -> Iterator[bytes]:
+def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
     """The file's bytes in blocks of at most BLOCK_BYTES, decompressed by its suffix.
+
+    Args:
+      setting: as of `reading`.
 
     Raises:
       UserError: as `reading`.
     """
     packing = split_suffixes(file)[1]
-    with reading(file):
+    with reading(file, setting):
         if packing == ".xz":
             yield from _unpack_xz(file)
             return
@@ -87,7 +96,7 @@ def read_bytes(file: Path) -> Iterator[bytes]:
                 stream = stack.enter_context(gzip.GzipFile(fileobj=stream))
             elif packing == ".zst":
                 # zstandard's own reader does not notice that a file is truncated.
-                unpack = need_pyarrow(file).CompressedInputStream
+                unpack = need_pyarrow(file, setting).CompressedInputStream
                 stream = stack.enter_context(unpack(stream, "zstd"))
             while block := stream.read(BLOCK_BYTES):
                 yield block

@@ -215,8 +215,11 @@ def _split_tfds(path: str) -> tuple[str, str]:
     return name, split or "train"
 
 
-def open_tfds(path: str, data_dir: str):
+def open_tfds(path: str, data_dir: str, setting: str = "data.path="):
     """A TFDS data source, which TFDS first downloads and prepares if needed.
+
+    Args:
+      setting: what stands before the path in an error's line.
 
     Raises:
       UserError: as `read_tfds`.
@@ -225,7 +228,7 @@ def open_tfds(path: str, data_dir: str):
         import tensorflow_datasets as tfds
     except ImportError as error:
         raise UserError(
-            f"data.path={path} needs TFDS: pip install tensorflow-datasets array_record"
+            f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
     name, split = _split_tfds(path)
     try:
@@ -238,7 +241,7 @@ def open_tfds(path: str, data_dir: str):
             return tfds.data_source(name, split=split, data_dir=data_dir or None)
     except Exception as error:  # A builder may fail in any way: network, disk, format.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"data.path={path}: {reason}") from error
+        raise UserError(f"{setting}{path}: {reason}") from error
 
 
 def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:

@@ -87,19 +87,8 @@ def read_template(
     Raises:
       UserError: it is not valid, changes the text's tokens, or gives type ids above 0.
     """
-    plain: dict[str, Any] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": None,
-        "post_processor": post_processor,
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"},
-    }
     try:
-        found = tokenizers.Tokenizer.from_str(json.dumps(plain)).encode("x")
+        found = _apply_template(post_processor)
     except Exception as error:  # the library raises nothing finer
         raise UserError(f"post_processor: not one of tokenizers: {error}") from error
     positions = [i for i, text in enumerate(found.sequence_ids) if text == 0]
@@ -112,6 +101,52 @@ def read_template(
         )
     (position,) = positions
     return tuple(found.ids[:position]), tuple(found.ids[position + 1 :])
+
+
+def read_pair_template(
+    post_processor: dict | None,
+) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
+    """What a `tokenizer.json`'s post-processor puts around two texts.
+
+    Returns:
+      the ids before the first text, between the two, and after the second, and the
+      type of the second text; None where there is no post-processor, or it puts nothing
+      around them, or changes the texts or their order.
+    """
+    if post_processor is None:
+        return None
+    try:
+        found = _apply_template(post_processor, "x")
+    except Exception:  # the library raises nothing finer
+        return None
+    places = [i for i, text in enumerate(found.sequence_ids) if text is not None]
+    if [found.sequence_ids[i] for i in places] != [0, 1]:
+        return None
+    first, second = places
+    ids = found.ids
+    if len(ids) == len(places):
+        return None
+    parts = ids[:first], ids[first + 1 : second], ids[second + 1 :]
+    before, between, after = map(tuple, parts)
+    return before, between, after, found.type_ids[second]
+
+
+def _apply_template(
+    post_processor: dict | None, pair: str | None = None
+) -> tokenizers.Encoding:
+    """What the library makes of a text of one token, or of two such texts."""
+    plain: dict[str, Any] = {
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": [],
+        "normalizer": None,
+        "pre_tokenizer": None,
+        "post_processor": post_processor,
+        "decoder": None,
+        "model": {"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"},
+    }
+    return tokenizers.Tokenizer.from_str(json.dumps(plain)).encode("x", pair)
 
 
 def write_template(

@@ -1,0 +1,163 @@
+"""The heads of downstream tasks: hidden states to the outputs of a task.
+
+How a published family pools a text and what it puts on top is in `FORMS`; each was read
+in the family's own source:
+
+    bert        tanh(W h_first + b), which pretraining has trained; dropout, linear
+                (google-research/bert: modeling.py, run_classifier.py)
+    roberta     h_first, dropout, dense, tanh, dropout, linear, all new
+                (fairseq: models/roberta/model.py)
+    electra     h_first, dropout, linear (google-research/electra: model/modeling.py).
+                transformers' own head of that name has a dense layer more.
+    gpt         the state of the last token, dropout, linear
+                (openai/finetune-transformer-lm: train.py)
+    bart        as roberta's, of the decoder's state at the last token, an [EOS]
+                (fairseq: models/bart/model.py)
+    distilbert  h_first, dense, ReLU, dropout 0.2, linear
+                (transformers: models/distilbert)
+    elmo        a trained mix of all layers (allennlp: modules/scalar_mix.py), their
+                mean over the text, dropout 0.5, linear
+    mean        the mean of the states of a text, dropout, linear: for networks whose
+                rows have no token of a text's own, where no source has one
+"""
+
+import dataclasses
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from jaxpt.nn.layers import Dense, Dropout
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.recurrent import ScalarMix
+from jaxpt.ops import kernels
+
+INIT_STD = 0.02
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """How a family makes one vector of a text, and what stands on it.
+
+    Attributes:
+      pooling: "first", "last" or "mean": of which states the vector is made.
+      activation: of a dense layer before the outputs, "tanh" or "relu"; "" for none.
+      drops_pooled: dropout stands before that dense layer too.
+      dropout: the family's own rate, before the outputs.
+      mixes_layers: the states are a trained mix of all layers'.
+      reads_decoder: the states are those of a decoder that reads the text once more.
+    """
+
+    pooling: str = "first"
+    activation: str = ""
+    drops_pooled: bool = False
+    dropout: float = 0.1
+    mixes_layers: bool = False
+    reads_decoder: bool = False
+
+
+FORMS = {
+    "bert": Form(activation="tanh"),
+    "roberta": Form(activation="tanh", drops_pooled=True),
+    "electra": Form(),
+    "gpt": Form(pooling="last"),
+    "bart": Form("last", activation="tanh", drops_pooled=True, reads_decoder=True),
+    "distilbert": Form(activation="relu", dropout=0.2),
+    "elmo": Form(pooling="mean", dropout=0.5, mixes_layers=True),
+    "mean": Form(pooling="mean"),
+}
+
+
+def pool(
+    states: Float[Array, "B T W"], segment_ids: Int[Array, "B T"], pooling: str
+) -> Float[Array, "B W"]:
+    """One vector of each text, of its tokens alone (segment 0 is padding).
+
+    >>> states = jnp.array([[[1.0], [3.0], [9.0]]])
+    >>> ids = jnp.array([[1, 1, 0]])
+    >>> [pool(states, ids, name).tolist() for name in ("first", "last", "mean")]
+    [[[1.0]], [[3.0]], [[2.0]]]
+    """
+    is_text = segment_ids > 0
+    if pooling == "mean":
+        weights = is_text.astype(jnp.float32)[..., None]
+        total = jnp.sum(states.astype(jnp.float32) * weights, axis=1)
+        return total / jnp.maximum(weights.sum(1), 1.0)
+    places = jnp.arange(states.shape[1])
+    if pooling == "first":
+        chosen = jnp.argmax(is_text, axis=1)
+    else:
+        chosen = jnp.max(jnp.where(is_text, places, 0), axis=1)
+    return jnp.take_along_axis(states, chosen[:, None, None], axis=1)[:, 0]
+
+
+def _head_spec(spec: ModelSpec) -> ModelSpec:
+    """Fresh layers begin as BERT's do, and have biases."""
+    return dataclasses.replace(spec, init="truncated", init_std=INIT_STD, use_bias=True)
+
+
+class TextHead(nn.Module):
+    """Outputs [B, C] of each text, in float32; `form` is one of `FORMS`.
+
+    Where it mixes layers, its states are those of all layers, [L, B, T, W].
+    """
+
+    spec: ModelSpec
+    form: str
+    num_outputs: int
+    dropout: float = -1.0  # -1: the family's own
+
+    @property
+    def mixes_layers(self) -> bool:
+        """Whether it reads all layers."""
+        return FORMS[self.form].mixes_layers
+
+    @nn.compact
+    def __call__(
+        self, states: Array, segment_ids: Int[Array, "B T"], *, deterministic: bool
+    ) -> Float[Array, "B C"]:
+        form, spec = FORMS[self.form], _head_spec(self.spec)
+        dropout = Dropout(form.dropout if self.dropout < 0 else self.dropout)
+        if form.mixes_layers:
+            states = ScalarMix(name="mix")(states)
+        x = pool(states, segment_ids, form.pooling)
+        if form.drops_pooled:
+            x = dropout(x, deterministic=deterministic)
+        if form.activation:
+            x = Dense(x.shape[-1], spec, name="pool")(x)
+            x = jnp.tanh(x) if form.activation == "tanh" else jax.nn.relu(x)
+        x = dropout(x, deterministic=deterministic)
+        kernel, bias = Dense(self.num_outputs, spec, name="out").read(x.shape[-1])
+        return kernels.dense(x, kernel, bias, jnp.float32)
+
+
+class TokenHead(nn.Module):
+    """Outputs [B, T, C] of each token, in float32: dropout, linear.
+
+    So all families tag words, and answer questions without the dropout (transformers:
+    BertForTokenClassification, BertForQuestionAnswering).
+    """
+
+    spec: ModelSpec
+    form: str
+    num_outputs: int
+    dropout: float = -1.0
+
+    @property
+    def mixes_layers(self) -> bool:
+        """Whether it reads all layers."""
+        return FORMS[self.form].mixes_layers
+
+    @nn.compact
+    def __call__(
+        self, states: Array, segment_ids: Int[Array, "B T"], *, deterministic: bool
+    ) -> Float[Array, "B T C"]:
+        form = FORMS[self.form]
+        if form.mixes_layers:
+            states = ScalarMix(name="mix")(states)
+        rate = form.dropout if self.dropout < 0 else self.dropout
+        x = Dropout(rate)(states, deterministic=deterministic)
+        dense = Dense(self.num_outputs, _head_spec(self.spec), name="out")
+        kernel, bias = dense.read(x.shape[-1])
+        return kernels.dense(x, kernel, bias, jnp.float32)

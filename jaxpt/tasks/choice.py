@@ -1,0 +1,174 @@
+"""Multiple choice: each option is read with its question, and has one logit.
+
+    question q, options a b c  ->  [CLS] q [SEP] a [SEP], ... ->  3 logits  ->  softmax
+
+Radford et al. 2018 and BERT's SWAG (Devlin et al. 2019, section 4.4).
+"""
+
+import dataclasses
+from collections import Counter
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.tasks.encoder import TextEncoder
+from jaxpt.tasks.model import class_loss
+from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.text.labelled.tables import Table
+
+# The logit of an option that a question lacks, which is never the best.
+ABSENT = -1e9
+PADS: dict[str, int] = {}
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(TaskSpec):
+    """Which columns are read.
+
+    Attributes:
+      question: the column of the text that all options follow.
+      context: a column that is read before the question; "" for none.
+      options: the columns of the options, in order, at least two; or the one column
+        that holds a list of them.
+      answer: the column of the right one: its number, from `first` on, or its letter.
+      first: the number of the first option, where the column has numbers.
+    """
+
+    MAIN: ClassVar[str] = "accuracy"
+
+    question: str = "question"
+    context: str = ""
+    options: tuple[str, ...] = ("choices",)
+    answer: str = "answer"
+    first: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        self.check("question", bool(self.question), "a column")
+        self.check("options", len(self.options) > 0, "columns, one at least")
+        self.check("answer", bool(self.answer), "a column")
+
+    @property
+    def columns(self):
+        names = [self.context, self.question, *self.options, self.answer]
+        return [name for name in names if name]
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    """A question, its options, and the number of the right one."""
+
+    question: str
+    options: tuple[str, ...]
+    right: int
+
+
+def read(
+    table: Table, spec: Spec, labels: Labels | None
+) -> tuple[list[Example], Labels]:
+    """See `Task.read`; there are no labels."""
+    questions = table.texts(spec.question)
+    if spec.context:
+        before = table.texts(spec.context)
+        questions = [" ".join(x) for x in zip(before, questions, strict=True)]
+    examples = []
+    for row, question in enumerate(questions):
+        options = _read_options(table, spec, row)
+        told = table.columns[spec.answer][row]
+        right = _read_answer(told, spec.first)
+        if right is None or not 0 <= right < len(options):
+            last = spec.first + len(options) - 1
+            raise UserError(
+                f"{table.where(row)}: {spec.answer}={told!r}: must be the number of an "
+                f"option, from {spec.first} to {last}, or its letter"
+            )
+        examples.append(Example(question, options, right))
+    return examples, ()
+
+
+def _read_options(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
+    values: Any = [table.columns[name][row] for name in spec.options]
+    if len(values) == 1:
+        values = values[0]
+    is_good = isinstance(values, list | tuple | np.ndarray)
+    is_good = is_good and len(values) > 1
+    if not is_good or not all(isinstance(value, str) for value in values):
+        raise UserError(
+            f"{table.where(row)}: {', '.join(spec.options)}: must be texts, two at "
+            f"least"
+        )
+    return tuple(values)
+
+
+def _read_answer(told: Any, first: int) -> int | None:
+    text = str(told).strip()
+    if len(text) == 1 and text.isascii() and text.isalpha():
+        return ord(text.upper()) - ord("A")
+    try:
+        return int(text) - first
+    except ValueError:
+        return None
+
+
+def num_outputs(spec: Spec, labels: Labels) -> int:
+    """One for each option, by itself."""
+    return 1
+
+
+def encode(
+    examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
+) -> list[Row]:
+    """See `Task.encode`; a row is [k, n], of the most options that an example has."""
+    most = max(len(example.options) for example in examples)
+    rows = []
+    for number, example in enumerate(examples):
+        question = encoder.ids(example.question)
+        framed = [encoder.row(question, encoder.ids(x)) for x in example.options]
+        length = max(len(each.tokens) for each in framed)
+        row = {
+            name: np.zeros((most, length), np.int32)
+            for name in ("tokens", "type_ids", "segment_ids")
+        }
+        row["tokens"][:] = encoder.pad
+        for i, each in enumerate(framed):
+            size = len(each.tokens)
+            row["tokens"][i, :size] = each.tokens
+            row["type_ids"][i, :size] = each.type_ids
+            row["segment_ids"][i, :size] = 1
+        row["targets"] = np.asarray(example.right, np.int32)
+        row["example"] = np.asarray(number, np.int32)
+        rows.append(row)
+    return rows
+
+
+def outputs(model, params, batch, rngs):
+    """Logits [B, K]; an option that is not there has `ABSENT`."""
+    logits = model.outputs(params, batch, rngs)[..., 0]
+    return jnp.where(batch["segment_ids"].any(-1), logits, ABSENT)
+
+
+def loss(outputs, batch: dict, spec: Spec):
+    """Cross-entropy over the options."""
+    return {"loss": class_loss(outputs, batch["targets"], batch["row_weights"])}
+
+
+def predict(outputs, rows, examples: list[Example], spec: Spec) -> list[int]:
+    """The best option of each."""
+    return [int(np.argmax(logits)) for logits in outputs]
+
+
+def metrics(
+    predictions: list[int], examples: list[Example], spec: Spec
+) -> dict[str, float]:
+    """The share of right answers."""
+    right = [example.right for example in examples]
+    return {"accuracy": float(np.mean(np.equal(predictions, right)))}
+
+
+def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[int]:
+    """The place at which most right answers of the training data stand."""
+    counts = Counter(example.right for example in train)
+    best = min(counts, key=lambda place: (-counts[place], place))
+    return [best] * len(examples)

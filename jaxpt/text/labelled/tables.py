@@ -1,0 +1,297 @@
+"""Reads labelled examples: a table of named columns from a file or a TFDS data set.
+
+"cola/*_domain_dev.tsv" -> lines of both files -> rows of fields -> {"1": [...], ...}
+
+A file is decompressed by its suffix (.gz, .xz, .zst). Only the columns asked for are
+kept, as strings where the format has no types.
+"""
+
+import codecs
+import dataclasses
+import glob
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from jaxpt.errors import UserError
+from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
+from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
+from jaxpt.text.sources.files import read_bytes, split_suffixes
+
+FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text tfds".split())
+SUFFIXES = {
+    ".tsv": "tsv",
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".json": "squad",
+    ".parquet": "parquet",
+    ".conll": "conll",
+}
+# Settings that some formats alone have, and which these are.
+OWN_SETTINGS = {
+    "header": ("tsv", "csv"),
+    "quoting": ("tsv",),
+    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text"),
+    "split": ("tfds",),
+    "data_dir": ("tfds",),
+}
+
+Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its fields
+
+
+@dataclass(frozen=True)
+class TableSpec:
+    """Where a table is, and how it is written.
+
+    Attributes:
+      path: a file; a pattern of files ("dev-*.tsv"), which are read one after another
+        in the order of their names; or "tfds:NAME".
+      format: one of FORMATS; "auto" goes by the suffix. "squad" is SQuAD's JSON;
+        "conll" has one token a line, its fields parted by tabs or blanks, and an empty
+        line after a sentence; "label_text" a label, a blank and the text.
+      split: of a TFDS data set, as "train" or "train[:10%]".
+      header: the first line names the columns; if not they are "0", "1" and so on, as
+        they are in "conll". "label_text" has "label" and "text".
+      quoting: of a TSV: fields in double quotes may hold tabs and newlines, as those of
+        a CSV always may. Without it a double quote is a character as any other.
+      encoding: as Python names it.
+      data_dir: where TFDS keeps its data sets; "" is where it does by default.
+    """
+
+    path: str = ""
+    format: str = "auto"
+    split: str = ""
+    header: bool = True
+    quoting: bool = False
+    encoding: str = "utf-8"
+    data_dir: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Columns of one length.
+
+    Attributes:
+      name: the path that was asked for.
+      columns: values by column, then by row: strings from files of text; what JSON,
+        Parquet or TFDS hold otherwise; lists of strings, one for each token, from
+        "conll".
+      places: of each row, the file and the line or row of it.
+    """
+
+    name: str
+    columns: dict[str, list]
+    places: list[tuple[str, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), []))
+
+    def where(self, row: int) -> str:
+        """Where a row stands, as errors name it.
+
+        >>> Table("a.tsv", {"text": ["x", "y"]}, [("a.tsv", "line 2")] * 2).where(1)
+        'a.tsv line 2'
+        """
+        return " ".join(self.places[row]) if self.places else f"{self.name} row {row}"
+
+    def texts(self, column: str) -> list[str]:
+        """A column of strings.
+
+        Raises:
+          UserError: a value is not a string; the line says where.
+        """
+        for row, value in enumerate(self.columns[column]):
+            if not isinstance(value, str):
+                kind = "null" if value is None else f"{value!r:.40}"
+                raise UserError(
+                    f"{self.where(row)}: {column!r} must be text, is {kind}"
+                )
+        return self.columns[column]
+
+
+def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
+    """Reads the columns asked for.
+
+    Args:
+      columns: their names; none asks for all.
+
+    Raises:
+      UserError: the file is missing or damaged, lacks a column, has no row, or has a
+        row with fewer or more fields than columns; it names the file and the line.
+    """
+    if spec.path.startswith("tfds:"):
+        find_format(spec, spec.path)
+        rows = read_tfds(spec.path, spec.split, spec.data_dir, columns)
+        return _gather([(spec.path, "record", rows)], spec.path, columns)
+    parts = []
+    for file in _find_files(spec.path):
+        kind = find_format(spec, str(file))
+        unit = {"parquet": "row", "squad": "question"}.get(kind, "line")
+        parts.append((str(file), unit, _read_rows(file, kind, spec, columns)))
+    return _gather(parts, spec.path, columns)
+
+
+def find_format(spec: TableSpec, path: str) -> str:
+    """The format of a file or a TFDS data set, by its name if `spec.format` is "auto".
+
+    Raises:
+      UserError: it is none of FORMATS, or a setting is given that it does not have.
+    """
+    kind = spec.format
+    if kind not in FORMATS:
+        raise UserError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")
+    if kind == "auto":
+        suffix = split_suffixes(Path(path))[0]
+        kind = "tfds" if path.startswith("tfds:") else SUFFIXES.get(suffix, "")
+        if not kind:
+            listed = ", ".join(SUFFIXES)
+            raise UserError(f"{path}: set format, the suffix is none of {listed}")
+    if (kind == "tfds") != path.startswith("tfds:"):
+        raise UserError(f"{path}: format={kind!r} does not go with this path")
+    for setting in dataclasses.fields(TableSpec):
+        formats = OWN_SETTINGS.get(setting.name, FORMATS)
+        value = getattr(spec, setting.name)
+        if value != setting.default and kind not in formats:
+            raise UserError(
+                f"{path}: {setting.name}={value!r} is a setting of "
+                f"{', '.join(formats)} only, this is {kind}"
+            )
+    return kind
+
+
+def _find_files(path: str) -> list[Path]:
+    if not path:
+        raise UserError("path='': name a file of labelled examples, or tfds:NAME")
+    if Path(path).exists() or not glob.has_magic(path):
+        return [Path(path)]
+    found = sorted(glob.glob(path, recursive=True))
+    if not found:
+        raise UserError(f"{path}: no file has such a name")
+    return [Path(file) for file in found]
+
+
+def _gather(
+    parts: Sequence[tuple[str, str, Iterable[Row]]], name: str, columns: Collection[str]
+) -> Table:
+    """Rows to columns; each row has been found to have those asked for."""
+    found: dict[str, list] = {column: [] for column in columns}
+    places: list[tuple[str, str]] = []
+    for file, unit, rows in parts:
+        num_before = len(places)
+        for number, row in rows:
+            if not found:
+                found = {column: [] for column in row}
+            if missing := [column for column in found if column not in row]:
+                listed = ", ".join(map(repr, row)) or "none"
+                where = f"{file} {unit} {number}"
+                raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
+            for column, values in found.items():
+                values.append(row[column])
+            places.append((file, f"{unit} {number}"))
+        if len(places) == num_before:
+            raise UserError(f"{file}: the table has no row")
+    return Table(name, found, places)
+
+
+def _read_rows(
+    file: Path, kind: str, spec: TableSpec, columns: Collection[str]
+) -> Iterator[Row]:
+    if kind == "parquet":
+        return read_parquet(file, columns)
+    text = _decode(file, spec.encoding)
+    if kind == "jsonl":
+        return read_json(text, file)
+    if kind == "squad":
+        return read_squad(text, file)
+    if kind == "conll":
+        return _read_sentences(text, file)
+    if kind == "label_text":
+        return _split_labels(text, file)
+    if kind == "csv" or spec.quoting:
+        lines = split_csv(text, file, "\t" if kind == "tsv" else ",")
+    else:
+        lines = split_tsv(text)
+    return _name_fields(lines, file, spec.header, columns)
+
+
+def _decode(file: Path, encoding: str) -> str:
+    """A file's characters without a byte order mark."""
+    try:
+        codecs.lookup(encoding)
+        data = b"".join(read_bytes(file, ""))
+        return data.decode(encoding).removeprefix("\ufeff")
+    except LookupError as error:
+        raise UserError(f"encoding={encoding!r}: there is no such encoding") from error
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UserError(
+            f"{file} line {line}: not {encoding} ({error.reason}): set encoding, "
+            "such as 'latin-1'"
+        ) from error
+
+
+def _name_fields(
+    lines: Iterator[tuple[int, list[str]]],
+    file: Path,
+    has_header: bool,
+    columns: Collection[str],
+) -> Iterator[Row]:
+    names: list[str] = []
+    for number, fields in lines:
+        if not names:
+            names = fields if has_header else [str(i) for i in range(len(fields))]
+            _check_names(names, file, has_header, columns)
+            if has_header:
+                continue
+        if len(fields) != len(names):
+            raise UserError(
+                f"{file} line {number}: has {len(fields)} fields, the first line has "
+                f"{len(names)}"
+            )
+        yield number, dict(zip(names, fields, strict=True))
+
+
+def _check_names(
+    names: list[str], file: Path, has_header: bool, columns: Collection[str]
+) -> None:
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f"{file}: the header has {twice[0]!r} twice")
+    if missing := [column for column in columns if column not in names]:
+        listed = ", ".join(map(repr, names))
+        hint = "" if has_header else " (header=False numbers them)"
+        raise UserError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
+
+
+def _split_labels(text: str, file: Path) -> Iterator[Row]:
+    for number, line in split_lines(text):
+        label, blank, rest = line.partition(" ")
+        if not label or not blank:
+            raise UserError(f"{file} line {number}: must be a label, a blank, a text")
+        yield number, {"label": label, "text": rest}
+
+
+def _read_sentences(text: str, file: Path) -> Iterator[Row]:
+    """Sentences of one token a line, of which the first line is numbered.
+
+    A line of white space alone ends a sentence, as in WNUT-17; a "sentence" that is
+    CoNLL-2003's mark of a new document, -DOCSTART-, is left out.
+    """
+    held: list[tuple[int, list[str]]] = []
+    num_fields = 0
+    for number, line in enumerate([*text.split("\n"), ""], 1):
+        line = line.rstrip("\r")
+        if line.strip():
+            fields = line.split("\t") if "\t" in line else line.split()
+            num_fields = num_fields or len(fields)
+            if len(fields) != num_fields or not all(fields):
+                raise UserError(
+                    f"{file} line {number}: must have {num_fields} fields as the "
+                    f"first, none of them empty"
+                )
+            held.append((number, fields))
+            continue
+        if held and held[0][1][0] != "-DOCSTART-":
+            values = zip(*(fields for _, fields in held), strict=True)
+            yield held[0][0], {str(i): list(column) for i, column in enumerate(values)}
+        held = []
