@@ -188,6 +188,14 @@ class CompareSpec:
       tune_seed: the trials', which no compared run may have.
       tune_fraction: of the training text, which trials do not train on and are chosen
         by; the validation text has no say in the choice.
+      tasks: downstream tasks that are put to every run when it is trained
+        (`jaxpt.report.compared_tasks`): "blimp:FOLDER" and its like, as `jaxpt evaluate
+        --tasks` has them, and "finetune:FILE.py" or "finetune:FILE.py:ARGUMENT", a
+        config of `jaxpt finetune`.
+      task_sizes: numbers of labelled examples that runs are fine-tuned with, nested and
+        with as many of each label; 0 is all of them.
+      task_items: of a zero-shot task, how many of its items are asked, spread evenly; 0
+        is all.
     """
 
     objectives: tuple[str, ...] = COMPARED
@@ -201,6 +209,9 @@ class CompareSpec:
     tune_by: str = "valid_loss"
     tune_seed: int = 1_000_000
     tune_fraction: float = 0.1
+    tasks: tuple[str, ...] = ()
+    task_sizes: tuple[int, ...] = (0,)
+    task_items: int = 0
 
     def __post_init__(self):
         for name, sections in self.overrides.items():
@@ -240,6 +251,12 @@ class CompareSpec:
         allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
         _check("compare", self, "tune_seed", is_good, allowed)
         self.list_trials()
+        sizes = self.task_sizes
+        is_good = 0 < len(sizes) == len(set(sizes))
+        is_good = is_good and all(type(n) is int and n >= 0 for n in sizes)
+        allowed = "whole numbers from 0 (all labels), each once"
+        _check("compare", self, "task_sizes", is_good, allowed)
+        _check("compare", self, "task_items", self.task_items >= 0, "at least 0")
 
     def list_trials(self) -> list[dict[str, Any]]:
         """The settings of each trial, by their full names; none where nothing is tuned.

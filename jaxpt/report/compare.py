@@ -24,6 +24,12 @@ from jaxpt.report.budget import (
     without_schedule,
     write_steps,
 )
+from jaxpt.report.compared_tasks import (
+    ask_run,
+    describe_tasks,
+    has_answered,
+    identify_tasks,
+)
 from jaxpt.report.costs import add_costs
 from jaxpt.report.inequalities import word_difference
 from jaxpt.report.prepared import Prepared, list_runs, run_path, write_prepared
@@ -35,11 +41,15 @@ from jaxpt.run.loop import train
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
+from jaxpt.run.text_progress import SILENT, make_reporter
 from jaxpt.run.workdir import flatten, load_examples, with_defaults
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+
+# Runs that are trained are asked more, or less, without being trained again.
+ASKED_AFTER = {"compare.tasks", "compare.task_sizes", "compare.task_items"}
 
 
 def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
@@ -82,6 +92,7 @@ def prepare(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepare
 
 def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
     spec, plans, text = processes.run_on_all(lambda: _make_plans(config, given))
+    processes.run_on_all(lambda: identify_tasks(spec))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
         name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
@@ -132,6 +143,7 @@ class Trainer:
     def __init__(self, prepared: Prepared, workdir: Path):
         self._prepared, self._workdir = prepared, workdir
         self._name, self._program = "", None
+        self._identity = identify_tasks(prepared.spec)
 
     def train(self, name: str, seed: int) -> dict:
         """A run's entry in the report; one that is finished is not repeated.
@@ -147,12 +159,30 @@ class Trainer:
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
         run = train(task, *text, folder, self._program, label)
-        return describe_run(run, name, folder, self._workdir)
+        if self._identity:
+            say = make_reporter().say if processes.is_first() else SILENT.say
+            ask_run(prepared.spec, self._identity, folder, seed, say)
+        return describe_run(run, name, folder, self._workdir, prepared.spec)
+
+    def is_finished(self, name: str, seed: int) -> bool:
+        """Whether a run is trained and has answered all tasks."""
+        folder = run_path(self._workdir, name, seed)
+        return (folder / "result.json").exists() and (
+            not self._identity or has_answered(folder, self._identity)
+        )
 
 
-def describe_run(run: dict, name: str, folder: Path, workdir: Path) -> dict:
-    """A run's result.json as the report has it."""
-    return {"name": name} | run | {"workdir": str(folder.relative_to(workdir))}
+def describe_run(
+    run: dict, name: str, folder: Path, workdir: Path, spec: CompareSpec
+) -> dict:
+    """A run's result.json as the report has it, with what it answered."""
+    entry = {"name": name} | run | {"workdir": str(folder.relative_to(workdir))}
+    tasks, metrics, _ = describe_tasks(spec, folder)
+    if tasks:
+        entry |= {"tasks": tasks, "metrics": run["metrics"] | metrics}
+        seconds = [t["finetune_seconds"] for t in tasks if "finetune_seconds" in t]
+        entry |= {"finetune_seconds": sum(seconds)} if seconds else {}
+    return entry
 
 
 def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
@@ -160,6 +190,7 @@ def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
     config, spec, plans, vocabs, tokenizer, corpora, tuning = prepared
     examples = {
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
+        | describe_tasks(spec, workdir / run["workdir"])[2]
         for run in runs
     }
     tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
@@ -301,7 +332,7 @@ def check_folder(workdir: Path, config: dict) -> None:
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
-    for name in sorted(stored.keys() | wanted.keys()):
+    for name in sorted((stored.keys() | wanted.keys()) - ASKED_AFTER):
         if stored.get(name) != wanted.get(name):
             raise UserError(
                 f"--workdir={workdir}: holds a comparison with {name}="

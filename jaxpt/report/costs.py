@@ -5,6 +5,7 @@ The columns of a run's entry in report.json:
     flops_left_out       the share of XLA's count that FLOPs leave out
     teacher_flops ...    what its teacher cost, and the teacher's own, if any has one
     tuning_flops ...     what all trials of its objective cost, if any was tuned
+    finetune_seconds     what its fine-tuning on `compare.tasks` took, all sizes
 
 A teacher and the trials of an objective are paid for once; a run's seed is not asked.
 """
@@ -31,7 +32,8 @@ WRITE = {
     "raw_tokens": ("raw tokens", format_count),
     "seconds": ("seconds", "{:,.1f}".format),
 }
-EXTRA_COLUMNS = tuple(f"{kind}_{key}" for kind in KINDS for key in KEYS)
+TUNED = "finetune_seconds"
+EXTRA_COLUMNS = (*(f"{kind}_{key}" for kind in KINDS for key in KEYS), TUNED)
 NOTEWORTHY = 1.05  # times as many parameters, or seconds
 
 
@@ -101,7 +103,7 @@ def list_extra_columns(runs: list[dict]) -> list[str]:
 
 
 def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]:
-    """A table for the teachers and one for the tuning, each a header and rows of text.
+    """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
 
     One of which nobody has any has no table.
     """
@@ -123,6 +125,13 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
                 times = f"{costs['flops'] / _mean(group, 'flops'):.2f}"
             rows.append([name, *told, times])
         tables.append(([*header, "FLOPs of a run, times"], rows))
+    if any(TUNED in run for run in runs):
+        rows = [
+            [name, f"{_mean(group, TUNED):,.1f}"]
+            for name, group in group_by_name(runs).items()
+            if all(TUNED in run for run in group)
+        ]
+        tables.append((["fine-tuning of a run of", "seconds"], rows))
     return tables
 
 

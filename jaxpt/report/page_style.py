@@ -58,6 +58,8 @@ svg path { fill: none; stroke-linejoin: round; }
 .axis { stroke: var(--soft); }
 .mean { stroke: var(--c); stroke-width: 2.4; stroke-dasharray: var(--d); }
 .seed { stroke: var(--c); stroke-width: 1; opacity: .45; }
+.fresh { stroke: var(--c); stroke-width: 1.3; stroke-dasharray: 6 4; }
+.constant { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 1 4; }
 svg .band { fill: var(--c); opacity: .13; }
 .thread { stroke: var(--soft); stroke-dasharray: 1 3; }
 .front { stroke: var(--soft); stroke-width: 1.5; stroke-dasharray: 5 4; }

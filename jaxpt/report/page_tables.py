@@ -7,7 +7,6 @@ from jaxpt.report.costs import tabulate_extras
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import (
     MISSING,
-    YARDSTICKS,
     format_stats,
     group_by_name,
     tabulate,
@@ -47,7 +46,7 @@ def build_yardsticks(report):
             "higher" if yardstick["higher_is_better"] else "lower",
             "yes" if yardstick["is_common"] else "no",
         ]
-        write = f"{{:{YARDSTICKS[yardstick['metric']].format}}}".format
+        write = f"{{:{yardstick['format']}}}".format
         for objective in objectives:
             stats = yardstick["by_name"].get(objective, {"n": 0})
             seeds = f" (n={stats['n']})" if stats["n"] else ""

@@ -19,6 +19,7 @@ from jaxpt.report.report_charts import (
     draw_pareto,
     list_curve_metrics,
 )
+from jaxpt.report.tuned_curves import draw_tuned, list_tuned
 
 Groups = dict[str, list[dict]]
 
@@ -80,6 +81,29 @@ def build_layers(groups: Groups) -> Section | None:
     )
     counts = [len(STATES), len(poolings)]
     return _assemble("layers", "curves", controls, panels, note, counts)
+
+
+def build_tuned(groups: Groups) -> Section | None:
+    """Fine-tuning curves, if any run was fine-tuned."""
+    tasks = list_tuned(groups)
+    if not tasks:
+        return None
+    controls = [
+        _build_radios("tuned", 0, "Task", tasks),
+        _build_legend(list(groups), has_boxes=False),
+    ]
+    panels = [
+        _wrap_panel((i,), draw_tuned(groups, task)) for i, task in enumerate(tasks)
+    ]
+    note = (
+        "Every run is fine-tuned with the same labelled examples as the runs of other "
+        "objectives that have its seed; smaller numbers lie within the larger ones. A "
+        "line is the mean over seeds, its band Student's 95 % interval, dashed is the "
+        "same network from fresh parameters, dotted the answer that is always the "
+        "same. The curves are not corrected for their number; whether two objectives "
+        "can be told apart is said under Differences."
+    )
+    return _assemble("tuned", "curves", controls, panels, note, [len(tasks)])
 
 
 def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Section:

@@ -159,7 +159,7 @@ def train_runs(
             with claim(folder) as is_ours:
                 if not is_ours:
                     others.append(run)
-                elif not processes.on_first((folder / "result.json").exists):
+                elif not processes.on_first(lambda run=run: trainer.is_finished(*run)):
                     trainer.train(*run)
         if len(others) == len(left):
             if new := [run for run in others if run not in told]:
@@ -204,7 +204,7 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
         plan = prepared.make_task(name, seed).plan
         check_same(folder, plan, prepared.tokenizer, prepared.corpora)
         result = load_measured(folder / "result.json")
-        found.append(describe_run(result, name, folder, workdir))
+        found.append(describe_run(result, name, folder, workdir, prepared.spec))
     return found
 
 

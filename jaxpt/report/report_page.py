@@ -109,6 +109,9 @@ def _build_page(report, workdir):
     layers = page_views.build_layers(groups)
     if layers:
         choices["layers"], parts["Layers"] = layers.counts, layers.markup
+    tuned = page_views.build_tuned(groups)
+    if tuned:
+        choices["tuned"], parts["Fine-tuning"] = tuned.counts, tuned.markup
     parts["Numbers"] = _build_numbers(report)
     if report.get("samples"):
         parts["Samples"] = build_samples(report)

@@ -98,6 +98,28 @@ RESULTS = {
 WRITE = "{:.3f}".format
 
 
+def list_yardsticks(runs: list[dict]) -> dict[str, Yardstick]:
+    """By metric, every yardstick: those that all runs have, then the runs' own tasks.
+
+    Args:
+      runs: entries of a report's `runs`; the tasks that were put to one are in `tasks`
+        (`jaxpt.report.compared_tasks`).
+    """
+    own = {
+        task["metric"]: Yardstick(
+            task["label"],
+            ".3f",
+            task["higher_is_better"],
+            True,
+            task["margin"],
+            task["reference"],
+        )
+        for run in runs
+        for task in run.get("tasks", [])
+    }
+    return YARDSTICKS | own
+
+
 def summarise(
     runs: list[dict],
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
@@ -128,11 +150,12 @@ def summarise(
       the yardstick is not common or was measured for one objective only; a yardstick
       that no run measured is left out.
     """
-    measured = _Measured(group_by_name(runs), examples or {}, references or {})
+    known = list_yardsticks(runs)
+    measured = _Measured(group_by_name(runs), examples or {}, references or {}, known)
     tests = tests or {}
     summary: list[dict] = []
     family, controls = [], []
-    for metric, yardstick in YARDSTICKS.items():
+    for metric, yardstick in known.items():
         by_name = {name: measured.find(name, metric) for name in measured.groups}
         by_name = {name: found for name, found in by_name.items() if found[0]}
         if not by_name:
@@ -140,7 +163,7 @@ def summarise(
         if yardstick.is_common:
             for names in tests.get(metric, [set(by_name)]):
                 alike = {name: by_name[name] for name in by_name if name in names}
-                family.append(_gather(metric, alike))
+                family.append(measured.gather(metric, alike))
             if metric not in tests:  # else it is not known who was asked the same
                 family += measured.list_bounds(metric, by_name)
             controls += measured.list_controls(metric, by_name)
@@ -149,7 +172,6 @@ def summarise(
         }
         entry: dict[str, Any] = yardstick._asdict()
         entry |= {"metric": metric, "by_name": stats}
-        del entry["format"]
         summary.append(entry)
     pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
     for entry in summary:
@@ -173,6 +195,18 @@ class _Measured(NamedTuple):
     groups: dict[str, list[dict]]
     examples: Mapping[tuple[str, int], Mapping[str, Examples]]
     references: Mapping[str, Mapping[str, Examples]]
+    yardsticks: Mapping[str, Yardstick]
+
+    def gather(self, metric: str, by_name: Mapping[str, Found]) -> Results:
+        """What verdicts are drawn from."""
+        yardstick = self.yardsticks[metric]
+        return Results(
+            metric,
+            yardstick.higher_is_better,
+            yardstick.margin,
+            {name: values for name, (values, _) in by_name.items()},
+            {name: found for name, (_, found) in by_name.items() if found},
+        )
 
     def find(self, name: str, metric: str) -> Found:
         """The finite values by seed, and their examples if all of them were kept."""
@@ -193,8 +227,8 @@ class _Measured(NamedTuple):
         name = metric + SUFFIX
         bounds = {n: self.find(n, name) for n in self.groups if n not in exact}
         bounds = {n: found for n, found in bounds.items() if found[0]}
-        gathered = _gather(metric, bounds)._replace(metric=name)
-        return pair_bounds(gathered, _gather(metric, exact))
+        gathered = self.gather(metric, bounds)._replace(metric=name)
+        return pair_bounds(gathered, self.gather(metric, exact))
 
     def judge_bounds(self, pairs: list[Pair], entry: dict) -> list[str]:
         """Puts the pairs with a bound into a yardstick's entry; tells what follows."""
@@ -222,22 +256,11 @@ class _Measured(NamedTuple):
                 values = dict.fromkeys(found[0], reference.mean)
                 others[REFERENCE] = values, dict.fromkeys(found[0], reference)
             controls += [
-                _gather(metric, {name: found, control: other})
+                self.gather(metric, {name: found, control: other})
                 for control, other in others.items()
                 if other[0]
             ]
         return controls
-
-
-def _gather(metric: str, by_name: Mapping[str, Found]) -> Results:
-    yardstick = YARDSTICKS[metric]
-    return Results(
-        metric,
-        yardstick.higher_is_better,
-        yardstick.margin,
-        {name: values for name, (values, _) in by_name.items()},
-        {name: found for name, (_, found) in by_name.items() if found},
-    )
 
 
 def _is_number(value) -> bool:
@@ -299,7 +322,10 @@ def tabulate(runs):
         ]
         for name, group in groups.items()
     ]
-    measured = [key for key in RESULTS if any(key in run["metrics"] for run in runs)]
+    titles = RESULTS | {
+        task["metric"]: task["title"] for run in runs for task in run.get("tasks", [])
+    }
+    measured = [key for key in titles if any(key in run["metrics"] for run in runs)]
     results = [
         [name]
         + [
@@ -313,7 +339,7 @@ def tabulate(runs):
     labels = [label for label, _ in COSTS.values()]
     return (
         (["objective", "seeds", *labels], costs),
-        (["objective", *(RESULTS[key] for key in measured)], results),
+        (["objective", *(titles[key] for key in measured)], results),
     )
 
 

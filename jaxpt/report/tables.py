@@ -16,7 +16,7 @@ from pathlib import Path
 from jaxpt import sums
 from jaxpt.report.costs import KINDS, list_extra_columns
 from jaxpt.report.plots import format_flops
-from jaxpt.report.summary import COSTS, YARDSTICKS, group_by_name, measure_spread
+from jaxpt.report.summary import COSTS, group_by_name, measure_spread
 
 RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
 PAIR_COLUMNS = (
@@ -177,7 +177,7 @@ def _write_extra(flops: float | None) -> str:
 def _list_cells(yardstick: dict, names: list[str]) -> dict[str, str]:
     """A yardstick's cell of each name."""
     by_name = yardstick["by_name"]
-    write = f"{{:{YARDSTICKS[yardstick['metric']].format}}}".format
+    write = f"{{:{yardstick['format']}}}".format
     best = find_best(yardstick)
     marks = _find_marks(yardstick, best)
     cells = {}

@@ -32,6 +32,7 @@ from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
+EXAMPLES = "examples.npz"
 # What a run says of itself, and is vouched for; its log is, too.
 NAMES = (
     "config.json",
@@ -40,7 +41,7 @@ NAMES = (
     "counts.json",
     "framing.json",
     "result.json",
-    "examples.npz",
+    EXAMPLES,
 )
 # A run goes on to the same numbers when these change.
 HARMLESS = {
@@ -255,34 +256,38 @@ def check_workdir(workdir: str) -> Path:
     return Path(workdir)
 
 
-def write_examples(workdir: Path, examples: dict[str, Examples]) -> None:
+def write_examples(
+    workdir: Path, examples: dict[str, Examples], name: str = EXAMPLES
+) -> None:
     """Keeps what each measure found on each test example, for verdicts drawn later.
 
     Raises:
       UserError: the file cannot be written.
     """
     arrays = {
-        f"{name}/{field}": values
-        for name, found in examples.items()
+        f"{metric}/{field}": values
+        for metric, found in examples.items()
         for field, values in found._asdict().items()
     }
     data = io.BytesIO()
     np.savez_compressed(data, allow_pickle=False, **arrays)
-    sums.write(workdir / "examples.npz", data.getvalue())
+    sums.write(workdir / name, data.getvalue())
 
 
-def load_examples(workdir: Path) -> dict[str, Examples]:
+def load_examples(workdir: Path, name: str = EXAMPLES) -> dict[str, Examples]:
     """What `write_examples` has kept; nothing of a run that kept nothing.
 
     Raises:
       UserError: the file was altered.
     """
-    path = workdir / "examples.npz"
+    path = workdir / name
     if not path.exists():
         return {}
     with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
-        names = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
+        metrics = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
         return {
-            name: Examples(*(arrays[f"{name}/{field}"] for field in Examples._fields))
-            for name in names
+            metric: Examples(
+                *(arrays[f"{metric}/{field}"] for field in Examples._fields)
+            )
+            for metric in metrics
         }

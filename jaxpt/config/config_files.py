@@ -1,0 +1,37 @@
+"""Reads a config file by its name, as `--config` does."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import ml_collections
+
+from jaxpt.errors import UserError
+
+
+def read_config_file(told: str) -> ml_collections.ConfigDict:
+    """The config of `FILE.py` or `FILE.py:ARGUMENT`; the file is executed.
+
+    Raises:
+      UserError: there is no such file, or it gives no config.
+    """
+    name, mark, argument = told.partition(":")
+    path = Path(name)
+    if path.suffix != ".py" or not path.is_file():
+        raise UserError(f"{name}: is no config file; must be a .py file")
+    spec = importlib.util.spec_from_file_location(f"jaxpt_config_{path.stem}", path)
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.resolve().parent))  # a config may begin with another
+    try:
+        spec.loader.exec_module(module)
+        config = module.get_config(argument) if mark else module.get_config()
+    except UserError:
+        raise
+    except Exception as error:  # whatever is wrong in a user's file
+        raise UserError(
+            f"{told}: cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+    finally:
+        sys.path.pop(0)
+    return config

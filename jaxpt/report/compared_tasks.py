@@ -1,0 +1,280 @@
+"""Downstream tasks of a comparison: each run is asked, and fine-tuned, when it is done.
+
+`compare.tasks` names them:
+
+    blimp:FOLDER                     zero-shot, as `jaxpt evaluate --tasks` (each run by
+                                     the first rule of its network)
+    finetune:configs/tasks/sst2.py   fine-tuned as `jaxpt finetune` does, from the run
+                                     and from fresh parameters of its network; at each
+                                     number of labels in `compare.task_sizes`
+
+What is found is a yardstick that all objectives share, on the same data for all. A
+fine-tuning's seed is that of the run, which also draws the labelled examples, so that
+runs of one seed learn from the same ones. What a run answered is kept in its folder:
+
+    tasks.json, task_examples.npz    what the report reads
+    evaluations, finetune            all of it; what is finished there is not done again
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxpt import processes
+from jaxpt.config.config_files import read_config_file
+from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
+from jaxpt.config.sections import CompareSpec
+from jaxpt.config.settings import to_dict
+from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
+from jaxpt.eval.scoring import AUTO
+from jaxpt.eval.zero_shot import TASKS, list_tasks
+from jaxpt.finetune.base import SCRATCH
+from jaxpt.finetune.data import read_data
+from jaxpt.finetune.grid import finetune
+from jaxpt.folder import load_measured, write_json
+from jaxpt.run.workdir import load_examples, load_task, write_examples
+from jaxpt.run.zero_shot import evaluate_tasks, load_main
+
+FINETUNE = "finetune"
+PREFIX = "task"  # of the metrics' names
+MARGIN = 0.01  # objectives that are surely nearer to each other are equivalent
+ANSWERS, EXAMPLES = "tasks.json", "task_examples.npz"
+
+
+@dataclasses.dataclass(frozen=True)
+class CompareTask:
+    """A task that is put to every run.
+
+    Attributes:
+      name: as its metrics and folders are called.
+      told: as `compare.tasks` names it.
+      path: of the data, or of the config file.
+      sizes: numbers of labelled examples, 0 for all; () of a zero-shot task.
+    """
+
+    name: str
+    told: str
+    path: str
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def is_zero_shot(self) -> bool:
+        """Whether nothing is trained for it."""
+        return not self.sizes
+
+    def metric(self, size: int = 0) -> str:
+        """What a run's metrics call it.
+
+        >>> CompareTask("sst2", "", "", (0, 32)).metric(32)
+        'task_sst2_32'
+        """
+        return f"{PREFIX}_{self.name}" + (f"_{size}" if size else "")
+
+
+def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
+    """The tasks of a comparison, each with a name of its own.
+
+    Raises:
+      UserError: one of them is none.
+    """
+    found: dict[str, CompareTask] = {}
+    for told in spec.tasks:
+        kind, _, path = told.partition(":")
+        if kind == FINETUNE and path:
+            name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
+        elif kind in TASKS and path:
+            name, sizes = kind, ()
+        else:
+            allowed = ", ".join(f"{each}:PATH" for each in (*TASKS, FINETUNE))
+            raise UserError(f"compare.tasks={told}: must be one of {allowed}")
+        if name in found:
+            raise UserError(
+                f"compare.tasks={told}: {name} is named twice; must be named once"
+            )
+        found[name] = CompareTask(name, told, path, sizes)
+    return list(found.values())
+
+
+def make_plan_of(task: CompareTask, size: int, seed: int) -> FinetunePlan:
+    """How a run with this seed is fine-tuned, with so many labels.
+
+    Raises:
+      UserError: the config file is wrong.
+    """
+    config = to_dict(read_config_file(task.path))
+    config["data"] = config.get("data", {}) | {"num_train": size}
+    config["train"] = config.get("train", {}) | {"seeds": (seed,)}
+    return make_finetune_plan(config)
+
+
+def identify_tasks(spec: CompareSpec) -> dict[str, str]:
+    """Each task and size with the sha256 of its data, once all of it was read.
+
+    Raises:
+      UserError: a file is missing or wrong, or has fewer labels than are asked for; or
+        there are several processes, of which each would fine-tune.
+    """
+    tasks = list_compare_tasks(spec)
+    if tasks and not processes.is_alone():
+        raise UserError(
+            f"compare.tasks={','.join(spec.tasks)}: must be empty with --distributed; "
+            f"spread the runs with --part instead"
+        )
+    found = {}
+    for task in tasks:
+        if task.is_zero_shot:
+            for name, path in list_tasks([task.told]):
+                found[f"{task.told} {spec.task_items}"] = _digest(
+                    TASKS[name].read(path)
+                )
+        for size in task.sizes:
+            plan = make_plan_of(task, size, spec.seeds[0])
+            found[f"{task.told} {size}"] = _digest(
+                [plan.config, read_data(plan).fingerprint()]
+            )
+    return found
+
+
+def _digest(value) -> str:
+    text = repr(value)
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def ask_run(
+    spec: CompareSpec,
+    identity: dict[str, str],
+    folder: Path,
+    seed: int,
+    say: Callable[[str], None],
+) -> None:
+    """Puts every task to a finished run; what is done already is not repeated.
+
+    Args:
+      identity: as of `identify_tasks`.
+
+    Raises:
+      UserError, Stopped: as `run.zero_shot.evaluate_tasks` and
+        `finetune.grid.finetune`.
+    """
+    if has_answered(folder, identity):
+        return
+    entries: list[dict] = []
+    metrics: dict[str, float] = {}
+    examples: dict[str, Examples] = {}
+    tasks = list_compare_tasks(spec)
+    zero_shot = [task for task in tasks if task.is_zero_shot]
+    if zero_shot and _can_score(folder):
+        told = [task.told for task in zero_shot]
+        results = evaluate_tasks(folder, told, AUTO, spec.task_items)
+        for task, result in zip(zero_shot, results, strict=True):
+            entry, value, kept = _describe_answer(task, result, folder)
+            entries.append(entry)
+            metrics[task.metric()] = value
+            if kept is not None:
+                examples[task.metric()] = kept
+    for task in tasks:
+        for size in task.sizes:
+            plan = make_plan_of(task, size, seed)
+            found = [
+                finetune(plan, source, place, say)
+                for source, place in _list_sources(task, size, folder)
+            ]
+            entry, values = _describe_tuned(task, size, *found)
+            entries.append(entry)
+            metrics |= values
+    write_examples(folder, examples, EXAMPLES)
+    answers = {"asked": identity, "tasks": entries, "metrics": metrics}
+    write_json(folder / ANSWERS, answers)
+
+
+def has_answered(folder: Path, identity: dict[str, str]) -> bool:
+    """Whether a run was asked just these tasks, on these data."""
+    path = folder / ANSWERS
+    return path.exists() and load_measured(path)["asked"] == identity
+
+
+def _can_score(folder: Path) -> bool:
+    """Whether the order of words has a say in what the run's network finds likely."""
+    task, _ = load_task(folder)
+    return bool(task.model.SCORING)
+
+
+def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:
+    """What is fine-tuned, the run and its network with fresh parameters, and where."""
+    place = folder / FINETUNE / f"{task.name}-{size or 'all'}"
+    return [
+        (str(folder), place / "pretrained"),
+        (f"{SCRATCH}{folder}", place / "scratch"),
+    ]
+
+
+def _describe_answer(
+    task: CompareTask, result: dict, folder: Path
+) -> tuple[dict, float, Examples | None]:
+    """A zero-shot task's entry, its main figure, and what that is the mean of."""
+    ((rule, found),) = result["results"].items()
+    main = next(iter(found["figures"]))
+    entry = {
+        "task": task.name,
+        "metric": task.metric(),
+        "label": f"{task.name}, zero-shot {main.replace('_', ' ')}",
+        "title": task.name,
+        "higher_is_better": "perplexity" not in main,
+        "margin": MARGIN,
+        "reference": "",
+        "rule": rule,
+        "items": result["num_items"],
+    }
+    return entry, found["figures"][main]["value"], load_main(folder, result, rule)
+
+
+def _describe_tuned(
+    task: CompareTask, size: int, tuned: dict, scratch: dict
+) -> tuple[dict, dict[str, float]]:
+    """A fine-tuning's entry, and its metric with that of fresh parameters.
+
+    The test split's, of the setting with the best dev metric; without one, dev's.
+    """
+    name = tuned["metric"]
+    split = "test" if "test" in tuned["picked"] else "dev"
+    values = {
+        task.metric(size) + suffix: found["picked"][split][name]["median"]
+        for suffix, found in (("", tuned), ("_random", scratch))
+    }
+    measure = f"{split} {name.replace('_', ' ')}"
+    labels = f"{size:,} labels" if size else "all labels"
+    entry = {
+        "task": task.name,
+        "metric": task.metric(size),
+        "label": f"{task.name}, {measure}, {labels}",
+        "title": f"{task.name} {size or 'all'}",
+        "higher_is_better": True,
+        "margin": MARGIN,
+        "reference": "",
+        "measure": measure,
+        "num_labels": size or tuned["examples"]["train"],
+        "constant": tuned["constant"][split][name],
+        "finetune_seconds": sum(cell["seconds"] for cell in tuned["cells"]),
+    }
+    return entry, values
+
+
+def describe_tasks(
+    spec: CompareSpec, folder: Path
+) -> tuple[list[dict], dict[str, float], dict[str, Examples]]:
+    """The entries, metrics and examples of the tasks that were put to a run.
+
+    A metric that ends in _random is of fresh parameters.
+
+    Raises:
+      UserError: not all of them were, or a file was altered.
+    """
+    if not spec.tasks:
+        return [], {}, {}
+    path = folder / ANSWERS
+    if not path.exists():
+        raise UserError(f"{path}: is missing; do the comparison's runs again")
+    answers = load_measured(path)
+    return answers["tasks"], answers["metrics"], load_examples(folder, EXAMPLES)
