@@ -30,7 +30,7 @@ from jaxpt.run.scorer import make_scorer
 from jaxpt.run.workdir import load_run
 
 FOLDER = "evaluations"
-MOST_ROWS = 12  # of a kind of group that is printed
+MOST_ROWS = 16  # of a kind of group that is printed
 
 
 def evaluate_tasks(
