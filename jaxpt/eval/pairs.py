@@ -266,6 +266,21 @@ def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
     return names, np.array([index[label] for label in listed])
 
 
+def weigh_hits(
+    pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]
+) -> tuple[Float[np.ndarray, "N"], Float[np.ndarray, "N"]]:
+    """Each pair's hit and its weight, by which their mean is the mean of paradigms.
+
+    >>> found = [Pair("", "", name) for name in "aab"]
+    >>> hits, weights = weigh_hits(found, np.array([[1.0, 0], [0, 1], [1, 0]]))
+    >>> float((hits * weights).sum() / weights.sum())
+    0.75
+    """
+    paradigms = np.array([pair.paradigm for pair in pairs])
+    _, index, counts = np.unique(paradigms, return_inverse=True, return_counts=True)
+    return find_hits(scores), 1.0 / counts[index]
+
+
 def _draw_means(hits: Float[np.ndarray, "N"], rng) -> Float[np.ndarray, "S"]:
     """Means of as many pairs drawn with replacement; a multinomial of three counts."""
     shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])

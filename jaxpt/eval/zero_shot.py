@@ -126,7 +126,9 @@ def evaluate_pairs(
         notes = [f"Ties: {judged.num_ties}; each counts one half."]
         if num_same:
             notes.append(f"{num_same} pairs are two identical texts.")
+        hits, weights = pairs.weigh_hits(items, scores)
         columns = {"good": scores[:, 0], "bad": scores[:, 1]}
+        columns |= {"hit": hits, "weight": weights}
         found[rule] = Outcome(figures, trivial, judged.groups, columns, notes)
     return found
 

@@ -1,7 +1,7 @@
 """Fine-tuning curves: a task's metric against the number of labelled examples, as SVG.
 
-A line for each objective, the mean over its seeds with Student's t interval; dashed, the
-same network from fresh parameters; dotted, the answer that is always the same.
+A line for each objective, the mean over its seeds with Student's t interval; dashed,
+the same network from fresh parameters; dotted, the answer that is always the same.
 """
 
 import statistics

@@ -17,6 +17,7 @@ import numpy as np
 
 from jaxpt import __version__, processes, sums
 from jaxpt.errors import UserError
+from jaxpt.eval.examples import Examples
 from jaxpt.eval.zero_shot import (
     TASKS,
     Asker,
@@ -85,7 +86,7 @@ def _ask(
     }
     place = folder / f"{name}-{_name(path, rules, num_items)}.json"
     if (known := _find_known(place, asked)) is not None:
-        return known | {"is_known": True}
+        return known | {"is_known": True, "file": place.name}
     found = processes.run_on_all(lambda: TASKS[name].evaluate(asker, chosen, rules))
     results = {rule: to_json(outcome) for rule, outcome in found.items()}
     result = {"version": __version__} | asked | {"results": results}
@@ -96,7 +97,7 @@ def _ask(
             for column, values in outcome.columns.items()
         }
         _write(place, result, columns | {"index": np.array(kept)})
-    return result | {"is_known": False}
+    return result | {"is_known": False, "file": place.name}
 
 
 def _find_known(place: Path, asked: dict) -> dict | None:
@@ -115,6 +116,27 @@ def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
     np.savez_compressed(data, allow_pickle=False, **columns)
     sums.write(place.with_suffix(".npz"), data.getvalue())
     write_json(place, result)
+
+
+def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
+    """What the main figure of a task is the mean of, item by item, if it is a mean.
+
+    Args:
+      result: as `evaluate_tasks` gives it.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+        if f"{rule}/hit" not in arrays:
+            return None
+        hits = arrays[f"{rule}/hit"]
+        weights = arrays.get(f"{rule}/weight", np.ones(len(hits)))
+        index = arrays["index"]
+    is_asked = np.isfinite(hits)
+    hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
+    return Examples(hits * weights, weights, index)
 
 
 def _fingerprint(items: Sequence) -> str:
