@@ -63,6 +63,7 @@ def finetune(
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
         _claim(folder, plan, base, data.fingerprint(), data.labels)
+        constants = find_constants(plan, data.splits)
         for line in describe(program, splits):
             say(line)
         cells = list_cells(plan)
@@ -78,7 +79,6 @@ def finetune(
                         program, cell, splits | {"train": drawn}, folder, say, watch
                     )
                 done.append(load_measured(place / "result.json"))
-        constants = _find_constants(plan, data.splits)
         result = {
             "task": plan.task_name,
             "source": source,
@@ -171,14 +171,24 @@ def find_model(folder: Path, metric: str) -> dict:
     return max(kept, key=lambda x: x["model_step"])
 
 
-def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best answer that looks at no input."""
+def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best answer that looks at no input.
+
+    Raises:
+      UserError: what is to pick is not among them.
+    """
     task, spec, train = plan.task, plan.spec, splits["train"]
-    return {
+    found = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
         for name, items in splits.items()
         if name != "train"
     }
+    if spec.main_metric not in found["dev"]:
+        raise UserError(
+            f"task.metric={spec.main_metric}: must be one of "
+            f"{', '.join(found['dev'])} for these data"
+        )
+    return found
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
