@@ -70,16 +70,23 @@ class Examples:
         return np.array([row_length(row) for row in self.rows])
 
 
-def read_outputs(program: TuneProgram, params, split: Examples) -> list[Any]:
-    """What the network says of every row, in the rows' order, as NumPy trees."""
+def read_outputs(
+    program: TuneProgram, params, split: Examples, read: Callable | None = None
+) -> list[Any]:
+    """What the network says of every row, in the rows' order, as NumPy trees.
+
+    Args:
+      read: (params, batch) -> arrays [B, ...]; None is the task's outputs.
+    """
     spec = program.plan.train
+    read = read or program.outputs
     allowed = choose_lengths(
         split.lengths.tolist(), spec.num_lengths, program.base.encoder.max_len
     )
     found: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
         arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
-        outputs = jax.device_get(program.outputs(params, arrays))
+        outputs = jax.device_get(read(params, arrays))
         for place, row in enumerate(batch.rows):
             found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
     return found
