@@ -19,13 +19,14 @@ from jaxpt.eval.linear_probe import LinearProbe, fit_probe
 from jaxpt.finetune.cell import Cell, Examples, measure, read_outputs
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.nn.task_heads import FORMS, pool
+from jaxpt.tasks import classification
 
 
 def check_exact_probe(program: TuneProgram) -> None:
     """Raises UserError where the head is not one linear layer that tells one label."""
     plan, form = program.plan, FORMS[program.base.form]
-    is_one = plan.task_name == "classification" and not plan.spec.separator
-    if not is_one:
+    spec = plan.spec
+    if not isinstance(spec, classification.Spec) or spec.separator:
         raise UserError(
             "adapt.method=exact_probe: needs task.name=classification of one label; "
             "must be linear_probe here"

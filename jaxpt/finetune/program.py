@@ -70,7 +70,7 @@ class TuneProgram:
             base.network, head, base.form, start_id, adaptation=plan.adapt
         )
         if plan.adapt.num_prompts:
-            check_length(plan.adapt, base.network.spec, base.encoder.max_len)
+            check_length(plan.adapt, base.task.model_spec, base.encoder.max_len)
         self.lm_weight = self._find_lm_weight()
         self.abstract = jax.eval_shape(lambda: self.init_params(0))
         self.frozen = self._find_frozen()
