@@ -26,6 +26,8 @@ USAGE = """usage: jaxpt COMMAND [flags]
   tokenizer train   train a tokenizer on text   --config FILE --to tokenizer.json
   prepare   tokenise a text and store it on disk       --config FILE [--to DIR]
   inspect   show rows before and after an objective's corruption  --config FILE
+  finetune  train a run for a downstream task
+                            --from RUN --config configs/tasks/sst2.py --to DIR
   export    write a run as a transformers model      --workdir DIR --to FOLDER
   import    turn a transformers model into a run   --from FOLDER --workdir DIR
   evaluate  a run's metrics on held-out text                    --workdir DIR
@@ -369,6 +371,61 @@ def import_(argv: list[str]) -> int:
     return 0
 
 
+def finetune(argv: list[str]) -> int:
+    """jaxpt finetune: trains a run for a downstream task, a grid of settings and seeds.
+
+    Started again, it goes on.
+    """
+
+    def define(values):
+        flags.DEFINE_string(
+            "from",
+            "",
+            "the run to fine-tune, its folder (--workdir says the same); scratch:FOLDER "
+            "is its network with fresh parameters; or a folder of transformers",
+            flag_values=values,
+        )
+        flags.DEFINE_string("to", "", "the fine-tuning's folder", flag_values=values)
+
+    config, values = parse_config("finetune", argv, define)
+    source = values["from"].value or values.workdir
+    if not source or (values["from"].value and values.workdir):
+        raise UserError("--from: must name a run's folder, or --workdir, not both")
+    if not values.to:
+        raise UserError("--to: must name the folder to write")
+    from jaxpt.config.finetuning import make_finetune_plan
+
+    plan = make_finetune_plan(config)
+
+    def do():
+        from jaxpt.finetune.grid import finetune as run_grid
+        from jaxpt.finetune.grid import show
+
+        print(show(run_grid(plan, source, Path(values.to), _say)))
+        print(values.to)
+        return 0
+
+    return _alone(do)
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)
+
+
+def _alone(function) -> int:
+    """Runs work of one process that a signal may stop."""
+    _start_jax()
+    from jaxpt import processes
+    from jaxpt.run.signals import Stopped
+
+    processes.check_alone()
+    try:
+        return function()
+    except Stopped as stop:
+        print(f"jaxpt: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+
+
 def evaluate(argv: list[str]) -> int:
     """jaxpt evaluate: a run's metrics on held-out text, from its last checkpoint."""
     values = parse("evaluate", argv, _define_processes)
@@ -474,6 +531,7 @@ COMMANDS = {
     "tokenizer": tokenizer,
     "prepare": prepare,
     "inspect": inspect,
+    "finetune": finetune,
     "export": export,
     "import": import_,
     "evaluate": evaluate,

@@ -30,14 +30,18 @@ BELOW = {
     "objectives": BASE | {"text", "ops", "nn", "learn"},
     "eval": BASE | MODEL | {"text"},
     "tasks": BASE | MODEL | {"text", "eval"},
-    "config": BASE | MODEL | FILES_ROOMS | {"text"},
-    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config"},
+    "config": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks"},
+    "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks", "config"},
     "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
+    "finetune": BASE
+    | MODEL
+    | FILES_ROOMS
+    | {"text", "eval", "tasks", "config", "run", "hub"},
     "cli": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "config", "run", "report", "hub"},
+    | {"text", "eval", "tasks", "config", "run", "report", "hub", "finetune"},
     "__main__": {"cli"},
 }
 
@@ -63,7 +67,7 @@ OWNERS = {
     "seqeval": ("tasks/span_metrics.py",),
     "rouge_score": ("tasks/text_metrics.py",),
     "sacrebleu": ("tasks/text_metrics.py",),
-    "flax": ("nn", "objectives", "run", "hub"),
+    "flax": ("nn", "objectives", "tasks", "run", "hub"),
     "transformers": (),
     "torch": (),
     "tensorflow": (),

@@ -4,7 +4,16 @@ import dataclasses
 
 from jaxpt.errors import UserError
 
-SCHEDULES = ("cosine", "linear", "inverse_sqrt", "constant", "wsd")
+SCHEDULES = (
+    "cosine",
+    "linear",
+    "inverse_sqrt",
+    "constant",
+    "wsd",
+    "bert_linear",
+    "electra_linear",
+    "slanted_triangle",
+)
 WARMUP_SHAPES = ("linear", "flat")
 DECAY_SHAPES = ("sqrt", "linear", "exponential")
 
@@ -29,6 +38,8 @@ SCHEDULES_READING = {
     "min_lr_ratio": ("cosine", "linear", "wsd"),
     "decay_fraction": ("wsd",),
     "decay_shape": ("wsd",),
+    "slant_ratio": ("slanted_triangle",),
+    "slant_cut": ("slanted_triangle",),
 }
 
 
@@ -46,6 +57,10 @@ class OptimSpec:
       lr: the peak learning rate.
       schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
         "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
+        "linear" decays from the warm-up's end, as transformers' does. In BERT's code
+        the line begins at step 0, and the warm-up is in the place of its first part,
+        "bert_linear"; ELECTRA's multiplies the two, "electra_linear".
+        "slanted_triangle" is ULMFiT's, which has a rise of its own.
       warmup_steps: steps before the schedule starts; 0 for none.
       warmup_type: "linear" from 0 to `lr`, or "flat" at `lr` (T5).
       min_lr_ratio: the final value of cosine, linear and wsd, as a fraction of `lr`.
@@ -53,6 +68,10 @@ class OptimSpec:
       decay_shape: wsd's decay at the fraction x of those steps: "sqrt" is 1 - sqrt(x)
         (Haegele et al. 2024) and "linear" 1 - x, both down to `min_lr_ratio`;
         "exponential" is min_lr_ratio^x (MiniCPM).
+      slant_ratio: `lr` over the slanted triangle's first rate (32; fastai's classifier
+        8).
+      slant_cut: the fraction of all steps in which it rises (0.1; fastai's classifier
+        1/3, then 1/8).
       beta1: the decay rate of the first moment, of Lion's interpolation before the
         sign, or of Adafactor's momentum (0: none). -1 is the optimizer's own (`OWN`),
         also for beta2 and epsilon. With muon all three are those of its AdamW.
@@ -79,6 +98,8 @@ class OptimSpec:
     min_lr_ratio: float = 0.0
     decay_fraction: float = 0.2
     decay_shape: str = "sqrt"
+    slant_ratio: float = 32.0
+    slant_cut: float = 0.1
     beta1: float = -1.0
     beta2: float = -1.0
     epsilon: float = -1.0
@@ -158,6 +179,18 @@ def _check_values(spec: OptimSpec) -> None:
             spec.decay_shape in DECAY_SHAPES,
             f"one of {', '.join(DECAY_SHAPES)}",
         ),
+        (
+            "warmup_steps",
+            spec.warmup_steps == 0 or spec.schedule != "slanted_triangle",
+            "0 with optim.schedule=slanted_triangle, which rises by itself",
+        ),
+        (
+            "warmup_type",
+            spec.warmup_type == "linear" or not spec.schedule.endswith("_linear"),
+            f"linear with optim.schedule={spec.schedule}",
+        ),
+        ("slant_ratio", spec.slant_ratio >= 1, "at least 1"),
+        ("slant_cut", 0 <= spec.slant_cut < 1, "at least 0 and below 1"),
         ("beta1", 0 <= spec.beta1 < 1, "at least 0 and below 1, or -1"),
         ("beta2", 0 <= spec.beta2 < 1, "at least 0 and below 1, or -1"),
         ("epsilon", spec.epsilon > 0, "above 0, or -1"),

@@ -38,6 +38,8 @@ def make_schedule(
         raise UserError(
             f"optim.warmup_steps={warmup}: must be below the run's {num_steps} steps"
         )
+    if spec.schedule in WHOLE:
+        return WHOLE[spec.schedule](spec, num_steps, peak)
     main = _make_main(spec, num_steps, peak)
     if not warmup:
         return main
@@ -86,3 +88,49 @@ def _make_decay(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
         return peak * (final + (1 - final) * (1 - down))
 
     return decay
+
+
+def make_bert_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
+    """A line from step 0, and a warm-up in the place of its first part.
+
+    google-research/bert: optimization.py. At the warm-up's end the rate jumps down.
+    """
+    fall = optax.linear_schedule(peak, 0.0, num_steps)
+    rise = optax.linear_schedule(0.0, peak, max(spec.warmup_steps, 1))
+    return lambda step: jnp.where(step < spec.warmup_steps, rise(step), fall(step))
+
+
+def make_electra_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
+    """A line from step 0 times the warm-up (google-research/electra)."""
+    fall = optax.linear_schedule(peak, 0.0, num_steps)
+    rise = optax.linear_schedule(0.0, 1.0, max(spec.warmup_steps, 1))
+    share = lambda step: rise(step) if spec.warmup_steps else 1.0  # noqa: E731
+    return lambda step: share(step) * fall(step)
+
+
+def make_slanted_triangle(
+    spec: OptimSpec, num_steps: int, peak: float
+) -> optax.Schedule:
+    """ULMFiT's: a short rise from peak / ratio, and a long fall to it again.
+
+    Howard & Ruder 2018, equation 3. Departure: they divide the fall by
+    cut (1 / slant_cut - 1), which is not the number of steps that remain where
+    slant_cut * num_steps is no whole number; the rate would end below 0.
+    """
+    cut = int(num_steps * spec.slant_cut)
+
+    def schedule(step):
+        up = step / max(cut, 1)
+        down = 1 - (step - cut) / (num_steps - cut)
+        share = jnp.clip(jnp.where(step < cut, up, down), 0.0, 1.0)
+        return peak * (1 + share * (spec.slant_ratio - 1)) / spec.slant_ratio
+
+    return schedule
+
+
+# Schedules that say of themselves what the warm-up does.
+WHOLE = {
+    "bert_linear": make_bert_linear,
+    "electra_linear": make_electra_linear,
+    "slanted_triangle": make_slanted_triangle,
+}

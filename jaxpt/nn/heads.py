@@ -37,6 +37,10 @@ class Embedder(nn.Module):
             self.norm = Norm(spec)
         self.dropout = Dropout(spec.embed_dropout)
 
+    def look_up(self, ids: Int[Array, "B T"]) -> Float[Array, "B T E"]:
+        """The rows of the table, to which positions and types are added."""
+        return jnp.take(self.tokens, ids, axis=0)
+
     def __call__(
         self,
         ids: Int[Array, "B T"],
@@ -59,7 +63,7 @@ class Embedder(nn.Module):
                 f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
                 f"no more"
             )
-        x = jnp.take(self.tokens, ids, axis=0)
+        x = self.look_up(ids)
         if spec.positions == "learned":
             x = x + self.positions(length, position_ids)
         elif spec.positions == "sinusoidal":

@@ -94,9 +94,7 @@ def pool(
 
 def _head_spec(spec: ModelSpec) -> ModelSpec:
     """Fresh layers begin as BERT's do, and have biases."""
-    return dataclasses.replace(
-        spec, init="truncated", init_std=INIT_STD, use_bias=True
-    )
+    return dataclasses.replace(spec, init="truncated", init_std=INIT_STD, use_bias=True)
 
 
 class TextHead(nn.Module):

@@ -71,7 +71,7 @@ class Spec(TaskSpec):
         is_good = len(self.label_names) in (0, len(self.labels))
         self.check("label_names", is_good, "as many as task.labels, or ()")
         is_good = self.positive in ("", *self.labels)
-        self.check("positive", is_good, f"one of task.labels={self.labels}, or \"\"")
+        self.check("positive", is_good, f'one of task.labels={self.labels}, or ""')
         allowed = ("accuracy", "micro_f1", "macro_f1")
         if not self.separator:
             allowed = ("accuracy", "mcc", "f1", "macro_f1")

@@ -101,7 +101,9 @@ class TextEncoder:
         kind = self.tokenizer.kind
         # A WordPiece and a Unigram tokenizer begin every text as a word by itself.
         space = "" if kind in ("wordpiece", "unigram") else " "
-        parts = [self.ids(word if i == 0 else space + word) for i, word in enumerate(words)]
+        parts = [
+            self.ids(word if i == 0 else space + word) for i, word in enumerate(words)
+        ]
         counts = [len(part) for part in parts]
         empty = np.zeros(0, np.int32)
         ids = np.concatenate([empty, *parts]).astype(np.int32)

@@ -9,15 +9,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from jaxpt.nn.adaptation.adapt import adapted
+from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
+from jaxpt.nn.adaptation.prompts import make_room
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.ops import losses
-
-
-def run_plainly(extra: Any, call: Callable[[], Any]) -> Any:
-    """The call as it is: nothing is added to the network."""
-    del extra
-    return call()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,23 +26,35 @@ class TaskModel:
       head: `TextHead` or `TokenHead`; None where the vocabulary is asked.
       form: the family's, of `FORMS`.
       start_id: a decoder's first input, where a head reads a decoder.
-      adapt: (extra parameters, call) -> the call's value, with what is added to the
-        network around it.
+      adaptation: what is added to the network.
+      kept: where it is a list, gets the states that `outputs` has read, for another
+        loss on them.
     """
 
     network: Network
     head: nn.Module | None
     form: str
     start_id: int = 0
-    adapt: Callable[[Any, Callable[[], Any]], Any] = run_plainly
+    adaptation: AdaptSpec = AdaptSpec()
+    kept: list | None = None
+
+    def adapt(self, extra: Any, call: Callable[[], Any]) -> Any:
+        """The call's value, with what is added to the network around it."""
+        with adapted(self.adaptation, extra):
+            return call()
 
     def inputs(self, batch: dict) -> dict:
-        """The batch as the network reads it: with a decoder's own, where one reads."""
-        if not FORMS[self.form].reads_decoder or "dec_inputs" in batch:
-            return batch
-        shifted = shift_right(batch["inputs"], self.start_id)
-        more = {"dec_inputs": shifted, "dec_segment_ids": batch["segment_ids"]}
-        return batch | more
+        """The batch as the network reads it: with a decoder's own, where one reads.
+
+        A prompt has room before each text.
+        """
+        if FORMS[self.form].reads_decoder and "dec_inputs" not in batch:
+            shifted = shift_right(batch["inputs"], self.start_id)
+            batch = batch | {
+                "dec_inputs": shifted,
+                "dec_segment_ids": batch["segment_ids"],
+            }
+        return make_room(batch, self.adaptation.num_prompts)
 
     def states(self, params: dict, batch: dict, rngs: Any) -> Array:
         """Hidden states [B, T, W], or those of all layers where the head mixes them."""
@@ -53,10 +62,13 @@ class TaskModel:
         if FORMS[self.form].mixes_layers:
             read = self.network.task_layers
         inputs = self.inputs(batch)
-        rngs = fold(rngs, 0)
-        return self.adapt(
+        rngs = None if self.adaptation.is_frozen else fold(rngs, 0)
+        states = self.adapt(
             params["extra"], lambda: read(params["network"], inputs, rngs=rngs)
         )
+        # A decoder's states are of its own tokens: a prompt is the encoder's.
+        is_own = "dec_inputs" in inputs
+        return states if is_own else states[..., self.adaptation.num_prompts :, :]
 
     def head_outputs(self, params: dict, batch: dict, states: Array, rngs: Any):
         """What the head makes of states, without a gradient's way of its own."""
@@ -76,16 +88,25 @@ class TaskModel:
         Where inputs are [B, K, T], several texts to an example, those are rows of
         their own to the network, and the outputs are [B, K, C].
         """
-        flat = batch
         shape = batch["inputs"].shape
-        if len(shape) == 3:
-            flat = {
-                name: x.reshape(-1, x.shape[-1]) if x.shape == shape else x
-                for name, x in batch.items()
-            }
+        flat = self.flatten(batch)
         states = self.states(params, flat, rngs)
+        if self.kept is not None:
+            self.kept.append(states)
         found = self.head_outputs(params, flat, states, rngs)
-        return found.reshape(*shape[:-1], *found.shape[1:]) if len(shape) == 3 else found
+        return (
+            found.reshape(*shape[:-1], *found.shape[1:]) if len(shape) == 3 else found
+        )
+
+    def flatten(self, batch: dict) -> dict:
+        """The batch with every text as a row, where an example is several."""
+        shape = batch["inputs"].shape
+        if len(shape) == 2:
+            return batch
+        return {
+            name: x.reshape(-1, x.shape[-1]) if x.shape == shape else x
+            for name, x in batch.items()
+        }
 
 
 def fold(rngs: Any, number: int) -> Any:

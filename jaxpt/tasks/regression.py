@@ -1,6 +1,6 @@
 """Regression: a number of a text or of a pair, by the squared error (STS-B).
 
-    "A plane is taking off." "An air plane is taking off." | 5.0  ->  one output
+"A plane is taking off." "An air plane is taking off." | 5.0  ->  one output
 """
 
 import dataclasses

@@ -1,0 +1,233 @@
+"""What is fine-tuned: a run's network and parameters, its texts' frame, its head's form.
+
+Where a task's head follows from the family (`task.head=auto`):
+
+    biLM                              elmo
+    encoder and decoder               bart where the decoder writes whole texts, mean of
+                                      the encoder's states where it answers sentinels
+    one stack that sees the past      gpt
+    one stack, rows that begin with   electra for ELECTRA's discriminator, distilbert
+    a special token                   for a student, bert where pretraining read pairs
+                                      or the model has segment types, else roberta
+    all others                        mean: their rows have no token of the text's own
+"""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.network import Network
+from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM
+from jaxpt.nn.networks.student_teacher import StudentTeacher
+from jaxpt.nn.networks.bilm import BiLm
+from jaxpt.nn.scan import list_specs, unroll, unstack_layers
+from jaxpt.nn.task_heads import FORMS
+from jaxpt.rng import stream
+from jaxpt.run.run_framing import find_frame, find_framing
+from jaxpt.run.task import Task
+from jaxpt.run.workdir import load_run, load_task
+from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.text.tokens.framing import read_pair_template
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+SCRATCH = "scratch:"
+# Families whose two texts are parted by `after` twice (fairseq: models/roberta).
+DOUBLE = ("roberta", "bart")
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """A network to fine-tune.
+
+    Attributes:
+      task: the pretraining run's.
+      network: unrolled, the part that tasks are asked of.
+      params: its parameters, of NumPy; None where each seed draws its own.
+      pooler: the dense layer of BERT's sentence head, where the run has one.
+      form: of the head.
+      source: the folder, as the user named it.
+    """
+
+    task: Task
+    tokenizer: Tokenizer
+    network: Network
+    params: Any
+    pooler: Any
+    form: str
+    encoder: TextEncoder
+    source: str
+    step: int
+
+    def draw(self, seed: int) -> tuple[Any, Any]:
+        """The network's parameters of a seed, and its pooler, if there is one."""
+        if self.params is not None:
+            return self.params, self.pooler
+        fresh = self.task.model.init_params(stream(seed, 0, "init"))
+        _, params = _part(self.task, fresh)
+        return params, None
+
+    def fingerprint(self) -> str:
+        """sha256 of the parameters, or of what they are drawn by, in hex."""
+        found = hashlib.sha256(repr(list_specs(self.network)).encode())
+        if self.params is not None:
+            pairs = jax.tree_util.tree_leaves_with_path((self.params, self.pooler))
+            for path, leaf in pairs:
+                found.update(jax.tree_util.keystr(path).encode())
+                found.update(np.ascontiguousarray(leaf).tobytes())
+        return found.hexdigest()
+
+
+def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
+    """A run's network as `task.head`, `task.max_len` and `train.dropout` say.
+
+    Args:
+      source: a run's folder, or "scratch:" and a run's folder: the same network with
+        fresh parameters.
+
+    Raises:
+      UserError: there is no run, or a setting does not fit its network.
+    """
+    is_scratch = source.startswith(SCRATCH)
+    folder = Path(source.removeprefix(SCRATCH))
+    if is_scratch:
+        task, tokenizer = load_task(folder)
+        params, step = None, 0
+        network, _ = _part(task, jax.eval_shape(_init(task)))
+    else:
+        program, tokenizer, params, step = load_run(folder)
+        task, params = program.task, jax.device_get(params)
+        network, params = _part(task, params)
+    form = choose_form(task, head)
+    pooler = None
+    if form == "bert" and params is not None and "pair_score" in params:
+        pooler = params["pair_score"]["pool"]
+    if dropout >= 0:
+        network = _with_dropout(network, dropout)
+    return Base(
+        task=task,
+        tokenizer=tokenizer,
+        network=network,
+        params=params,
+        pooler=pooler,
+        form=form,
+        encoder=make_encoder(task, tokenizer, form, max_len),
+        source=source,
+        step=step,
+    )
+
+
+def _init(task: Task):
+    return lambda: task.model.init_params(jax.random.key(0))
+
+
+def _part(task: Task, params) -> tuple[Network, Any]:
+    network, own = unroll(task.model).task_part(unstack_layers(params))
+    return network, own
+
+
+def _with_dropout(network, rate: float):
+    rates = dict.fromkeys(("dropout", "embed_dropout", "attention_dropout"), rate)
+    changed = {
+        name: dataclasses.replace(spec, **rates)
+        for name, spec in list_specs(network).items()
+    }
+    return network.clone(**changed)
+
+
+def choose_form(task: Task, head: str) -> str:
+    """The form of the head: as asked, or as the network's family has it.
+
+    Raises:
+      UserError: the head needs what the network lacks.
+    """
+    form = _find_form(task) if head == "auto" else head
+    wanted = FORMS[form]
+    kind = type(task.model)
+    if wanted.reads_decoder and not kind.HAS_DECODER:
+        raise UserError(
+            f"task.head={head}: reads a decoder, and {task.plan.objective_name} runs "
+            f"have none"
+        )
+    if kind.HAS_DECODER and wanted.mixes_layers:
+        raise UserError(
+            f"task.head={head}: must be bart or mean for an encoder and a decoder"
+        )
+    return form
+
+
+def _find_form(task: Task) -> str:
+    model = task.model
+    if isinstance(model, BiLm):
+        return "elmo"
+    if type(model).HAS_DECODER:
+        return "mean" if task.spec.needs.num_sentinels else "bart"
+    if isinstance(model, CausalLM) and not isinstance(model, CausalMaskedLM):
+        return "gpt"
+    if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
+        return "gpt"
+    if not find_framing(task).before:
+        return "mean"
+    if isinstance(model, Electra):
+        return "electra"
+    if isinstance(model, StudentTeacher):
+        return "distilbert"
+    has_types = task.model_spec.num_types > 1
+    return "bert" if has_types or isinstance(model, PairMaskedLM) else "roberta"
+
+
+def make_encoder(
+    task: Task, tokenizer: Tokenizer, form: str, max_len: int
+) -> TextEncoder:
+    """The encoder of texts for a run.
+
+    Raises:
+      UserError: `max_len` is more than the model reads.
+    """
+    spec = task.model_spec
+    has_places = spec.positions in ("learned", "sinusoidal")
+    if has_places and max_len > spec.max_len:
+        raise UserError(
+            f"task.max_len={max_len}: must be at most the model's {spec.max_len}, or 0 "
+            f"for just as many"
+        )
+    frame = find_task_frame(task, tokenizer, form)
+    pad = task.vocab.pad or 0
+    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad)
+
+
+def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:
+    """What stands around one text and two, as in the family's rows.
+
+    A tokenizer that came with a form for pairs keeps it. Else two texts are parted by
+    what stands behind a text; by a [SEP], or an [EOS], where nothing does. The head
+    "gpt" reads a last token of the text's own, an [EOS] where the rows have none
+    (GPT-1 adds tokens to the vocabulary for this, a start, a delimiter and an end; here
+    none is added).
+    """
+    vocab = task.vocab
+    before, after = find_frame(task)
+    is_framed = bool(before or after)
+    core = tokenizer.to_json().get("core", {})
+    found = read_pair_template(core.get("post_processor"))
+    if found is not None and vocab.framing is not None:
+        known = vocab.framing.before, vocab.framing.after
+        if (found[0], found[2]) == known:
+            return Frame(*found)
+    marks = [x for x in (vocab.sep, vocab.eos) if x is not None][:1]
+    between = after * 2 if form in DOUBLE else after
+    if not is_framed:
+        between = tuple(marks)
+    if form == "gpt":
+        if not before and vocab.bos is not None:
+            before = (vocab.bos,)
+        if not after and vocab.eos is not None:
+            after = (vocab.eos,)
+        between = between or tuple(marks)
+    has_types = is_framed and task.model_spec.num_types > 1
+    return Frame(before, between, after, second_type=int(has_types))

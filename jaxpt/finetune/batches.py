@@ -1,0 +1,139 @@
+"""Rows of any length to batches of few shapes, so that short texts cost little.
+
+Rows are sorted by length within a window of shuffled rows, cut into batches, and each
+batch is padded to the smallest of a few lengths that holds it. The batches of an epoch
+are a function of the seed and the epoch.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from jaxpt.tasks.task import Row
+
+# Lengths are multiples of it, so that few differ.
+STEP = 8
+# Batches whose rows are sorted together: rows of like length then meet in a batch, and
+# batches of an epoch differ from those of another.
+WINDOW = 50
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Which rows are in a batch, and the length that they are padded to."""
+
+    rows: tuple[int, ...]
+    length: int
+
+
+def row_length(row: Row) -> int:
+    """Tokens of a row; of several texts, of the longest."""
+    return row["tokens"].shape[-1]
+
+
+def choose_lengths(lengths: Sequence[int], num: int) -> tuple[int, ...]:
+    """The lengths to pad to: at most `num`, with the least padding in all.
+
+    >>> choose_lengths([5, 6, 7, 8, 30, 31, 90], 3)
+    (8, 32, 96)
+    >>> choose_lengths([5, 6, 7, 8, 30, 31, 90], 2)
+    (32, 96)
+    """
+    rounded = -(-np.asarray(lengths) // STEP) * STEP
+    sizes, counts = np.unique(rounded, return_counts=True)
+    num = min(num, len(sizes))
+    total = np.concatenate([[0], np.cumsum(counts)])
+    # cost[k][j]: of the j smallest sizes with k lengths, the last of which is size j-1.
+    cost = np.full((num + 1, len(sizes) + 1), np.inf)
+    cost[0, 0] = 0
+    last = np.zeros(cost.shape, int)
+    for k in range(1, num + 1):
+        for j in range(1, len(sizes) + 1):
+            tried = cost[k - 1, :j] + (total[j] - total[:j]) * sizes[j - 1]
+            last[k, j] = int(np.argmin(tried))
+            cost[k, j] = tried[last[k, j]]
+    found, j = [], len(sizes)
+    for k in range(num, 0, -1):
+        found.append(int(sizes[j - 1]))
+        j = last[k, j]
+    return tuple(reversed(found))
+
+
+def cut_epoch(
+    lengths: Int[np.ndarray, "N"],
+    batch_size: int,
+    allowed: tuple[int, ...],
+    seed: int,
+    epoch: int,
+) -> list[Batch]:
+    """The batches of an epoch: every row once, the last batch may be short.
+
+    Args:
+      lengths: of the rows.
+      allowed: what batches are padded to, ascending.
+    """
+    draw = np.random.default_rng([seed, epoch])
+    order = draw.permutation(len(lengths))
+    found: list[np.ndarray] = []
+    for start in range(0, len(order), WINDOW * batch_size):
+        window = order[start : start + WINDOW * batch_size]
+        window = window[np.argsort(lengths[window], kind="stable")]
+        found += [
+            window[i : i + batch_size] for i in range(0, len(window), batch_size)
+        ]
+    turns = draw.permutation(len(found))
+    return [_make(found[i], lengths, allowed) for i in turns]
+
+
+def cut_all(
+    lengths: Int[np.ndarray, "N"], batch_size: int, allowed: tuple[int, ...]
+) -> list[Batch]:
+    """Every row once, rows of like length together: for evaluation."""
+    order = np.argsort(lengths, kind="stable")
+    pieces = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    return [_make(piece, lengths, allowed) for piece in pieces]
+
+
+def _make(rows: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]) -> Batch:
+    longest = int(lengths[rows].max())
+    length = next((size for size in allowed if size >= longest), longest)
+    return Batch(tuple(rows.tolist()), length)
+
+
+def collate(
+    rows: Sequence[Row], length: int, batch_size: int, pads: dict[str, int], pad: int
+) -> dict[str, np.ndarray]:
+    """Rows as arrays [B, ...], padded to a length and to so many rows.
+
+    "tokens" become "inputs", with "segment_ids" (0 at padding) and "row_weights" (0 in
+    rows that only fill the batch).
+
+    Args:
+      pads: see `Task.PADS`.
+      pad: the id of padding.
+    """
+    fills = {"tokens": pad, "type_ids": 0, "segment_ids": 0} | pads
+    batch = {}
+    first = rows[0] | {"segment_ids": rows[0].get("segment_ids", _ones(rows[0]))}
+    for name, like in first.items():
+        is_long = name in fills
+        shape = (*like.shape[:-1], length) if is_long else like.shape
+        made = np.full((batch_size, *shape), fills.get(name, 0), like.dtype)
+        for i, row in enumerate(rows):
+            value = row[name] if name in row else _ones(row)
+            if is_long:
+                made[i, ..., : value.shape[-1]] = value
+            else:
+                made[i] = value
+        batch[name] = made
+    batch["inputs"] = batch.pop("tokens")
+    batch["row_weights"] = (np.arange(batch_size) < len(rows)).astype(np.float32)
+    # A row that only fills the batch has one token: no softmax is over nothing.
+    batch["segment_ids"][len(rows) :, ..., 0] = 1
+    return batch
+
+
+def _ones(row: Row) -> np.ndarray:
+    return np.ones(row["tokens"].shape, np.int32)

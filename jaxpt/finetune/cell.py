@@ -1,0 +1,304 @@
+"""One run of a grid: trained, measured and saved, and gone on with after a kill.
+
+    cells/NAME/history.json    what was measured so far
+    cells/NAME/checkpoints     what is trained, and the optimizer's state
+    cells/NAME/result.json     when it is finished
+"""
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt import disk
+from jaxpt.errors import UserError
+from jaxpt.finetune.batches import Batch, choose_lengths, collate, cut_all, cut_epoch
+from jaxpt.finetune.batches import row_length
+from jaxpt.finetune.program import TuneProgram, TuneState
+from jaxpt.folder import load_measured, write_json
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.signals import SignalWatch, Stopped
+from jaxpt.tasks.task import Row
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A point of the grid."""
+
+    lr: float
+    batch_size: int
+    epochs: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As folders have it.
+
+        >>> Cell(2e-5, 32, 3, 0).name
+        'lr2e-05-b32-e3-s0'
+        """
+        return f"lr{self.lr:g}-b{self.batch_size}-e{self.epochs}-s{self.seed}"
+
+    @property
+    def setting(self) -> tuple[float, int, int]:
+        """All but the seed."""
+        return self.lr, self.batch_size, self.epochs
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """A split's examples and their rows."""
+
+    items: list[Any]
+    rows: list[Row]
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Tokens of each row."""
+        return np.array([row_length(row) for row in self.rows])
+
+
+def read_outputs(program: TuneProgram, params, split: Examples) -> list[Any]:
+    """What the network says of every row, in the rows' order, as NumPy trees."""
+    spec = program.plan.train
+    allowed = choose_lengths(split.lengths.tolist(), spec.num_lengths)
+    found: list[Any] = [None] * len(split.rows)
+    for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
+        arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
+        outputs = jax.device_get(program.outputs(params, arrays))
+        for place, row in enumerate(batch.rows):
+            found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
+    return found
+
+
+def make_batch(
+    program: TuneProgram, rows: list[Row], batch: Batch, batch_size: int
+) -> dict[str, np.ndarray]:
+    """The arrays of a batch, without what is only known on the host."""
+    pad, pads = program.base.encoder.pad, program.task.PADS
+    chosen = [rows[i] for i in batch.rows]
+    arrays = collate(chosen, batch.length, batch_size, pads, pad)
+    del arrays["example"]
+    return arrays
+
+
+def measure(program: TuneProgram, params, split: Examples) -> dict[str, float]:
+    """The task's metrics on a split."""
+    outputs = read_outputs(program, params, split)
+    task, spec = program.task, program.spec
+    predictions = task.predict(outputs, split.rows, split.items, spec)
+    return task.metrics(predictions, split.items, spec)
+
+
+@dataclasses.dataclass
+class CellRun:
+    """A cell that is being trained.
+
+    Attributes:
+      say: gets a line of progress now and then.
+    """
+
+    program: TuneProgram
+    cell: Cell
+    splits: dict[str, Examples]
+    folder: Path
+    say: Callable[[str], None]
+
+    def __post_init__(self):
+        train = self.program.plan.train
+        rows = len(self.splits["train"].rows)
+        self.epoch_steps = math.ceil(rows / self.cell.batch_size)
+        self.num_steps = max(self.epoch_steps * self.cell.epochs, train.min_steps)
+        self.lengths = self.splits["train"].lengths
+        self.allowed = choose_lengths(self.lengths.tolist(), train.num_lengths)
+        if train.evals:
+            shares = np.arange(1, train.evals + 1) / train.evals
+            at = np.ceil(shares * self.num_steps).astype(int).tolist()
+        else:
+            at = list(range(self.epoch_steps, self.num_steps, self.epoch_steps))
+        self.measured_at = sorted({*at, self.num_steps})
+        self.history: list[dict] = []
+        self.best: tuple[float, Any] | None = None  # metric, trained parameters
+
+    def run(self, watch: SignalWatch) -> tuple[dict, Any]:
+        """The finished cell's result, and what it has trained.
+
+        Raises:
+          Stopped: a signal came; the state is saved.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with Checkpointer(self.folder / "checkpoints", keep=1) as checkpointer:
+            state = self._restore(checkpointer)
+            state = self._train(state, checkpointer, watch)
+        trained, _ = self.program.split(state.params)
+        chosen = self.history[-1]
+        if self.best is not None:
+            metric, trained = self.best
+            main = self.program.spec.main_metric
+            chosen = next(x for x in self.history if x["dev"][main] == metric)
+        params = self.program.join(trained, self.program.split(state.params)[1])
+        result = dataclasses.asdict(self.cell) | {
+            "steps": self.num_steps,
+            "measured_at": chosen["step"],
+            "dev": chosen["dev"],
+            "seconds": self.history[-1]["seconds"],
+            "examples_per_second": self.history[-1]["examples_per_second"],
+            "history": self.history,
+        }
+        if "test" in self.splits:
+            result["test"] = measure(self.program, params, self.splits["test"])
+        return result, trained
+
+    def _restore(self, checkpointer: Checkpointer) -> TuneState:
+        sizes = {"num_steps": self.num_steps, "epoch_steps": self.epoch_steps}
+        state = self.program.init_state(self.cell.seed, **sizes)
+        restored = checkpointer.restore(self._pack(state, is_template=True))
+        if restored is None:
+            return state
+        packed, step = restored
+        _, kept = self.program.split(state.params)
+        path = self.folder / "history.json"
+        held = load_measured(path)["history"] if path.exists() else []
+        self.history = [entry for entry in held if entry["step"] <= step]
+        if "best" in packed and self.history:
+            main = self.program.spec.main_metric
+            metric = max(entry["dev"][main] for entry in self.history)
+            self.best = metric, packed["best"]
+        params = self.program.join(packed["trained"], kept)
+        return TuneState(params, packed["opt_state"], step)
+
+    def _pack(self, state: TuneState, is_template: bool = False) -> dict:
+        """What is saved: frozen parameters are not, they are the base's."""
+        trained, _ = self.program.split(state.params)
+        packed = {"trained": trained, "opt_state": state.opt_state}
+        if self.program.plan.train.keep == "best":
+            best = trained if is_template or self.best is None else self.best[1]
+            packed["best"] = best
+        return packed
+
+    def _train(
+        self, state: TuneState, checkpointer: Checkpointer, watch: SignalWatch
+    ) -> TuneState:
+        plan, cell, rows = self.program.plan, self.cell, self.splits["train"].rows
+        sizes = {"num_steps": self.num_steps, "epoch_steps": self.epoch_steps}
+        meter = _Meter(self, state.step)
+        batches: list[Batch] = []
+        epoch = -1
+        while state.step < self.num_steps:
+            if epoch != state.step // self.epoch_steps:
+                epoch = state.step // self.epoch_steps
+                batches = cut_epoch(
+                    self.lengths, cell.batch_size, self.allowed, cell.seed, epoch
+                )
+            batch = batches[state.step % self.epoch_steps]
+            arrays = make_batch(self.program, rows, batch, cell.batch_size)
+            state, loss = self.program.train(state, arrays, cell.lr, cell.seed, sizes)
+            meter.add(state.step, len(batch.rows), loss)
+            is_measured = state.step in self.measured_at
+            if is_measured:
+                self._measure(state, meter)
+            every = plan.train.checkpoint_every
+            signum = watch.ask()
+            if signum or is_measured or (every and state.step % every == 0):
+                checkpointer.save(state.step, self._pack(state))
+            if signum:
+                checkpointer.wait()
+                raise Stopped(state.step, signum)
+        return state
+
+    def _measure(self, state: TuneState, meter: "_Meter") -> None:
+        """Metrics on dev, kept before the state that they are of is saved."""
+        meter.stop()
+        dev = measure(self.program, state.params, self.splits["dev"])
+        main = self.program.spec.main_metric
+        if main not in dev:
+            raise UserError(
+                f"task.metric={main}: must be one of {', '.join(dev)} for these data"
+            )
+        entry = {"step": state.step, "dev": dev, "loss": meter.mean_loss()}
+        if self.program.plan.train.keep == "best":
+            if self.best is None or dev[main] > self.best[0]:
+                trained, _ = self.program.split(state.params)
+                self.best = dev[main], jax.tree.map(jnp.copy, trained)
+        self.history.append(entry | meter.rates())
+        write_json(self.folder / "history.json", {"history": self.history})
+        told = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
+        self.say(f"{self.cell.name} step {state.step}/{self.num_steps}: dev {told}")
+        meter.start()
+
+
+class _Meter:
+    """The clock of a cell, its mean loss, and lines of progress.
+
+    Compilation is part of what it measures; the rate is that of the fastest part
+    between two measurements.
+    """
+
+    def __init__(self, run: CellRun, step: int):
+        self.run, self.first = run, step
+        before = run.history[-1] if run.history else {}
+        self.seconds = before.get("seconds", 0.0)
+        self.rate = before.get("examples_per_second", 0.0)
+        self.losses: list[Any] = []
+        self.since = self.told = time.monotonic()
+        self.examples = self.told_examples = 0
+        self.told_step = step
+
+    def add(self, step: int, num: int, loss) -> None:
+        self.losses.append(loss)
+        self.examples += num
+        every = self.run.program.plan.train.log_seconds
+        if time.monotonic() - self.told >= every:
+            recent = float(loss)  # waits for the step
+            now = time.monotonic()
+            rate = (self.examples - self.told_examples) / (now - self.told)
+            left = self.run.num_steps - step
+            pace = (now - self.told) / max(step - self.told_step, 1)
+            self.run.say(
+                f"{self.run.cell.name} step {step}/{self.run.num_steps}: loss "
+                f"{recent:.4f}, {rate:.0f} examples/s, {show_seconds(left * pace)} left"
+            )
+            self.told, self.told_examples, self.told_step = now, self.examples, step
+
+    def stop(self) -> None:
+        """Stands still while something is measured."""
+        if self.losses:
+            jax.block_until_ready(self.losses[-1])
+        passed = time.monotonic() - self.since
+        self.seconds += passed
+        self.rate = max(self.rate, self.examples / max(passed, 1e-9))
+
+    def start(self) -> None:
+        self.since = self.told = time.monotonic()
+        self.examples = self.told_examples = 0
+        self.told_step = self.run.history[-1]["step"]
+        self.losses = []
+
+    def mean_loss(self) -> float:
+        """Of the steps since the last measurement."""
+        return float(np.mean([float(loss) for loss in self.losses]))
+
+    def rates(self) -> dict[str, float]:
+        return {"seconds": self.seconds, "examples_per_second": self.rate}
+
+
+def show_seconds(seconds: float) -> str:
+    """As a clock has it.
+
+    >>> show_seconds(75), show_seconds(3700)
+    ('1:15', '1:01:40')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Removes a finished cell's state, which nothing reads again."""
+    disk.remove(folder / "checkpoints")

@@ -1,0 +1,115 @@
+"""The labelled examples of a run: read, checked, drawn and encoded."""
+
+import dataclasses
+import hashlib
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+
+from jaxpt.config.finetuning import DataSpec, FinetunePlan
+from jaxpt.errors import UserError
+from jaxpt.finetune.cell import Examples
+from jaxpt.tasks.encoder import TextEncoder
+from jaxpt.tasks.task import Labels
+from jaxpt.text.labelled.tables import read_table
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskData:
+    """The checked examples of each split: "train", "dev" and maybe "test"."""
+
+    splits: dict[str, list[Any]]
+    labels: Labels
+
+    def fingerprint(self) -> dict[str, str]:
+        """sha256 of each split's examples, in hex."""
+        return {
+            name: hashlib.sha256(repr(items).encode(errors="replace")).hexdigest()
+            for name, items in self.splits.items()
+        }
+
+
+def read_data(plan: FinetunePlan) -> TaskData:
+    """Reads all splits before anything is trained.
+
+    Raises:
+      UserError: a table or an example is not what the task reads.
+    """
+    task, splits, labels = plan.task, {}, None
+    for name in ("train", "dev", "test"):
+        if spec := plan.data.table(name):
+            table = read_table(spec, list(plan.spec.columns))
+            splits[name], found = task.read(table, plan.spec, labels)
+            labels = found if labels is None else labels
+    if "dev" not in splits:
+        splits["train"], splits["dev"] = hold_out(splits["train"], plan.data.dev_share)
+    num, held = plan.data.num_train, len(splits["train"])
+    if num > held:
+        raise UserError(f"data.num_train={num}: must be at most {held}, all there are")
+    return TaskData(splits, labels or ())
+
+
+def hold_out(items: list, share: float) -> tuple[list, list]:
+    """The examples without a share of them, and that share; the same in every run.
+
+    Raises:
+      UserError: one of the two is empty.
+    """
+    num = round(share * len(items))
+    if not 0 < num < len(items):
+        raise UserError(
+            f"data.dev_share={share}: gives {num} of {len(items)} examples; must leave "
+            f"some on both sides, or data.dev be named"
+        )
+    is_dev = np.zeros(len(items), bool)
+    is_dev[np.random.default_rng(0).permutation(len(items))[:num]] = True
+    kept = [x for x, held in zip(items, is_dev, strict=True) if not held]
+    return kept, [x for x, held in zip(items, is_dev, strict=True) if held]
+
+
+def draw_nested(items: list, num: int, seed: int) -> list:
+    """`num` examples, the labels in turn, each number within the larger ones.
+
+    Labels are those of classification's examples; of other examples any are drawn.
+
+    >>> draw_nested([1, 2, 3, 4], 2, 0) == draw_nested([1, 2, 3, 4], 3, 0)[:2]
+    True
+    """
+    order = np.random.default_rng([seed, 1]).permutation(len(items))
+    by_label = defaultdict(list)
+    for i in order:
+        by_label[getattr(items[i], "labels", ())].append(int(i))
+    queues = [by_label[label] for label in sorted(by_label)]
+    chosen: list[int] = []
+    depth = 0
+    while len(chosen) < num:
+        chosen += [queue[depth] for queue in queues if depth < len(queue)]
+        depth += 1
+    return [items[i] for i in chosen[:num]]
+
+
+def encode_splits(
+    plan: FinetunePlan, data: TaskData, encoder: TextEncoder
+) -> dict[str, Examples]:
+    """The rows of all splits; the training data whole."""
+    task = plan.task
+    return {
+        name: Examples(
+            items,
+            task.encode(items, encoder, plan.spec, is_training=name == "train"),
+        )
+        for name, items in data.splits.items()
+    }
+
+
+def draw_train(
+    plan: FinetunePlan, data: TaskData, whole: Examples, encoder: TextEncoder, seed: int
+) -> Examples:
+    """The training examples of a seed."""
+    spec: DataSpec = plan.data
+    if not spec.num_train:
+        return whole
+    items = draw_nested(data.splits["train"], spec.num_train, seed)
+    rows = plan.task.encode(items, encoder, plan.spec, is_training=True)
+    return Examples(items, rows)

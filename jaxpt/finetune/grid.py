@@ -1,0 +1,234 @@
+"""A grid of fine-tuning runs in a folder, each finished once; killed, it goes on.
+
+    config.json      the settings; the grid's lists may grow
+    identity.json    what was fine-tuned, on which examples
+    cells/NAME       a run each (`jaxpt.finetune.cell`)
+    model            what the run with the best dev metric has trained
+    result.json      all of it, and what is picked
+"""
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+
+from jaxpt.config.finetuning import HARMLESS, FinetunePlan
+from jaxpt.errors import UserError
+from jaxpt.finetune.base import Base, load_base
+from jaxpt.finetune.batches import choose_lengths, cut_all
+from jaxpt.finetune.cell import Cell, CellRun, drop_checkpoints, make_batch
+from jaxpt.finetune.cell import Examples
+from jaxpt.finetune.data import draw_train, encode_splits, read_data
+from jaxpt.finetune.program import TuneProgram
+from jaxpt.finetune.summary import format_summary, summarise
+from jaxpt.folder import hold, is_new, load_config, load_measured, write_config
+from jaxpt.folder import load_json, write_json
+from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.run.signals import SignalWatch
+from jaxpt.run.workdir import flatten
+from jaxpt.finetune.batches import collate
+
+
+def list_cells(plan: FinetunePlan) -> list[Cell]:
+    """All points of the grid, the seeds innermost."""
+    train = plan.train
+    points = itertools.product(train.lr, train.batch_size, train.epochs, train.seeds)
+    return [Cell(float(lr), size, num, seed) for lr, size, num, seed in points]
+
+
+def finetune(
+    plan: FinetunePlan, source: str, folder: Path, say: Callable[[str], None]
+) -> dict:
+    """Runs what is not finished of a grid; the whole result.
+
+    Args:
+      source: as of `load_base`.
+      say: gets lines of progress.
+
+    Raises:
+      UserError: something does not fit, found before anything is trained; or the folder
+        holds other work.
+      Stopped: a signal came; the same command goes on.
+    """
+    with hold(folder):
+        _check_folder(folder, plan)
+        data = read_data(plan)
+        base = load_base(
+            source, plan.spec.head, plan.spec.max_len, plan.train.dropout
+        )
+        splits = encode_splits(plan, data, base.encoder)
+        program = make_program(plan, base, data.labels, splits["train"])
+        _claim(folder, plan, base, data.fingerprint(), data.labels)
+        for line in describe(program, splits):
+            say(line)
+        cells = list_cells(plan)
+        done: list[dict] = []
+        with SignalWatch() as watch:
+            for number, cell in enumerate(cells, 1):
+                drawn = draw_train(
+                    plan, data, splits["train"], base.encoder, cell.seed
+                )
+                place = folder / "cells" / cell.name
+                if not (place / "result.json").exists():
+                    if len(cells) > 1:
+                        say(f"run {number} of {len(cells)}: {cell.name}")
+                    _run_cell(
+                        program, cell, splits | {"train": drawn}, folder, say, watch
+                    )
+                done.append(load_measured(place / "result.json"))
+        constants = _find_constants(plan, data.splits)
+        result = {
+            "task": plan.task_name,
+            "source": source,
+            "head": base.form,
+            "labels": list(data.labels),
+            "parameters": program.counts,
+            "examples": {name: len(x.items) for name, x in splits.items()},
+            **summarise(done, plan.spec.main_metric),
+            "constant": constants,
+            "cells": done,
+        }
+        write_json(folder / "result.json", result)
+        return result
+
+
+def make_program(
+    plan: FinetunePlan, base: Base, labels, train: Examples
+) -> TuneProgram:
+    """The program, traced with two rows of the training data."""
+    rows = train.rows[:2]
+    length = choose_lengths([row["tokens"].shape[-1] for row in rows], 1)[0]
+    arrays = collate(rows, length, 2, plan.task.PADS, base.encoder.pad)
+    del arrays["example"]
+    return TuneProgram(plan, base, labels, arrays)
+
+
+def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
+    """What is trained, and on what, in lines."""
+    plan, base, counts = program.plan, program.base, program.counts
+    task = base.task
+    whose = "fresh parameters, as of" if base.params is None else f"step {base.step} of"
+    names = {"network": "the network", "head": "the head", "extra": plan.adapt.method}
+    parts = ", ".join(f"{names[k]} {counts[k]:,}" for k in names if counts[k])
+    share = counts["trained"] / counts["total"]
+    rows = ", ".join(f"{name} {len(x.items):,}" for name, x in splits.items())
+    labels = f", labels {', '.join(program.labels)}" if program.labels else ""
+    lengths = splits["train"].lengths
+    most = base.encoder.max_len
+    num_cut = int((lengths >= most).sum())
+    lines = [
+        f"{plan.task_name}: {rows} examples{labels}",
+        f"{task.plan.objective_name}: {whose} {base.source.partition(':')[2] or base.source}, head {base.form}",
+        f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
+        f"({share:.2%}): {parts}",
+    ]
+    if num_cut:
+        lines.append(
+            f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
+            f"tokens or more, and are cut there"
+        )
+    return lines
+
+
+def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
+    """Trains a cell; its result stands when what it trained is kept, if it is best."""
+    place = folder / "cells" / cell.name
+    run = CellRun(program, cell, splits, place, say)
+    result, trained = run.run(watch)
+    main = program.spec.main_metric
+    others = _load_results(folder)
+    if all(result["dev"][main] > other["dev"][main] for other in others):
+        step = 1 + max((other.get("model_step", 0) for other in others), default=0)
+        # Two are kept: the one before is what stands until this cell's result does.
+        with Checkpointer(folder / "model", keep=2) as checkpointer:
+            checkpointer.save(step, {"trained": trained})
+        result["model_step"] = step
+    write_json(place / "result.json", result)
+    drop_checkpoints(place)
+
+
+def _load_results(folder: Path) -> list[dict]:
+    """The results of all finished cells in a folder."""
+    paths = sorted((folder / "cells").glob("*/result.json"))
+    return [load_measured(path) for path in paths]
+
+
+def find_model(folder: Path, metric: str) -> dict:
+    """The result of the cell whose parameters are kept.
+
+    Raises:
+      UserError: no cell is finished.
+    """
+    kept = [x for x in _load_results(folder) if "model_step" in x]
+    if not kept:
+        raise UserError(f"{folder}: holds no finished fine-tuning")
+    return max(kept, key=lambda x: x["model_step"])
+
+
+def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best answer that looks at no input."""
+    task, spec, train = plan.task, plan.spec, splits["train"]
+    return {
+        name: task.metrics(task.constant(train, items, spec), items, spec)
+        for name, items in splits.items()
+        if name != "train"
+    }
+
+
+def _check_folder(folder: Path, plan: FinetunePlan) -> None:
+    """Raises UserError where the folder holds anything but this fine-tuning."""
+    if is_new(folder):
+        return
+    path = folder / "config.json"
+    if not path.exists() or (folder / "checkpoints").exists():
+        raise UserError(
+            f"--to={folder}: holds something else; must be a new folder, or one of the "
+            f"same fine-tuning"
+        )
+    stored = load_config(path, "use another --to")
+    old, new = _settings(stored), _settings(plan.config)
+    for name in sorted(old.keys() | new.keys()):
+        if old.get(name) != new.get(name):
+            raise UserError(
+                f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
+                f"{new.get(name)}; use another folder or the same settings"
+            )
+
+
+def _settings(config: dict) -> dict:
+    """The settings by full name that a cell's numbers depend on."""
+    free = {f"train.{name}" for name in HARMLESS}
+    return {k: v for k, v in flatten(config).items() if k not in free}
+
+
+def _claim(folder: Path, plan: FinetunePlan, base: Base, data: dict, labels) -> None:
+    """Writes what is fine-tuned, or finds that it is the same.
+
+    Raises:
+      UserError: the folder's is another.
+    """
+    identity = {
+        "source": base.source,
+        "network": base.fingerprint(),
+        "step": base.step,
+        "head": base.form,
+        "labels": list(labels),
+        "data": data,
+    }
+    path = folder / "identity.json"
+    if path.exists():
+        held = load_json(path, "use another --to")
+        what = {"network": "network", "data": "examples", "head": "head"}
+        for name, word in what.items():
+            if held.get(name) != identity[name]:
+                raise UserError(
+                    f"--to={folder}: holds a fine-tuning of another {word}; use another "
+                    f"folder"
+                )
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(path, identity)
+    write_config(folder / "config.json", plan.config)
+
+
+def show(result: dict) -> str:
+    """The result as a terminal shows it."""
+    return format_summary(result)

@@ -1,0 +1,246 @@
+"""The compiled steps of fine-tuning: one of training, one of evaluation, by shape.
+
+The learning rate is an argument, so runs of a grid share what is compiled.
+"""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from jaxpt.config.finetuning import FinetunePlan
+from jaxpt.errors import UserError
+from jaxpt.finetune.base import Base
+from jaxpt.learn.frozen import is_frozen
+from jaxpt.learn.groups import make_grouped_optimizer
+from jaxpt.learn.update import weigh
+from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
+from jaxpt.nn.networks.network import TransformerNetwork
+from jaxpt.nn.task_heads import TextHead, TokenHead
+from jaxpt.rng import stream
+from jaxpt.tasks.model import TaskModel
+from jaxpt.tasks.task import Labels
+
+HEADS = {"text": TextHead, "tokens": TokenHead}
+LM_WEIGHT = 0.5  # Radford et al. 2018
+
+
+@dataclasses.dataclass(frozen=True)
+class TuneState:
+    """What a step changes, and what it reads and leaves.
+
+    Attributes:
+      params: {"network", "head", "extra"}.
+      opt_state: moments of what is trained.
+      step: steps that are done.
+    """
+
+    params: Any
+    opt_state: Any
+    step: int
+
+
+class TuneProgram:
+    """A base with a task's head: fresh states, compiled steps.
+
+    Args:
+      batch: an example of a batch, [2, ...], to trace with.
+
+    Raises:
+      UserError: the network cannot be adapted or trained as asked.
+    """
+
+    def __init__(self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict):
+        self.plan, self.base, self.labels, self.batch = plan, base, labels, batch
+        self.task, self.spec = plan.task, plan.spec
+        num = self.task.num_outputs(plan.spec, labels)
+        head = None
+        if num:
+            make: Any = HEADS[plan.spec.READS]
+            head = make(base.task.model_spec, base.form, num, plan.spec.dropout)
+        start_id = 0
+        if type(base.task.model).HAS_DECODER:
+            start_id = base.task.vocab.start
+        self.model = TaskModel(
+            base.network, head, base.form, start_id, adaptation=plan.adapt
+        )
+        self.lm_weight = self._find_lm_weight()
+        self.abstract = jax.eval_shape(lambda: self.init_params(0))
+        self.frozen = self._find_frozen()
+        self.counts = count_trained(self.abstract, self.frozen)
+        self.optimizers: dict[tuple[int, int], optax.GradientTransformation] = {}
+        self._train = jax.jit(
+            self._step, static_argnames=("num_steps", "epoch_steps"), donate_argnums=0
+        )
+        self._read = jax.jit(self._outputs)
+
+    def _find_lm_weight(self) -> float:
+        asked, form = self.plan.train.lm_weight, self.base.form
+        weight = LM_WEIGHT * (form == "gpt") if asked == -1 else asked
+        can = isinstance(self.base.network, TransformerNetwork)
+        can = can and "token_nll" in self.base.network.ABILITIES
+        if asked > 0 and not can:
+            raise UserError(
+                f"train.lm_weight={asked}: must be 0 for a network that is no causal "
+                f"language model"
+            )
+        return weight if can and self.plan.spec.READS == "text" else 0.0
+
+    def init_params(self, seed) -> dict:
+        """{"network", "head", "extra"} before the first step."""
+        network, pooler = self.base.draw(seed)
+        key = stream(seed, 0, "init")
+        head: dict = {}
+        if self.model.head is not None:
+            head = self._init_head(jax.random.fold_in(key, 1))
+            if pooler is not None and "pool" in head:
+                head = head | {"pool": pooler}
+        rng = jax.random.fold_in(key, 2)
+        read = functools.partial(self._read_network, self.batch)
+        names = [self.base.encoder.ids(name).tolist() for name in self.labels]
+        extra = init_extra(self.plan.adapt, read, network, rng, names or None)
+        return {"network": network, "head": head, "extra": extra}
+
+    def _init_head(self, rng) -> dict:
+        width = self.base.network.task_width
+        segment_ids = jnp.ones((1, 2), jnp.int32)
+        states = jnp.zeros((1, 2, width))
+        if getattr(self.model.head, "mixes_layers", False):
+            num = self._count_layers()
+            states = jnp.zeros((num, 1, 2, width))
+        made = self.model.head.init(rng, states, segment_ids, deterministic=True)
+        return made.get("params", {})
+
+    def _count_layers(self) -> int:
+        network, _ = jax.eval_shape(lambda: self.base.draw(0))
+        read = functools.partial(self._read_network, self.batch)
+        return jax.eval_shape(read, network).shape[0]
+
+    def _read_network(self, batch: dict, network):
+        """The network's part of the task, nothing added to it."""
+        plain = dataclasses.replace(self.model, adaptation=type(self.plan.adapt)())
+        flat = plain.flatten(batch)
+        states = plain.states({"network": network, "extra": {}}, flat, None)
+        if self.lm_weight:
+            return states, self._lm_loss({"network": network}, flat, states)
+        return states
+
+    def _find_frozen(self) -> tuple[str, ...]:
+        read = None
+        if self.model.head is not None:
+            run = functools.partial(self._read_network, self.batch)
+            read = find_read(run, self.abstract["network"])
+        return find_frozen(self.plan.adapt, self.abstract, read)
+
+    def _optimizer(self, num_steps: int, epoch_steps: int):
+        """Of the learning rate 1; made once for each number of steps."""
+        key = num_steps, epoch_steps
+        if key not in self.optimizers:
+            warmup = round(self.plan.train.warmup_share * num_steps)
+            optim = dataclasses.replace(
+                self.plan.optim, warmup_steps=min(warmup, num_steps - 1)
+            )
+            self.optimizers[key] = make_grouped_optimizer(
+                optim,
+                self.plan.groups,
+                self.abstract,
+                num_steps,
+                epoch_steps,
+                self.frozen,
+            )
+        return self.optimizers[key]
+
+    def init_state(self, seed: int, num_steps: int, epoch_steps: int) -> TuneState:
+        """The state before the first step, on the device."""
+        params = jax.tree.map(jnp.array, self.init_params(seed))
+        optimizer = self._optimizer(num_steps, epoch_steps)
+        return TuneState(params, jax.jit(optimizer.init)(params), 0)
+
+    def train(
+        self, state: TuneState, batch: dict, lr: float, seed: int, sizes: dict
+    ) -> tuple[TuneState, jax.Array]:
+        """The state one step later, whose buffers it takes, and the batch's loss.
+
+        Args:
+          sizes: "num_steps" and "epoch_steps" of the run.
+        """
+        trained, kept = self.split(state.params)
+        numbers = np.float32(lr), np.int32(seed), np.int32(state.step)
+        trained, opt_state, loss = self._train(
+            (trained, state.opt_state), kept, batch, numbers, **sizes
+        )
+        params = self.join(trained, kept)
+        return TuneState(params, opt_state, state.step + 1), loss
+
+    def _step(self, moved, kept, batch, numbers, *, num_steps: int, epoch_steps: int):
+        (trained, opt_state), (lr, seed, step) = moved, numbers
+        rngs = {"dropout": stream(seed, step, "train")}
+
+        def weighed(trained):
+            params = self.join(trained, kept)
+            terms, coefficients = self._terms(params, batch, rngs)
+            totals = {name: weight for name, (_, weight) in terms.items()}
+            return weigh(terms, totals, coefficients)
+
+        loss, grads = jax.value_and_grad(weighed)(trained)
+        params = self.join(trained, kept)
+        zeros = jax.tree.map(jnp.zeros_like, kept)
+        optimizer = self._optimizer(num_steps, epoch_steps)
+        updates, opt_state = optimizer.update(
+            self.join(grads, zeros), opt_state, params
+        )
+        moves, _ = self.split(updates)
+        trained = jax.tree.map(lambda x, move: x + lr * move, trained, moves)
+        return trained, opt_state, loss
+
+    def _terms(self, params, batch, rngs):
+        """The loss terms, and what each counts for."""
+        kept: list = []
+        model = dataclasses.replace(self.model, kept=kept)
+        outputs = self.task.outputs(model, params, batch, rngs)
+        terms = dict(self.task.loss(outputs, batch, self.spec))
+        coefficients = dict.fromkeys(terms, 1.0)
+        if self.lm_weight:
+            (found,) = kept
+            terms["lm_loss"] = self._lm_loss(params, self.model.flatten(batch), found)
+            coefficients["lm_loss"] = self.lm_weight
+        return terms, coefficients
+
+    def _lm_loss(self, params, batch, states):
+        """A causal model's own loss on the texts: (sum, weight)."""
+        segment_ids = batch["segment_ids"]
+        weights = (segment_ids[:, 1:] > 0).astype(jnp.float32)
+        if "row_weights" in batch:
+            each = batch["row_weights"]
+            weights *= jnp.repeat(each, len(segment_ids) // len(each))[:, None]
+        inputs = states[:, :-1], batch["inputs"][:, 1:], weights
+        scores = self.base.network.apply(
+            {"params": params["network"]}, *inputs, method="score"
+        )
+        return scores.loss
+
+    def outputs(self, params, batch: dict):
+        """What the task's network says of a batch, without dropout."""
+        return self._read(params, batch)
+
+    def _outputs(self, params, batch):
+        return self.task.outputs(self.model, params, batch, None)
+
+    def split(self, params) -> tuple[dict, dict]:
+        """What is trained and what is not, by path."""
+        trained, kept = {}, {}
+        for path, leaf in jax.tree_util.tree_leaves_with_path(params):
+            name = jax.tree_util.keystr(path, simple=True, separator="/")
+            (kept if is_frozen(path, self.frozen) else trained)[name] = leaf
+        return trained, kept
+
+    def join(self, trained: dict, kept: dict) -> dict:
+        """The parameters that `split` has parted."""
+        leaves, treedef = jax.tree_util.tree_flatten_with_path(self.abstract)
+        whole = trained | kept
+        names = (jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
+        return jax.tree_util.tree_unflatten(treedef, [whole[name] for name in names])
