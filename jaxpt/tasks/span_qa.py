@@ -6,8 +6,8 @@ A text longer than the network reads is read in windows that overlap. In trainin
 window without the answer points at its first token, and so does a question without an
 answer (Devlin et al. 2019, sections 4.2 and 4.3). An answer begins only in the window
 in which its first token has the most text to both sides; that no answer was found is
-the least likely of what the windows say (google-research/electra: finetune/qa/qa_tasks.py,
-qa_metrics.py).
+the least likely of what the windows say (google-research/electra:
+finetune/qa/qa_tasks.py, qa_metrics.py).
 
 Departures: the end is not conditioned on the start, as ELECTRA's is; the best starts
 and ends are taken among the text's tokens, where BERT takes them among all and drops
@@ -67,6 +67,8 @@ class Spec(TaskSpec):
     """
 
     READS: ClassVar[str] = "tokens"
+    CUTS: ClassVar[bool] = False
+    TUNES: ClassVar[bool] = True
     METRICS: ClassVar[tuple[str, ...]] = ("f1", "exact_match")
 
     max_len: int = 384
@@ -106,6 +108,18 @@ class Spec(TaskSpec):
     @property
     def main_metric(self):
         return self.metric
+
+    def tune(self, predictions, examples):
+        """The threshold that is best on development data."""
+        if not self.has_null:
+            return self
+        kind = ("exact_match", "f1").index(self.metric)
+        pairs = zip(predictions, examples, strict=True)
+        scores = [answer_scores(p.text, example.golds)[kind] for p, example in pairs]
+        odds = [p.null_score - p.score for p in predictions]
+        is_null = [not any(map(normalize_answer, each.golds)) for each in examples]
+        threshold, _ = best_null_threshold(odds, scores, is_null)
+        return dataclasses.replace(self, null_threshold=threshold)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -381,19 +395,6 @@ def answer(prediction: Prediction, spec: Spec) -> str:
     """The text that is answered; "" is no answer."""
     odds = prediction.null_score - prediction.score
     return "" if spec.has_null and odds > spec.null_threshold else prediction.text
-
-
-def tune(predictions: list[Prediction], examples: list[Example], spec: Spec) -> Spec:
-    """See `Task.tune`: the threshold that is best on development data."""
-    if not spec.has_null:
-        return spec
-    kind = Spec.METRICS.index(spec.metric)
-    pairs = zip(predictions, examples, strict=True)
-    scores = [answer_scores(p.text, example.golds)[1 - kind] for p, example in pairs]
-    odds = [p.null_score - p.score for p in predictions]
-    is_null = [not any(map(normalize_answer, each.golds)) for each in examples]
-    threshold, _ = best_null_threshold(odds, scores, is_null)
-    return dataclasses.replace(spec, null_threshold=threshold)
 
 
 def metrics(

@@ -40,6 +40,7 @@ class Spec(TaskSpec):
     """
 
     READS: ClassVar[str] = "tokens"
+    CUTS: ClassVar[bool] = False
     METRICS: ClassVar[tuple[str, ...]] = ("entity_f1", "entity_f1_strict", "accuracy")
 
     words: str = "0"
