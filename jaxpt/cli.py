@@ -381,8 +381,9 @@ def finetune(argv: list[str]) -> int:
         flags.DEFINE_string(
             "from",
             "",
-            "the run to fine-tune, its folder (--workdir says the same); scratch:FOLDER "
-            "is its network with fresh parameters; or a folder of transformers",
+            "the run to fine-tune, its folder (--workdir says the same); "
+            "scratch:FOLDER is its network with fresh parameters; or a folder of "
+            "transformers",
             flag_values=values,
         )
         flags.DEFINE_string("to", "", "the fine-tuning's folder", flag_values=values)

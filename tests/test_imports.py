@@ -67,7 +67,7 @@ OWNERS = {
     "seqeval": ("tasks/span_metrics.py",),
     "rouge_score": ("tasks/text_metrics.py",),
     "sacrebleu": ("tasks/text_metrics.py",),
-    "flax": ("nn", "objectives", "tasks", "run", "hub"),
+    "flax": ("nn", "objectives", "run", "hub"),
     "transformers": (),
     "torch": (),
     "tensorflow": (),

@@ -200,7 +200,10 @@ def make_finetune_plan(config) -> FinetunePlan:
         values = {k: tuple(v) if type(v) is list else v for k, v in given.items()}
         made[name] = spec(**(values | ({"lr": 1.0} if name == "optim" else {})))
     plan = FinetunePlan(
-        task, made.pop("task"), config=config, **made  # type: ignore[arg-type]
+        task,
+        made.pop("task"),
+        config=config,
+        **made,
     )
     _check_plan(plan)
     return plan

@@ -80,9 +80,7 @@ def cut_epoch(
     for start in range(0, len(order), WINDOW * batch_size):
         window = order[start : start + WINDOW * batch_size]
         window = window[np.argsort(lengths[window], kind="stable")]
-        found += [
-            window[i : i + batch_size] for i in range(0, len(window), batch_size)
-        ]
+        found += [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
     turns = draw.permutation(len(found))
     return [_make(found[i], lengths, allowed) for i in turns]
 

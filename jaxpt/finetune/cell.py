@@ -1,8 +1,8 @@
 """One run of a grid: trained, measured and saved, and gone on with after a kill.
 
-    cells/NAME/history.json    what was measured so far
-    cells/NAME/checkpoints     what is trained, and the optimizer's state
-    cells/NAME/result.json     when it is finished
+cells/NAME/history.json    what was measured so far
+cells/NAME/checkpoints     what is trained, and the optimizer's state
+cells/NAME/result.json     when it is finished
 """
 
 import dataclasses
@@ -97,6 +97,9 @@ def make_batch(
 def predict(program: TuneProgram, params, split: Examples) -> list[Any]:
     """The task's prediction for each example of a split."""
     outputs = read_outputs(program, params, split)
+    if program.model.head is None:  # answers that were written
+        answer = program.base.encoder.answer
+        outputs = [answer(x["tokens"][: x["counts"]]) for x in outputs]
     return program.task.predict(outputs, split.rows, split.items, program.spec)
 
 

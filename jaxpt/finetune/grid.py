@@ -1,10 +1,10 @@
 """A grid of fine-tuning runs in a folder, each finished once; killed, it goes on.
 
-    config.json      the settings; the grid's lists may grow
-    identity.json    what was fine-tuned, on which examples
-    cells/NAME       a run each (`jaxpt.finetune.cell`)
-    model            what the run with the best dev metric has trained
-    result.json      all of it, and what is picked
+config.json      the settings; the grid's lists may grow
+identity.json    what was fine-tuned, on which examples
+cells/NAME       a run each (`jaxpt.finetune.cell`)
+model            what the run with the best dev metric has trained
+result.json      all of it, and what is picked
 """
 
 import itertools
@@ -13,19 +13,24 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import HARMLESS, FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import Base, load_base
-from jaxpt.finetune.batches import choose_lengths, cut_all
-from jaxpt.finetune.cell import Cell, CellRun, drop_checkpoints, make_batch
-from jaxpt.finetune.cell import Examples
+from jaxpt.finetune.base import SCRATCH, Base, load_base
+from jaxpt.finetune.batches import choose_lengths, collate
+from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
-from jaxpt.folder import hold, is_new, load_config, load_measured, write_config
-from jaxpt.folder import load_json, write_json
+from jaxpt.folder import (
+    hold,
+    is_new,
+    load_config,
+    load_json,
+    load_measured,
+    write_config,
+    write_json,
+)
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch
 from jaxpt.run.workdir import flatten
-from jaxpt.finetune.batches import collate
 
 
 def list_cells(plan: FinetunePlan) -> list[Cell]:
@@ -52,9 +57,7 @@ def finetune(
     with hold(folder):
         _check_folder(folder, plan)
         data = read_data(plan)
-        base = load_base(
-            source, plan.spec.head, plan.spec.max_len, plan.train.dropout
-        )
+        base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
         _claim(folder, plan, base, data.fingerprint(), data.labels)
@@ -64,9 +67,7 @@ def finetune(
         done: list[dict] = []
         with SignalWatch() as watch:
             for number, cell in enumerate(cells, 1):
-                drawn = draw_train(
-                    plan, data, splits["train"], base.encoder, cell.seed
-                )
+                drawn = draw_train(plan, data, splits["train"], base.encoder, cell.seed)
                 place = folder / "cells" / cell.name
                 if not (place / "result.json").exists():
                     if len(cells) > 1:
@@ -115,9 +116,10 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
     lengths = splits["train"].lengths
     most = base.encoder.max_len
     num_cut = int((lengths >= most).sum())
+    folder = base.source.removeprefix(SCRATCH)
     lines = [
         f"{plan.task_name}: {rows} examples{labels}",
-        f"{task.plan.objective_name}: {whose} {base.source.partition(':')[2] or base.source}, head {base.form}",
+        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}",
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
@@ -221,8 +223,8 @@ def _claim(folder: Path, plan: FinetunePlan, base: Base, data: dict, labels) -> 
         for name, word in what.items():
             if held.get(name) != identity[name]:
                 raise UserError(
-                    f"--to={folder}: holds a fine-tuning of another {word}; use another "
-                    f"folder"
+                    f"--to={folder}: holds a fine-tuning of another {word}; use "
+                    f"another folder"
                 )
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, identity)

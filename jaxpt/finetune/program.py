@@ -66,8 +66,19 @@ class TuneProgram:
         if type(base.task.model).HAS_DECODER:
             start_id = base.task.vocab.start
         self.model = TaskModel(
-            base.network, head, base.form, start_id, adaptation=plan.adapt
+            base.network,
+            head,
+            base.form,
+            start_id,
+            adaptation=plan.adapt,
+            writing=base.encoder.writing,
+            spec=plan.spec,
         )
+        if head is None and plan.adapt.num_prompts:
+            raise UserError(
+                f"adapt.method={plan.adapt.method}: must be another for a task whose "
+                f"answers are written"
+            )
         self.lm_weight = self._find_lm_weight()
         self.abstract = jax.eval_shape(lambda: self.init_params(0))
         self.frozen = self._find_frozen()
@@ -123,6 +134,9 @@ class TuneProgram:
     def _read_network(self, batch: dict, network):
         """The network's part of the task, nothing added to it."""
         plain = dataclasses.replace(self.model, adaptation=type(self.plan.adapt)())
+        if self.model.head is None:
+            params = {"network": network, "head": {}, "extra": {}}
+            return self.task.outputs(plain, params, batch, None)
         flat = plain.flatten(batch)
         states = plain.states({"network": network, "extra": {}}, flat, None)
         if self.lm_weight:
@@ -218,9 +232,8 @@ class TuneProgram:
             each = batch["row_weights"]
             weights *= jnp.repeat(each, len(segment_ids) // len(each))[:, None]
         inputs = states[:, :-1], batch["inputs"][:, 1:], weights
-        scores = self.base.network.apply(
-            {"params": params["network"]}, *inputs, method="score"
-        )
+        network: Any = self.base.network
+        scores = network.apply({"params": params["network"]}, *inputs, method="score")
         return scores.loss
 
     def outputs(self, params, batch: dict):
@@ -232,7 +245,8 @@ class TuneProgram:
 
     def split(self, params) -> tuple[dict, dict]:
         """What is trained and what is not, by path."""
-        trained, kept = {}, {}
+        trained: dict = {}
+        kept: dict = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
             (kept if is_frozen(path, self.frozen) else trained)[name] = leaf

@@ -64,7 +64,11 @@ def summarise(cells: list[dict], metric: str) -> dict:
         )
     picked = max(settings, key=lambda x: x["dev"][metric]["median"])
     key = picked["lr"], picked["batch_size"], picked["epochs"]
-    summary = {"metric": metric, "settings": settings, "picked": dict(picked)}
+    summary: dict[str, Any] = {
+        "metric": metric,
+        "settings": settings,
+        "picked": dict(picked),
+    }
     mine = groups[key]
     if "test" in mine[0]:
         summary["picked"]["test"] = {

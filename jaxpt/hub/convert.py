@@ -11,9 +11,12 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.hub.families import Family
-from jaxpt.hub.names import COPIES, PREFIXES, TABLES, UNREAD
+from jaxpt.hub.names import BODIES, COPIES, PREFIXES, TABLES, TASK_HEADS, UNREAD
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
+
+# Parameters that a checkpoint without a language model's head lacks.
+HEAD = re.compile(r"head/|pair_score/")
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:
@@ -43,13 +46,21 @@ def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.nd
 
 
 def from_hf(
-    tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str, like
+    tensors: Mapping[str, np.ndarray],
+    family: Family,
+    spec: ModelSpec,
+    head: str,
+    like,
+    *,
+    is_body: bool = False,
 ):
     """The parameters of a checkpoint's tensors.
 
     Args:
       like: a pytree of the shapes of all parameters, as `jax.eval_shape` gives it;
         layers come stacked where it has them so.
+      is_body: the checkpoint has no language model's head, and maybe a task's, which is
+        not read: the parameters of the head are left out.
 
     Raises:
       UserError: a tensor is missing, unexpected or of another shape, or has a value
@@ -58,6 +69,8 @@ def from_hf(
     plain = jax.eval_shape(unstack_layers, like)
     shapes = {path: tuple(x.shape) for path, x in flatten(plain).items()}
     prefix, names = PREFIXES.get(family.name, ""), set(tensors)
+    if is_body:
+        prefix = BODIES.get(family.name, "")
     if prefix and not any(name.startswith(prefix) for name in names):
         names = {prefix + name for name in names}
     else:
@@ -65,6 +78,9 @@ def from_hf(
     flat, read = {}, set()
     for entry in TABLES[family.name](spec, head):
         if entry.theirs not in names:
+            if is_body and all(HEAD.match(path) for path in entry.ours):
+                shapes = {k: v for k, v in shapes.items() if k not in entry.ours}
+                continue
             raise UserError(f"tensor {entry.theirs}: is missing")
         read.add(entry.theirs)
         value = tensors[entry.theirs.removeprefix(prefix)]
@@ -96,6 +112,8 @@ def from_hf(
                 )
         elif name == "final_logits_bias" and not spec.head_bias:
             continue  # all zero, see `refine_spec`
+        elif is_body and re.fullmatch(TASK_HEADS, name.removeprefix(prefix)):
+            continue
         elif not unread.fullmatch(name):
             raise UserError(f"tensor {name}: has no place in a {family.name} model")
     if left := sorted(set(shapes) - set(flat)):

@@ -40,6 +40,8 @@ class ImportSettings:
         self._defaults = to_dict(default_config())
         self._flags, self.folder = frozenset(flags), folder
         self._replaced: list[str] = []
+        # Networks of the folder that lack a language model's head.
+        self.bodies: tuple[str, ...] = ()
 
     def __contains__(self, name: str) -> bool:
         return name in self._flags

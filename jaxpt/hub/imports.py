@@ -1,6 +1,7 @@
 """Imports a folder of transformers as a run that can be trained further."""
 
 import dataclasses
+import re
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from jaxpt.hub.convert import flatten, from_hf, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.import_settings import ImportSettings
+from jaxpt.hub.names import BODIES
 from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.learn.state import make_state
@@ -78,6 +80,8 @@ def _import(
         raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
     parts, origin = _read_parts(folder), read_origin(folder)
     settings = ImportSettings(config, flags, folder)
+    if not _has_parts(folder) and is_body(read_json(folder, "config.json")):
+        settings.bodies = tuple(parts)
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
     place = _find_tokenizer(folder, parts)
     tokenizer = settings.resolve_tokenizer(place, spec.vocab_size)
@@ -192,7 +196,8 @@ def _read_networks(program: Program, parts: dict, settings: ImportSettings) -> d
     for head, (kind, read, tensors) in parts.items():
         mine, shapes = like[head]
         _check_same(mine, read, head, settings.model)
-        found[head] = from_hf(tensors, kind, read, head, shapes)
+        is_body = head in settings.bodies
+        found[head] = from_hf(tensors, kind, read, head, shapes, is_body=is_body)
     _check_shared(found)
     return found
 
@@ -252,7 +257,8 @@ def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
-        head = head or _find_head(family, config)
+        tensors = read_tensors(place)
+        head = head or _find_head(family, config, tensors)
         if head in heads and not inner:
             raise UserError(
                 f"--from={folder}: holds ELECTRA's {head} alone; must be a folder with "
@@ -260,16 +266,37 @@ def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
             )
         if head not in family.heads:
             raise UserError(f"{place}: a {family.name} has no {head}")
-        tensors = read_tensors(place)
         parts[head] = family, refine_spec(spec, family, tensors), tensors
     return parts
 
 
-def _find_head(family: Family, config: dict) -> str:
+# Classes of transformers that have no language model's head: none, or a task's.
+BODY = re.compile(
+    r"\w+(Model|For(SequenceClassification|TokenClassification|QuestionAnswering"
+    r"|MultipleChoice))"
+)
+
+
+def is_body(config: dict) -> bool:
+    """Whether a folder's model has no language model's head."""
+    names = config.get("architectures") or []
+    return any(BODY.fullmatch(name) for name in names)
+
+
+def _find_head(family: Family, config: dict, tensors) -> str:
+    """What a model is for; without a head, what its body could be for.
+
+    BERT's body with a pooler is that of a model with BERT's sentence head.
+    """
     names = config.get("architectures") or list(family.heads.values())[:1]
     for head, name in family.heads.items():
         if name in names:
             return head
+    if is_body(config) and family.name in BODIES:
+        has_pooler = any("pooler.dense." in name for name in tensors)
+        if has_pooler and "pretraining" in family.heads:
+            return "pretraining"
+        return next(iter(family.heads))
     raise UserError(
         f"config.json: architectures={names}: must hold one of "
         f"{', '.join(family.heads.values())}"
@@ -281,6 +308,11 @@ def _read_framing(folder: Path, parts, family: Family, spec: ModelSpec, tokenize
     place = folder if "discriminator" not in parts else folder / "discriminator"
     config = read_json(place, "config.json")
     return read_framing(place, family.name, config, tokenizer, spec.vocab_size)
+
+
+def _has_parts(folder: Path) -> bool:
+    """Whether the folder has a folder for each network."""
+    return (folder / "discriminator").is_dir()
 
 
 def _find_tokenizer(folder: Path, parts: dict) -> Path:

@@ -296,5 +296,19 @@ UNREAD = {
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
+# What the names of a model's tensors begin with where it has a head; without one they
+# lack it.
+BODIES = {
+    "gpt2": "transformer.",
+    "bert": "bert.",
+    "roberta": "roberta.",
+    "distilbert": "distilbert.",
+    "bart": "model.",
+    "llama": "model.",
+    "modernbert": "model.",
+}
+# Those of a downstream task's head, and of a pooler that a head may read.
+TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"
+TASK_HEADS += r"|classification_head\..*|head\..*"
 # Prefixes that are missing from the names of a model saved without its head.
 PREFIXES = {"gpt2": "transformer."}

@@ -1,6 +1,13 @@
 """The downstream tasks by name: one module each."""
 
-from jaxpt.tasks import choice, classification, regression, span_qa, tagging
+from jaxpt.tasks import (
+    choice,
+    classification,
+    regression,
+    span_qa,
+    tagging,
+    text_to_text,
+)
 from jaxpt.tasks.task import Task
 
 TASKS: dict[str, Task] = {
@@ -9,4 +16,5 @@ TASKS: dict[str, Task] = {
     "choice": choice,
     "tagging": tagging,
     "span_qa": span_qa,
+    "text_to_text": text_to_text,
 }

@@ -8,7 +8,7 @@ sigmoid of its own.
 
 import dataclasses
 from collections import Counter
-from typing import Any, ClassVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,14 +42,6 @@ class Spec(TaskSpec):
       metric: what chooses between runs.
     """
 
-    METRICS: ClassVar[tuple[str, ...]] = (
-        "accuracy",
-        "mcc",
-        "f1",
-        "macro_f1",
-        "micro_f1",
-    )
-
     text: str = "sentence"
     pair: str = ""
     label: str = "label"
@@ -72,9 +64,9 @@ class Spec(TaskSpec):
         self.check("label_names", is_good, "as many as task.labels, or ()")
         is_good = self.positive in ("", *self.labels)
         self.check("positive", is_good, f'one of task.labels={self.labels}, or ""')
-        allowed = ("accuracy", "micro_f1", "macro_f1")
-        if not self.separator:
-            allowed = ("accuracy", "mcc", "f1", "macro_f1")
+        several = ("accuracy", "micro_f1", "macro_f1")
+        one = ("accuracy", "mcc", "f1", "macro_f1")
+        allowed = several if self.separator else one
         self.check("metric", self.metric in allowed, f"one of {', '.join(allowed)}")
 
     @property
@@ -142,8 +134,8 @@ def _check_labels(table: Table, spec: Spec, known: Labels, told: list) -> None:
     for name in known:
         if name not in found:
             raise UserError(
-                f"{table.name}: no example has the label {name!r} of task.labels, so it "
-                f"cannot be learned"
+                f"{table.name}: no example has the label {name!r} of task.labels, so "
+                f"it cannot be learned"
             )
     if spec.metric == "f1" and len(known) != 2:
         raise UserError(
@@ -172,7 +164,7 @@ def encode(
                     "tokens": framed.tokens,
                     "type_ids": framed.type_ids,
                     "targets": _target(example, spec),
-                    "example": np.int32(number),
+                    "example": np.asarray(number, np.int32),
                 }
             )
     return rows
@@ -180,7 +172,7 @@ def encode(
 
 def _target(example: Example, spec: Spec) -> Any:
     if not spec.separator:
-        return np.int32(example.labels[0])
+        return np.asarray(example.labels[0], np.int32)
     return _as_set(example.labels, example.num_labels).astype(np.float32)
 
 
@@ -219,8 +211,8 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
             for them in (predictions, [example.labels for example in examples])
         )
         return label_set_metrics(said, right)
-    right = [example.labels[0] for example in examples]
-    return class_metrics(predictions, right, num_labels, _positive(spec))
+    answers = [example.labels[0] for example in examples]
+    return class_metrics(predictions, answers, num_labels, _positive(spec))
 
 
 def _positive(spec: Spec) -> int:

@@ -115,8 +115,8 @@ def encode(
                 {
                     "tokens": framed.tokens,
                     "type_ids": framed.type_ids,
-                    "targets": np.float32(example.value),
-                    "example": np.int32(number),
+                    "targets": np.asarray(example.value, np.float32),
+                    "example": np.asarray(number, np.int32),
                 }
             )
     return rows

@@ -133,7 +133,8 @@ class Task(Protocol):
         """The prediction of each example.
 
         Args:
-          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees.
+          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees;
+            where there is no head, of the texts that were written.
         """
 
     def metrics(

@@ -19,6 +19,7 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.eval.generation import SampleSpec
+from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.span_metrics import answer_metrics
@@ -32,7 +33,7 @@ from jaxpt.tasks.text_metrics import (
     rouge_metrics,
     told_class_metrics,
 )
-from jaxpt.tasks.writing import IGNORED, answer_loss, pad_answers, write_answers
+from jaxpt.tasks.writing import IGNORED, pad_answers
 from jaxpt.text.labelled.tables import Table
 
 PADS: dict[str, int] = {"is_prefix": 0, "targets": IGNORED}
@@ -196,8 +197,8 @@ def _read_classes(table: Table, spec: Spec, labels: Labels | None, sources: list
     known = labels or spec.labels or tuple(sorted(set(values)))
     if len(known) < 2:
         raise UserError(
-            f"{table.name}: {spec.target} has the one label {known[0]!r}; must have two "
-            f"at least"
+            f"{table.name}: {spec.target} has the one label {known[0]!r}; must have "
+            f"two at least"
         )
     words = spec.words or known
     if len(set(map(_squeeze, words))) < len(words):
@@ -303,7 +304,7 @@ def encode(
     for number, example in enumerate(examples):
         ids = encoder.ids(example.source)
         if is_training:
-            target = encoder.answer_ids(example.target)[: spec.max_target - num_extra]
+            target = encoder.ids(example.target)[: spec.max_target - num_extra]
             row = writing.train_row(ids, target, room)
             longest = max(longest, len(target) + num_extra)
         else:

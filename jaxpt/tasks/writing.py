@@ -7,19 +7,13 @@ The loss is read at the answer and its end (Raffel et al. 2020; Radford et al. 2
 """
 
 import dataclasses
-from typing import Any
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Int
+from jaxtyping import Int
 
 from jaxpt.errors import UserError
-from jaxpt.eval.generation import SampleSpec, generate
-from jaxpt.nn.networks.network import Network
-from jaxpt.tasks.model import TaskModel, shift_right
-from jaxpt.tasks.task import Row
 
+Row = dict[str, np.ndarray]
 IGNORED = -1  # the target where nothing is predicted
 
 
@@ -74,15 +68,14 @@ class Writing:
     def read_row(self, ids: Int[np.ndarray, "n"], room: int) -> Row:
         """What is read alone: "tokens", cut to the room at its end."""
         parts = self.before, ids[:room], self.after
-        tokens = np.concatenate(parts).astype(np.int32)
-        return {"tokens": tokens, "is_prefix": np.full_like(tokens, self.sees_all)}
+        return {"tokens": np.concatenate(parts).astype(np.int32)}
 
     def train_row(
         self, ids: Int[np.ndarray, "n"], target: Int[np.ndarray, "m"], room: int
     ) -> Row:
         """What is read with the answer that is learned.
 
-        With a decoder "answer" is [m + 1] or so; else "targets" are as long as
+        With a decoder "answer" is what it writes; else "targets" are as long as
         "tokens", and -1 where nothing is predicted.
         """
         row, first = self.read_row(ids, room), self.first
@@ -90,14 +83,21 @@ class Writing:
         answer = np.concatenate([opening, target, [self.end]]).astype(np.int32)
         if self.has_decoder:
             return row | {"answer": answer}
-        num = len(row["tokens"])
-        unseen = np.full(len(answer) - 1, False)
+        num, num_more = len(row["tokens"]), len(answer) - 1
+        is_prefix = np.repeat([self.sees_all, False], [num, num_more])
         ignored = np.full(num - 1, IGNORED)
         return {
             "tokens": np.concatenate([row["tokens"], answer[:-1]]),
-            "is_prefix": np.concatenate([row["is_prefix"], unseen]).astype(np.int32),
+            "is_prefix": is_prefix.astype(np.int32),
             "targets": np.concatenate([ignored, answer]).astype(np.int32),
         }
+
+    def cut_answer(self, ids: Int[np.ndarray, "m"]) -> Int[np.ndarray, "n"]:
+        """What was written without what was forced first, and without its end."""
+        if self.has_decoder and len(ids) and ids[0] == self.first:
+            ids = ids[1:]
+        stops = (*self.ends, self.last)
+        return ids[:-1] if len(ids) and int(ids[-1]) in stops else ids
 
 
 def pad_answers(rows: list[Row], size: int) -> list[Row]:
@@ -108,81 +108,3 @@ def pad_answers(rows: list[Row], size: int) -> list[Row]:
         answer[: len(row["answer"])] = row["answer"]
         padded.append(row | {"answer": answer})
     return padded
-
-
-def answer_loss(model: TaskModel, params: Any, batch: dict, writing: Writing, rngs):
-    """The cross-entropy of the answers' tokens: (sum, weight)."""
-    if writing.has_decoder:
-        targets = batch["answer"]
-        is_asked = targets >= 0
-        ids = jnp.where(is_asked, targets, writing.pad)
-        batch = batch | {
-            "dec_inputs": shift_right(ids, writing.start),
-            # A row that only fills a batch has an answer, too.
-            "dec_segment_ids": is_asked.astype(jnp.int32),
-        }
-    else:
-        targets = batch["targets"]
-        batch = batch | {"is_prefix": batch["is_prefix"] > 0}
-        is_asked = targets >= 0
-    states = model.states(params, batch, rngs)
-    weights = is_asked * batch["row_weights"][:, None]
-    found = jnp.where(is_asked, targets, 0), weights.astype(jnp.float32)
-    network: Any = model.network
-
-    def score():
-        own = {"params": params["network"]}
-        return network.apply(own, states, *found, method="score").loss
-
-    return model.adapt(params["extra"], score)
-
-
-def write_answers(
-    model: TaskModel,
-    params: Any,
-    batch: dict,
-    writing: Writing,
-    num_tokens: int,
-    sampling: SampleSpec,
-) -> dict[str, Array]:
-    """The answers to what a batch reads: "tokens" [B, L], and "counts" [B] of them."""
-    network: Network = model.network
-    decoder = network.make_decoder(writing.start if writing.has_decoder else None)
-    prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
-    most = decoder.max_len - (0 if writing.has_decoder else num_tokens)
-    # No text is longer than that; what a batch is padded to may be.
-    prompts = prompts[:, max(0, prompts.shape[1] - most) :]
-
-    def write():
-        return generate(
-            decoder,
-            params["network"],
-            prompts,
-            lengths,
-            num_tokens,
-            jax.random.key(0),  # nothing is drawn
-            sampling,
-            stop=writing.ends,
-            banned=writing.banned,
-            pad=writing.pad,
-            first=writing.first if writing.has_decoder else None,
-            last=writing.last if writing.has_decoder else None,
-        )
-
-    tokens, counts = model.adapt(params["extra"], write)
-    return {"tokens": tokens, "counts": counts}
-
-
-def align_right(
-    ids: Int[Array, "B T"], segment_ids: Int[Array, "B T"]
-) -> tuple[Int[Array, "B T"], Int[Array, "B"]]:
-    """Rows padded on the right as rows padded on the left, and their lengths.
-
-    >>> ids, own = jnp.array([[5, 6, 0]]), jnp.array([[1, 1, 0]])
-    >>> align_right(ids, own)[0].tolist()
-    [[0, 5, 6]]
-    """
-    lengths = jnp.sum(segment_ids > 0, axis=1)
-    size = ids.shape[1]
-    places = (jnp.arange(size) - (size - lengths)[:, None]) % size
-    return jnp.take_along_axis(ids, places, axis=1), lengths

@@ -93,9 +93,7 @@ def test_dropout_needs_a_key():
     key = {"dropout": jax.random.key(0)}
     dropped = model.task_states(params, batch, rngs=key)
     assert not np.allclose(dropped, model.task_states(params, batch))
-    np.testing.assert_array_equal(
-        dropped, model.task_states(params, batch, rngs=key)
-    )
+    np.testing.assert_array_equal(dropped, model.task_states(params, batch, rngs=key))
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -106,15 +104,13 @@ def test_no_head_looks_at_padding(form, head):
         states = states[0]
     segment_ids = jnp.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
     made = head(SPEC, form, 3)
-    params = made.init(
-        jax.random.key(0), states, segment_ids, deterministic=True
-    )["params"]
+    params = made.init(jax.random.key(0), states, segment_ids, deterministic=True)[
+        "params"
+    ]
     params = jax.tree.map(lambda x: x + 0.1, params)
 
     def run(states):
-        return made.apply(
-            {"params": params}, states, segment_ids, deterministic=True
-        )
+        return made.apply({"params": params}, states, segment_ids, deterministic=True)
 
     changed = states.copy()
     changed[..., 0, 3:, :] = 99.0

@@ -1,25 +1,23 @@
-"""Encoders of the tests: characters, bytes, and pieces of words, in BERT's frame."""
+"""A tokenizer of characters and encoders of it, for tests of tasks."""
+
+import numpy as np
 
 from jaxpt.tasks.encoder import Frame, TextEncoder
 from jaxpt.text.tokens.symbols import CharTokenizer
-from jaxpt.text.tokens.training import train_subword
 
-SPECIALS = ("pad", "unk", "cls", "sep", "eos")
-TEXTS = [
-    "the lower lowest slower slowest newer newest wide wider cat sat on the mat"
-] * 9
+CLS, SEP, PAD = 0, 1, 2
+TOKENIZER = CharTokenizer(set(" abcdefgh.é"), ("cls", "sep", "pad"))
 
 
-def make_tokenizer(kind):
-    """One that cuts words in pieces, or in characters."""
-    if kind == "char":
-        return CharTokenizer(set("".join(TEXTS)) | set("().,"), SPECIALS, 0)
-    return train_subword(kind, TEXTS, 48 if kind != "bpe" else 285, SPECIALS, 0, False)
+def make_encoder(max_len=32, **values):
+    """An encoder whose rows are [CLS] a text [SEP] another [SEP]."""
+    frame = Frame((CLS,), (SEP,), (SEP,), second_type=1)
+    return TextEncoder(TOKENIZER, values.pop("frame", frame), max_len, PAD)
 
 
-def make_encoder(kind="wordpiece", max_len=32, pair=True):
-    """[CLS] A [SEP] B [SEP], the second text of type 1."""
-    tokenizer = make_tokenizer(kind)
-    vocab = tokenizer.vocab
-    frame = Frame((vocab.cls,), (vocab.sep,), (vocab.sep,), second_type=1)
-    return TextEncoder(tokenizer, frame if pair else Frame(), max_len, vocab.pad)
+def show(ids):
+    """Ids as characters; [ and | are the special tokens."""
+    marks = {CLS: "[", SEP: "|"}
+    return "".join(
+        marks.get(int(i)) or TOKENIZER.decode(np.array([i], np.int32)) for i in ids
+    )

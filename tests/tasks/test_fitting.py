@@ -59,3 +59,28 @@ def test_span_qa(objective, tmp_path):
     assert found["picked"]["test"]["exact_match"]["median"] == 1.0
     assert found["picked"]["test"]["no_answer_f1"]["median"] == 1.0
     assert found["constant"]["dev"]["f1"] == 0.25  # that there is no answer
+
+
+WORDS = [
+    ("the slowest cat sat", "slowest"),
+    ("wider mat", "wider"),
+    ("on the mat the cat", "slowest"),
+    ("lower", "wider"),
+]
+
+
+@pytest.mark.parametrize(
+    "objective",
+    slow_but(["prefix_lm"], ["prefix_lm", "clm", "clm_mlm", "span_corruption", "bart"]),
+)
+def test_text_to_text(objective, tmp_path):
+    is_two = objective in ("span_corruption", "bart")
+    changes = {"model__num_decoder_layers": 1} if is_two else {}
+    run = make_run(tmp_path, objective, **changes)
+    rows = [{"sentence": text, "label": label} for text, label in WORDS]
+    path = write_lines(tmp_path / "a.jsonl", rows)
+    settings = {"task__max_target": 8, "task__max_len": 32}
+    found = fit(run, "text_to_text", path, tmp_path / "tuned", **settings)
+    test = {name: x["median"] for name, x in found["picked"]["test"].items()}
+    assert test["accuracy"] == test["f1"] == test["mcc"] == 1.0
+    assert test["invalid"] == 0 and found["constant"]["dev"]["accuracy"] == 0.5

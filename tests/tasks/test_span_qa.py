@@ -8,7 +8,7 @@ from jaxpt.errors import UserError
 from jaxpt.tasks import span_qa
 from jaxpt.tasks.span_qa import Prediction, Spec, best_windows, cut_windows, find_best
 from jaxpt.text.labelled.tables import Table
-from tests.tasks.encoders import make_encoder
+from tests.tasks.framed import make_encoder
 
 SPANS = {"spans": "s", "answers": ""}
 CONTEXT = "the cat sat on the mat. the slowest cat sat on the widest mat"

@@ -6,7 +6,7 @@ import pytest
 from jaxpt.errors import UserError
 from jaxpt.tasks import tagging
 from jaxpt.text.labelled.tables import Table
-from tests.tasks.encoders import make_encoder
+from tests.tasks.framed import make_encoder
 
 WORDS = [["the", "slowest", "cat"], ["lower", "mat"]]
 TAGS = [["O", "B-X", "I-X"], ["B-X", "O"]]

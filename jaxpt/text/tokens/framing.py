@@ -131,7 +131,9 @@ def read_pair_template(
     return before, between, after, found.type_ids[second]
 
 
-def _apply_template(post_processor: dict | None, *pair: str) -> tokenizers.Encoding:
+def _apply_template(
+    post_processor: dict | None, pair: str | None = None
+) -> tokenizers.Encoding:
     """What the library makes of a text of one token, or of two such texts."""
     plain: dict[str, Any] = {
         "version": "1.0",
@@ -144,7 +146,7 @@ def _apply_template(post_processor: dict | None, *pair: str) -> tokenizers.Encod
         "decoder": None,
         "model": {"type": "WordLevel", "vocab": {"x": 0}, "unk_token": "x"},
     }
-    return tokenizers.Tokenizer.from_str(json.dumps(plain)).encode("x", *pair)
+    return tokenizers.Tokenizer.from_str(json.dumps(plain)).encode("x", pair)
 
 
 def write_template(

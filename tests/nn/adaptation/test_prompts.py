@@ -1,0 +1,114 @@
+"""Prompts: vectors in the places of tokens."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from nn.adaptation.networks import BERT, SPEC, T5, make_batch, make_model, paths_of
+from tiny import slow_but
+
+from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
+from jaxpt.nn.adaptation.prompts import check_length
+
+PROMPT = AdaptSpec("prompt", prompt_length=3)
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    slow_but(
+        [("encoder", BERT), ("encoder_decoder", T5)],
+        [
+            ("encoder", {}),
+            ("encoder", BERT),
+            ("encoder", {"embedding_size": 8}),
+            ("encoder", {"positions": "rotary", "embed_norm": True}),
+            ("causal", {}),
+            ("prefix", {}),
+            ("encoder_decoder", T5),
+            ("electra", {}),
+            ("student", {}),
+        ],
+    ),
+)
+def test_a_prompt_of_tokens_vectors_is_those_tokens(kind, values):
+    """At any padding; the states of its places are not given to the head."""
+    model, state, _ = make_model(kind, PROMPT, **values, num_layers=1)
+    (path,) = paths_of(state["extra"])
+    assert path == "embed/prompt"
+    written = jnp.array([9, 2, 10])
+    tokens = state["network"]["embed"]["tokens"]
+    state["extra"] = {"embed": {"prompt": tokens[written]}}
+    batch = make_batch()
+    if kind == "encoder_decoder":  # which reads the text once more, without the prompt
+        batch = dataclasses.replace(model, adaptation=AdaptSpec()).inputs(batch)
+    found = jax.jit(lambda: model.states(state, batch, None))()
+
+    more = jnp.broadcast_to(written, (2, 3))
+    whole = batch | {
+        "inputs": jnp.concatenate([more, batch["inputs"]], 1),
+        "segment_ids": jnp.pad(batch["segment_ids"], ((0, 0), (3, 0)), "edge"),
+    }
+    wanted = jax.jit(model.network.task_states)(state["network"], whole)
+    wanted = wanted if kind == "encoder_decoder" else wanted[:, 3:]
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+    outputs = jax.eval_shape(lambda: model.outputs(state, make_batch(), None))
+    assert outputs.shape == (2, 3)
+
+
+def test_prompts_begin_as_tokens_and_as_labels():
+    _, state, _ = make_model("encoder", PROMPT)
+    tokens = state["network"]["embed"]["tokens"]
+    rows = {tuple(row) for row in np.asarray(tokens).tolist()}
+    drawn = np.asarray(state["extra"]["embed"]["prompt"]).tolist()
+    assert len({tuple(row) for row in drawn} & rows) == 3  # without repeats
+    spec = dataclasses.replace(PROMPT, prompt_length=4, prompt_init="labels")
+    _, state, _ = make_model("encoder", spec)
+    prompt = np.asarray(state["extra"]["embed"]["prompt"])
+    np.testing.assert_array_equal(prompt[0], tokens[1])
+    np.testing.assert_allclose(prompt[1], (tokens[2] + tokens[3]) / 2, rtol=1e-6)
+    np.testing.assert_array_equal(prompt[2], tokens[4])
+    assert tuple(prompt[3].tolist()) in rows
+
+
+def test_more_vectors_than_tokens_are_drawn_with_repeats():
+    spec = dataclasses.replace(PROMPT, prompt_length=12)
+    _, state, _ = make_model("encoder", spec, max_len=32)
+    assert state["extra"]["embed"]["prompt"].shape == (12, 16)
+
+
+def test_gradients_reach_every_vector():
+    model, state, _ = make_model("causal", PROMPT)
+    grads = jax.jit(
+        jax.grad(
+            lambda extra: jnp.square(
+                model.outputs(state | {"extra": extra}, make_batch(), None)
+            ).sum()
+        )
+    )(state["extra"])
+    assert np.all(np.abs(np.asarray(grads["embed"]["prompt"])).max(1) > 0)
+
+
+def test_they_take_places(refuses):
+    check_length(PROMPT, SPEC, 13)
+    with refuses("adapt.prompt_length=3", "leave 14 of model.max_len=16"):
+        check_length(PROMPT, SPEC, 14)
+    check_length(AdaptSpec(), SPEC, 16)
+    check_length(PROMPT, dataclasses.replace(SPEC, positions="rotary"), 14)
+
+
+@pytest.mark.parametrize("kind", ["bilm", "skip_gram"])
+def test_networks_without_a_table_are_refused(kind, refuses):
+    with refuses("adapt.method=prompt", "no table"):
+        make_model(kind, PROMPT)
+
+
+def test_labels_without_names_are_refused(refuses):
+    from jaxpt.nn.adaptation.prompts import init
+    from jaxpt.nn.adaptation.watch import Places
+
+    spec = dataclasses.replace(PROMPT, prompt_init="labels")
+    params = {"embed": {"tokens": jnp.ones((4, 2))}}
+    with refuses("adapt.prompt_init=labels", "vocab"):
+        init(spec, Places((), (), (("embed",),)), params, jax.random.key(0), None)
