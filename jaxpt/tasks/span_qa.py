@@ -266,7 +266,7 @@ def encode(
                     "begins": _pick(begins, place, inside, -1),
                     "ends": _pick(ends, place, inside, -1),
                     "can_start": _pick(best == window, place, inside, 0),
-                    "example": np.int32(number),
+                    "example": np.array(number, np.int32),
                 }
             )
     return rows

@@ -161,7 +161,7 @@ def encode(
                     "type_ids": framed.type_ids,
                     "targets": np.where(is_word, tags[own], IGNORED).astype(np.int32),
                     "words": np.where(is_word, own, -1).astype(np.int32),
-                    "example": np.int32(number),
+                    "example": np.array(number, np.int32),
                 }
             )
     return rows

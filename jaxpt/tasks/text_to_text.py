@@ -300,7 +300,8 @@ def encode(
         )
     room = writing.room(encoder.max_len, spec.max_target)
     num_extra = 1 + (writing.has_decoder and writing.first is not None)
-    rows, longest = [], 0
+    rows: list[Row] = []
+    longest = 0
     for number, example in enumerate(examples):
         ids = encoder.ids(example.source)
         if is_training:
@@ -309,7 +310,7 @@ def encode(
             longest = max(longest, len(target) + num_extra)
         else:
             row = writing.read_row(ids, room)
-        rows.append(row | {"example": np.int32(number)})
+        rows.append(row | {"example": np.array(number, np.int32)})
     if is_training and writing.has_decoder:
         rows = pad_answers(rows, min(spec.max_target, -(-longest // STEP) * STEP))
     return rows
