@@ -103,12 +103,24 @@ def make_batch(
     return arrays
 
 
-def measure(program: TuneProgram, params, split: Examples) -> dict[str, float]:
-    """The task's metrics on a split."""
+def predict(program: TuneProgram, params, split: Examples) -> list[Any]:
+    """The task's prediction for each example of a split."""
     outputs = read_outputs(program, params, split)
-    task, spec = program.task, program.spec
-    predictions = task.predict(outputs, split.rows, split.items, spec)
-    return task.metrics(predictions, split.items, spec)
+    if program.model.head is None:  # answers that were written
+        answer = program.base.encoder.answer
+        outputs = [answer(x["tokens"][: x["counts"]]) for x in outputs]
+    return program.task.predict(outputs, split.rows, split.items, program.spec)
+
+
+def measure(
+    program: TuneProgram, params, split: Examples, dev: Examples
+) -> dict[str, float]:
+    """The task's metrics on a split; what a task tunes is tuned on `dev`."""
+    spec, predictions = program.spec, predict(program, params, split)
+    if spec.TUNES:
+        told = predictions if split is dev else predict(program, params, dev)
+        spec = spec.tune(told, dev.items)
+    return program.task.metrics(predictions, split.items, spec)
 
 
 @dataclasses.dataclass
@@ -169,7 +181,9 @@ class CellRun:
             "history": self.history,
         }
         if "test" in self.splits:
-            result["test"] = measure(self.program, params, self.splits["test"])
+            result["test"] = measure(
+                self.program, params, self.splits["test"], self.splits["dev"]
+            )
         return result, trained
 
     def _restore(self, checkpointer: Checkpointer) -> TuneState:
@@ -232,7 +246,8 @@ class CellRun:
     def _measure(self, state: TuneState, meter: "_Meter") -> None:
         """Metrics on dev, kept before the state that they are of is saved."""
         meter.stop()
-        dev = measure(self.program, state.params, self.splits["dev"])
+        held = self.splits["dev"]
+        dev = measure(self.program, state.params, held, held)
         main = self.program.spec.main_metric
         if main not in dev:
             raise UserError(

@@ -128,7 +128,7 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
-    if num_cut:
+    if num_cut and plan.spec.CUTS:
         lines.append(
             f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
             f"tokens or more, and are cut there"
