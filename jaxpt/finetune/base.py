@@ -29,7 +29,12 @@ from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM
+from jaxpt.nn.networks.one_stack import (
+    CausalLM,
+    CausalMaskedLM,
+    PairMaskedLM,
+    PrefixLM,
+)
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
@@ -38,6 +43,7 @@ from jaxpt.run.run_framing import find_frame, find_framing
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_run, load_task
 from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.framing import read_pair_template
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
@@ -229,7 +235,44 @@ def make_encoder(
         )
     frame = find_task_frame(task, tokenizer, form)
     pad = task.vocab.pad or 0
-    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad)
+    writing = find_writing(task)
+    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad, writing)
+
+
+def find_writing(task: Task) -> Writing | None:
+    """How the run's network writes an answer; None if not from left to right.
+
+    In one stack an answer is parted from what is read by what stands behind a text, or
+    else by a [SEP] or an [EOS], as far as there is one. It ends with the first of
+    [EOS], [SEP], [BOS], [CLS] and [PAD] that the vocabulary has.
+    """
+    vocab, kind = task.vocab, type(task.model)
+    if kind.WRITES != "left_to_right":
+        return None
+    before, after = find_frame(task)
+    framing = find_framing(task)
+    found = [getattr(vocab, role) for role in ("eos", "sep", "bos", "cls", "pad")]
+    marks = [*framing.ends, *(x for x in found if x is not None)]
+    if not marks:
+        return None
+    if not kind.HAS_DECODER and not after:
+        held = (vocab.sep, vocab.eos)
+        after = tuple(x for x in held if x is not None)[:1]
+    ends = framing.ends or (marks[0],)
+    return Writing(
+        has_decoder=kind.HAS_DECODER,
+        sees_all=isinstance(task.model, PrefixLM),
+        before=before,
+        after=after,
+        end=marks[0],
+        ends=ends,
+        max_len=task.model_spec.max_len,
+        start=vocab.start if kind.HAS_DECODER else 0,
+        first=framing.first,
+        last=framing.last,
+        banned=tuple(sorted(set(task.nonwords) - set(ends))),
+        pad=vocab.pad or 0,
+    )
 
 
 def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:

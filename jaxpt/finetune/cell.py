@@ -69,16 +69,23 @@ class Examples:
         return np.array([row_length(row) for row in self.rows])
 
 
-def read_outputs(program: TuneProgram, params, split: Examples) -> list[Any]:
-    """What the network says of every row, in the rows' order, as NumPy trees."""
+def read_outputs(
+    program: TuneProgram, params, split: Examples, read: Callable | None = None
+) -> list[Any]:
+    """What the network says of every row, in the rows' order, as NumPy trees.
+
+    Args:
+      read: (params, batch) -> arrays [B, ...]; None is the task's outputs.
+    """
     spec = program.plan.train
+    read = read or program.outputs
     allowed = choose_lengths(
         split.lengths.tolist(), spec.num_lengths, program.base.encoder.max_len
     )
     found: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
         arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
-        outputs = jax.device_get(program.outputs(params, arrays))
+        outputs = jax.device_get(read(params, arrays))
         for place, row in enumerate(batch.rows):
             found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
     return found
@@ -95,12 +102,24 @@ def make_batch(
     return arrays
 
 
-def measure(program: TuneProgram, params, split: Examples) -> dict[str, float]:
-    """The task's metrics on a split."""
+def predict(program: TuneProgram, params, split: Examples) -> list[Any]:
+    """The task's prediction for each example of a split."""
     outputs = read_outputs(program, params, split)
-    task, spec = program.task, program.spec
-    predictions = task.predict(outputs, split.rows, split.items, spec)
-    return task.metrics(predictions, split.items, spec)
+    if program.model.head is None:  # answers that were written
+        answer = program.base.encoder.answer
+        outputs = [answer(x["tokens"][: x["counts"]]) for x in outputs]
+    return program.task.predict(outputs, split.rows, split.items, program.spec)
+
+
+def measure(
+    program: TuneProgram, params, split: Examples, dev: Examples
+) -> dict[str, float]:
+    """The task's metrics on a split; what a task tunes is tuned on `dev`."""
+    spec, predictions = program.spec, predict(program, params, split)
+    if spec.TUNES:
+        told = predictions if split is dev else predict(program, params, dev)
+        spec = spec.tune(told, dev.items)
+    return program.task.metrics(predictions, split.items, spec)
 
 
 @dataclasses.dataclass
@@ -166,7 +185,9 @@ class CellRun:
             "history": self.history,
         }
         if "test" in self.splits:
-            result["test"] = measure(self.program, params, self.splits["test"])
+            result["test"] = measure(
+                self.program, params, self.splits["test"], self.splits["dev"]
+            )
         return result, trained
 
     def _restore(self, checkpointer: Checkpointer) -> TuneState:
@@ -237,7 +258,8 @@ class CellRun:
     def _measure(self, state: TuneState, meter: "_Meter") -> None:
         """Metrics on dev, kept before the state that they are of is saved."""
         meter.stop()
-        dev = measure(self.program, state.params, self.splits["dev"])
+        held = self.splits["dev"]
+        dev = measure(self.program, state.params, held, held)
         main = self.program.spec.main_metric
         total, num = map(float, self.losses)
         loss = total / num if num else None

@@ -17,6 +17,7 @@ from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
+from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
 from jaxpt.folder import (
@@ -62,6 +63,8 @@ def finetune(
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
+        if plan.adapt.method == "exact_probe":
+            check_exact_probe(program)
         _claim(folder, plan, base, data.fingerprint(), data.labels)
         constants = find_constants(plan, data.splits)
         for line in describe(program, splits):
@@ -128,7 +131,7 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
-    if num_cut:
+    if num_cut and plan.spec.CUTS:
         lines.append(
             f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
             f"tokens or more, and are cut there"
@@ -139,8 +142,12 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
 def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
     """Trains a cell; its result stands when what it trained is kept, if it is best."""
     place = folder / "cells" / cell.name
-    run = CellRun(program, cell, splits, place, say)
-    result, trained = run.run(watch)
+    if program.plan.adapt.method == "exact_probe":
+        place.mkdir(parents=True, exist_ok=True)
+        result, trained = run_exact_probe(program, cell, splits)
+    else:
+        run = CellRun(program, cell, splits, place, say)
+        result, trained = run.run(watch)
     main = program.spec.main_metric
     others = _load_results(folder)
     if all(result["dev"][main] > other["dev"][main] for other in others):

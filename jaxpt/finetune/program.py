@@ -67,7 +67,13 @@ class TuneProgram:
         if type(base.task.model).HAS_DECODER:
             start_id = base.task.vocab.start
         self.model = TaskModel(
-            base.network, head, base.form, start_id, adaptation=plan.adapt
+            base.network,
+            head,
+            base.form,
+            start_id,
+            adaptation=plan.adapt,
+            writing=base.encoder.writing,
+            spec=plan.spec,
         )
         if plan.adapt.num_prompts:
             check_length(plan.adapt, base.task.model_spec, base.encoder.max_len)
@@ -139,6 +145,9 @@ class TuneProgram:
     def _read_network(self, batch: dict, network):
         """The network's part of the task, nothing added to it."""
         plain = dataclasses.replace(self.model, adaptation=type(self.plan.adapt)())
+        if self.model.head is None:
+            params = {"network": network, "head": {}, "extra": {}}
+            return self.task.outputs(plain, params, batch, None)
         flat = plain.flatten(batch)
         states = plain.states({"network": network, "extra": {}}, flat, None)
         if self.lm_weight:
@@ -146,10 +155,8 @@ class TuneProgram:
         return states
 
     def _find_frozen(self) -> tuple[str, ...]:
-        read = None
-        if self.model.head is not None:
-            run = functools.partial(self._read_network, self.batch)
-            read = find_read(run, self.abstract["network"])
+        run = functools.partial(self._read_network, self.batch)
+        read = find_read(run, self.abstract["network"])
         return find_frozen(self.plan.adapt, self.abstract, read)
 
     def _optimizer(self, num_steps: int, epoch_steps: int):

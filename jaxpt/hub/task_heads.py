@@ -169,6 +169,8 @@ def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any
       kind: "single_label_classification", "multi_label_classification" or "regression".
     """
     told: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
+    if what in (QUESTIONS, CHOICES):
+        return told
     names = labels or ("LABEL_0",)
     return told | {
         "id2label": {str(i): name for i, name in enumerate(names)},

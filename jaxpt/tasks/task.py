@@ -48,6 +48,10 @@ class TaskSpec:
     MAIN: ClassVar[str]
     # What transformers' classes for such a task end with; "" where it has none.
     EXPORT: ClassVar[str] = ""
+    # Whether a text that is too long for a row loses its end.
+    CUTS: ClassVar[bool] = True
+    # Whether `tune` has something to choose.
+    TUNES: ClassVar[bool] = False
 
     max_len: int = 128
     head: str = "auto"
@@ -77,6 +81,10 @@ class TaskSpec:
     def main_metric(self) -> str:
         """The metric that chooses between runs; more of it is better."""
         return self.MAIN
+
+    def tune(self, predictions: list[Any], examples: list[Any]) -> "TaskSpec":
+        """The settings that are best on development data, for test data, too."""
+        return self
 
 
 class Task(Protocol):
@@ -132,7 +140,8 @@ class Task(Protocol):
         """The prediction of each example.
 
         Args:
-          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees.
+          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees;
+            where there is no head, of the texts that were written.
         """
 
     def metrics(

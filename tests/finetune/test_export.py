@@ -25,7 +25,7 @@ BERT = {
     "num_hidden_layers": 1,
     "num_attention_heads": 2,
     "intermediate_size": 24,
-    "max_position_embeddings": 24,
+    "max_position_embeddings": 128,
     "pad_token_id": 0,
 }
 
