@@ -20,11 +20,21 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt import disk
+from jaxpt.config.settings import default_config
 from jaxpt.errors import UserError
+from jaxpt.hub.files import read_json
+from jaxpt.hub.imports import import_run
+from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM
+from jaxpt.nn.networks.one_stack import (
+    CausalLM,
+    CausalMaskedLM,
+    PairMaskedLM,
+    PrefixLM,
+)
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
@@ -33,10 +43,12 @@ from jaxpt.run.run_framing import find_frame, find_framing
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_run, load_task
 from jaxpt.tasks.encoder import Frame, TextEncoder
+from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.framing import read_pair_template
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 SCRATCH = "scratch:"
+BASE = "base"  # of a fine-tuning's folder: the run that was imported for it
 # Families whose two texts are parted by `after` twice (fairseq: models/roberta).
 DOUBLE = ("roberta", "bart")
 
@@ -52,6 +64,7 @@ class Base:
       pooler: the dense layer of BERT's sentence head, where the run has one.
       form: of the head.
       source: the folder, as the user named it.
+      head: that of a fine-tuned checkpoint that was imported.
     """
 
     task: Task
@@ -63,6 +76,7 @@ class Base:
     encoder: TextEncoder
     source: str
     step: int
+    head: KeptHead | None = None
 
     def draw(self, seed: int) -> tuple[Any, Any]:
         """The network's parameters of a seed, and its pooler, if there is one."""
@@ -76,7 +90,9 @@ class Base:
         """sha256 of the parameters, or of what they are drawn by, in hex."""
         found = hashlib.sha256(repr(list_specs(self.network)).encode())
         if self.params is not None:
-            pairs = jax.tree_util.tree_leaves_with_path((self.params, self.pooler))
+            held = self.head.params if self.head else None
+            kept = self.params, self.pooler, held
+            pairs = jax.tree_util.tree_leaves_with_path(kept)
             for path, leaf in pairs:
                 found.update(jax.tree_util.keystr(path).encode())
                 found.update(np.ascontiguousarray(leaf).tobytes())
@@ -119,7 +135,28 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         encoder=make_encoder(task, tokenizer, form, max_len),
         source=source,
         step=step,
+        head=None if is_scratch else load_head(folder),
     )
+
+
+def import_source(source: str, folder: Path) -> str:
+    """The run to fine-tune: the source, or, of transformers' folder, its import.
+
+    It is imported once, into `folder`/base.
+
+    Raises:
+      UserError: transformers' folder cannot be imported.
+    """
+    place = Path(source.removeprefix(SCRATCH))
+    config = place / "config.json"
+    is_scratch = source.startswith(SCRATCH)
+    if not config.is_file() or "model_type" not in read_json(place, "config.json"):
+        return source
+    own = folder / BASE
+    if not (own / "config.json").exists():
+        disk.remove(own)  # what a killed import has left
+        import_run(place, own, default_config())
+    return f"{SCRATCH}{own}" if is_scratch else str(own)
 
 
 def _init(task: Task):
@@ -198,7 +235,44 @@ def make_encoder(
         )
     frame = find_task_frame(task, tokenizer, form)
     pad = task.vocab.pad or 0
-    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad)
+    writing = find_writing(task)
+    return TextEncoder(tokenizer, frame, max_len or spec.max_len, pad, writing)
+
+
+def find_writing(task: Task) -> Writing | None:
+    """How the run's network writes an answer; None if not from left to right.
+
+    In one stack an answer is parted from what is read by what stands behind a text, or
+    else by a [SEP] or an [EOS], as far as there is one. It ends with the first of
+    [EOS], [SEP], [BOS], [CLS] and [PAD] that the vocabulary has.
+    """
+    vocab, kind = task.vocab, type(task.model)
+    if kind.WRITES != "left_to_right":
+        return None
+    before, after = find_frame(task)
+    framing = find_framing(task)
+    found = [getattr(vocab, role) for role in ("eos", "sep", "bos", "cls", "pad")]
+    marks = [*framing.ends, *(x for x in found if x is not None)]
+    if not marks:
+        return None
+    if not kind.HAS_DECODER and not after:
+        held = (vocab.sep, vocab.eos)
+        after = tuple(x for x in held if x is not None)[:1]
+    ends = framing.ends or (marks[0],)
+    return Writing(
+        has_decoder=kind.HAS_DECODER,
+        sees_all=isinstance(task.model, PrefixLM),
+        before=before,
+        after=after,
+        end=marks[0],
+        ends=ends,
+        max_len=task.model_spec.max_len,
+        start=vocab.start if kind.HAS_DECODER else 0,
+        first=framing.first,
+        last=framing.last,
+        banned=tuple(sorted(set(task.nonwords) - set(ends))),
+        pad=vocab.pad or 0,
+    )
 
 
 def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:

@@ -13,13 +13,15 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import HARMLESS, FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import SCRATCH, Base, load_base
+from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
+from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
 from jaxpt.folder import (
+    LOCK,
     hold,
     is_new,
     load_config,
@@ -57,10 +59,14 @@ def finetune(
     with hold(folder):
         _check_folder(folder, plan)
         data = read_data(plan)
+        source = import_source(source, folder)
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
+        if plan.adapt.method == "exact_probe":
+            check_exact_probe(program)
         _claim(folder, plan, base, data.fingerprint(), data.labels)
+        constants = find_constants(plan, data.splits)
         for line in describe(program, splits):
             say(line)
         cells = list_cells(plan)
@@ -76,7 +82,6 @@ def finetune(
                         program, cell, splits | {"train": drawn}, folder, say, watch
                     )
                 done.append(load_measured(place / "result.json"))
-        constants = _find_constants(plan, data.splits)
         result = {
             "task": plan.task_name,
             "source": source,
@@ -121,11 +126,12 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
     folder = base.source.removeprefix(SCRATCH)
     lines = [
         f"{plan.task_name}: {rows} examples{labels}",
-        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}",
+        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}"
+        + " (the checkpoint's own)" * program.goes_on,
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
-    if num_cut:
+    if num_cut and plan.spec.CUTS:
         lines.append(
             f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
             f"tokens or more, and are cut there"
@@ -136,8 +142,12 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
 def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
     """Trains a cell; its result stands when what it trained is kept, if it is best."""
     place = folder / "cells" / cell.name
-    run = CellRun(program, cell, splits, place, say)
-    result, trained = run.run(watch)
+    if program.plan.adapt.method == "exact_probe":
+        place.mkdir(parents=True, exist_ok=True)
+        result, trained = run_exact_probe(program, cell, splits)
+    else:
+        run = CellRun(program, cell, splits, place, say)
+        result, trained = run.run(watch)
     main = program.spec.main_metric
     others = _load_results(folder)
     if all(result["dev"][main] > other["dev"][main] for other in others):
@@ -168,19 +178,29 @@ def find_model(folder: Path, metric: str) -> dict:
     return max(kept, key=lambda x: x["model_step"])
 
 
-def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best answer that looks at no input."""
+def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best answer that looks at no input.
+
+    Raises:
+      UserError: what is to pick is not among them.
+    """
     task, spec, train = plan.task, plan.spec, splits["train"]
-    return {
+    found = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
         for name, items in splits.items()
         if name != "train"
     }
+    if spec.main_metric not in found["dev"]:
+        raise UserError(
+            f"task.metric={spec.main_metric}: must be one of "
+            f"{', '.join(found['dev'])} for these data"
+        )
+    return found
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
     """Raises UserError where the folder holds anything but this fine-tuning."""
-    if is_new(folder):
+    if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
         return
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():

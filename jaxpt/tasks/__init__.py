@@ -1,10 +1,20 @@
 """The downstream tasks by name: one module each."""
 
-from jaxpt.tasks import choice, classification, regression
+from jaxpt.tasks import (
+    choice,
+    classification,
+    regression,
+    span_qa,
+    tagging,
+    text_to_text,
+)
 from jaxpt.tasks.task import Task
 
 TASKS: dict[str, Task] = {
     "classification": classification,
     "regression": regression,
     "choice": choice,
+    "tagging": tagging,
+    "span_qa": span_qa,
+    "text_to_text": text_to_text,
 }

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Int
 
 from jaxpt.errors import UserError
+from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.encoding import Tokenizer
 
 Ids = Int[np.ndarray, "n"]
@@ -74,12 +75,14 @@ class TextEncoder:
     Attributes:
       max_len: the most tokens of a row, special ids included.
       pad: an id for padding, which no network looks at.
+      writing: how the network writes an answer; None where it writes none.
     """
 
     tokenizer: Tokenizer
     frame: Frame
     max_len: int
     pad: int = 0
+    writing: Writing | None = None
 
     def __post_init__(self):
         least = self.frame.num_special(is_pair=True) + 2
@@ -92,6 +95,12 @@ class TextEncoder:
     def ids(self, text: str) -> Ids:
         """The ids of a text, nothing around them."""
         return self.tokenizer.encode(text)
+
+    def answer(self, ids: Ids) -> str:
+        """The text of an answer that was written."""
+        if self.writing is not None:
+            ids = self.writing.cut_answer(ids)
+        return self.tokenizer.decode(ids).strip()
 
     def words(self, words: Sequence[str]) -> Words:
         """The ids of words that are given apart, as of a text with spaces between.

@@ -14,6 +14,7 @@ from jaxpt.nn.adaptation.prompts import make_room
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.ops import losses
+from jaxpt.tasks.writing import Writing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +29,8 @@ class TaskModel:
       adaptation: what is added to the network.
       kept: where it is a list, gets the states that `outputs` has read, for another
         loss on them.
+      writing: how the network writes an answer; None where it writes none.
+      spec: the task's settings.
     """
 
     network: Network
@@ -36,6 +39,8 @@ class TaskModel:
     start_id: int = 0
     adaptation: AdaptSpec = AdaptSpec()
     kept: list | None = None
+    writing: Writing | None = None
+    spec: Any = None
 
     def adapt(self, extra: Any, call: Callable[[], Any]) -> Any:
         """The call's value, with what is added to the network around it."""

@@ -46,6 +46,12 @@ class TaskSpec:
     READS: ClassVar[str] = "text"
     # The metric that chooses between runs.
     MAIN: ClassVar[str]
+    # What transformers' classes for such a task end with; "" where it has none.
+    EXPORT: ClassVar[str] = ""
+    # Whether a text that is too long for a row loses its end.
+    CUTS: ClassVar[bool] = True
+    # Whether `tune` has something to choose.
+    TUNES: ClassVar[bool] = False
 
     max_len: int = 128
     head: str = "auto"
@@ -67,9 +73,18 @@ class TaskSpec:
         raise NotImplementedError
 
     @property
+    def problem_type(self) -> str:
+        """What a config of transformers calls a task on texts."""
+        return "single_label_classification"
+
+    @property
     def main_metric(self) -> str:
         """The metric that chooses between runs; more of it is better."""
         return self.MAIN
+
+    def tune(self, predictions: list[Any], examples: list[Any]) -> "TaskSpec":
+        """The settings that are best on development data, for test data, too."""
+        return self
 
 
 class Task(Protocol):
@@ -125,7 +140,8 @@ class Task(Protocol):
         """The prediction of each example.
 
         Args:
-          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees.
+          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees;
+            where there is no head, of the texts that were written.
         """
 
     def metrics(

@@ -1,0 +1,110 @@
+"""How a network writes an answer: its rows in training, and what generation is told.
+
+    two stacks     encoder  before A after         decoder  start [first] answer end
+    one stack      before A between answer end     A is read freely by a prefix LM
+
+The loss is read at the answer and its end (Raffel et al. 2020; Radford et al. 2019).
+"""
+
+import dataclasses
+
+import numpy as np
+from jaxtyping import Int
+
+from jaxpt.errors import UserError
+
+Row = dict[str, np.ndarray]
+IGNORED = -1  # the target where nothing is predicted
+
+
+@dataclasses.dataclass(frozen=True)
+class Writing:
+    """What stands around what is read and what is written.
+
+    Attributes:
+      has_decoder: the answer is a decoder's; else it follows in the same row.
+      sees_all: what is read sees all of itself, in one stack.
+      before, after: the ids around what is read.
+      end: the id that closes an answer in training; `ends` are those that stop one.
+      start: a decoder's first input.
+      first, last: a decoder's forced first output, and its last.
+      banned: ids that no answer holds.
+      max_len: places that the model has.
+    """
+
+    has_decoder: bool
+    sees_all: bool
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    end: int
+    ends: tuple[int, ...]
+    max_len: int
+    start: int = 0
+    first: int | None = None
+    last: int | None = None
+    banned: tuple[int, ...] = ()
+    pad: int = 0
+
+    def room(self, max_len: int, max_target: int) -> int:
+        """The most tokens of a text that is read.
+
+        Raises:
+          UserError: answers of `max_target` tokens leave none.
+        """
+        if self.has_decoder and max_target > self.max_len:
+            raise UserError(
+                f"task.max_target={max_target}: must be at most the model's "
+                f"{self.max_len}"
+            )
+        taken = len(self.before) + len(self.after)
+        room = max_len - taken - (0 if self.has_decoder else max_target)
+        if room < 1:
+            raise UserError(
+                f"task.max_len={max_len}: must be above {max_len - room}, the special "
+                f"tokens and, in one stack, task.max_target={max_target}"
+            )
+        return room
+
+    def read_row(self, ids: Int[np.ndarray, "n"], room: int) -> Row:
+        """What is read alone: "tokens", cut to the room at its end."""
+        parts = self.before, ids[:room], self.after
+        return {"tokens": np.concatenate(parts).astype(np.int32)}
+
+    def train_row(
+        self, ids: Int[np.ndarray, "n"], target: Int[np.ndarray, "m"], room: int
+    ) -> Row:
+        """What is read with the answer that is learned.
+
+        With a decoder "answer" is what it writes; else "targets" are as long as
+        "tokens", and -1 where nothing is predicted.
+        """
+        row, first = self.read_row(ids, room), self.first
+        opening = [] if first is None or not self.has_decoder else [first]
+        answer = np.concatenate([opening, target, [self.end]]).astype(np.int32)
+        if self.has_decoder:
+            return row | {"answer": answer}
+        num, num_more = len(row["tokens"]), len(answer) - 1
+        is_prefix = np.repeat([self.sees_all, False], [num, num_more])
+        ignored = np.full(num - 1, IGNORED)
+        return {
+            "tokens": np.concatenate([row["tokens"], answer[:-1]]),
+            "is_prefix": is_prefix.astype(np.int32),
+            "targets": np.concatenate([ignored, answer]).astype(np.int32),
+        }
+
+    def cut_answer(self, ids: Int[np.ndarray, "m"]) -> Int[np.ndarray, "n"]:
+        """What was written without what was forced first, and without its end."""
+        if self.has_decoder and len(ids) and ids[0] == self.first:
+            ids = ids[1:]
+        stops = (*self.ends, self.last)
+        return ids[:-1] if len(ids) and int(ids[-1]) in stops else ids
+
+
+def pad_answers(rows: list[Row], size: int) -> list[Row]:
+    """Rows whose "answer" are all [size], -1 at padding."""
+    padded = []
+    for row in rows:
+        answer = np.full(size, IGNORED, np.int32)
+        answer[: len(row["answer"])] = row["answer"]
+        padded.append(row | {"answer": answer})
+    return padded

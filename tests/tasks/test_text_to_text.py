@@ -1,0 +1,209 @@
+"""T5's strings and numbers, what rows of each network hold, answers told apart."""
+
+import dataclasses
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from jaxpt.errors import UserError
+from jaxpt.tasks import text_to_text
+from jaxpt.tasks.answers import align_right
+from jaxpt.tasks.text_to_text import Spec, round_fifth
+from jaxpt.tasks.writing import Writing
+from jaxpt.text.labelled.tables import Table
+from tests.tasks.framed import make_encoder
+
+ONE = Writing(
+    has_decoder=False,
+    sees_all=True,
+    before=(0,),
+    after=(4,),
+    end=4,
+    ends=(4,),
+    max_len=40,
+)
+TWO = dataclasses.replace(ONE, has_decoder=True, before=(), start=7)
+
+
+def read(columns, known=None, **settings):
+    table = Table("a.tsv", columns)
+    return text_to_text.read(table, Spec(**settings), known)
+
+
+def encode(columns, writing, is_training=True, max_len=40, **settings):
+    encoder = dataclasses.replace(make_encoder(max_len=max_len), writing=writing)
+    spec = Spec(**settings)
+    examples, _ = text_to_text.read(Table("a.tsv", columns), spec, None)
+    return encoder, text_to_text.encode(
+        examples, encoder, spec, is_training=is_training
+    )
+
+
+def test_t5s_strings():
+    columns = {"hypothesis": ["B ."], "premise": ["A ."], "label": ["1"]}
+    settings = {"prefix": "rte", "inputs": ("hypothesis", "premise")}
+    settings |= {"labels": ("0", "1"), "words": ("entailment", "not_entailment")}
+    (example,), labels = read(columns, **settings)
+    assert example.source == "rte hypothesis: B . premise: A ."
+    assert example.target == "not_entailment" and labels == ("0", "1")
+    columns = {"dialogue": ["Hi"], "summary": ["A greets."]}
+    settings = {"kind": "text", "target": "summary", "prefix": "summarize:"}
+    (example,), _ = read(columns, inputs=("dialogue",), keys=("",), **settings)
+    assert (example.source, example.golds) == ("summarize: Hi", ("A greets.",))
+
+
+def test_numbers_are_rounded_to_a_fifth_half_to_even():
+    # shared/reference/downstream.md, section A.
+    told = {2.57: "2.6", 0.5: "0.4", 2.5: "2.4", 3.5: "3.6", 4.5: "4.4", 5.0: "5.0"}
+    assert {value: round_fifth(value) for value in told} == told
+    spec = Spec(kind="number")
+    examples, _ = read({"sentence": ["a", "b"], "label": ["2.57", 4]}, kind="number")
+    assert [x.target for x in examples] == ["2.6", "4.0"]
+    rows = [{"example": i} for i in range(2)]
+    said = text_to_text.predict(["2 . 6", "much"], rows, examples, spec)
+    assert said == [2.6, -1.0]
+
+
+def test_any_other_answer_is_wrong():
+    columns = {"sentence": ["a", "b", "c"], "label": [0, 1, 1]}
+    settings = {"labels": ("0", "1"), "words": ("unacceptable", "acceptable")}
+    examples, _ = read(columns, **settings)
+    rows = [{"example": i} for i in (0, 2, 1)]
+    texts = ["Un acceptable", "acceptable indeed", "acceptable"]
+    said = text_to_text.predict(texts, rows, examples, Spec(**settings))
+    assert said == [0, 1, -1]
+    found = text_to_text.metrics(said, examples, Spec(**settings))
+    assert found["accuracy"] == pytest.approx(2 / 3)
+    assert found["invalid"] == pytest.approx(1 / 3)
+    assert found["f1"] == pytest.approx(2 / 3)  # 0 1 0 of 0 1 1
+    constant = text_to_text.constant(examples, examples, Spec(**settings))
+    assert constant == [1, 1, 1]
+
+
+def test_references_are_all_columns_that_match():
+    columns = {"sentence": ["a"], "gold2": ["a cat"], "gold1": ["the dog"]}
+    settings = {"kind": "text", "target": "gold*"}
+    assert Spec(**settings).columns == []
+    (example,), _ = read(columns, **settings)
+    assert example.target == "the dog" and example.golds == ("the dog", "a cat")
+    best = text_to_text.metrics(["a cat"], [example], Spec(**settings))
+    mean = Spec(over_references="mean", **settings)
+    assert best["rouge1"] == 1.0
+    assert text_to_text.metrics(["a cat"], [example], mean)["rouge1"] == 0.5
+    columns = {"sentence": ["a"], "label": ["A . <::::> B ."]}
+    (example,), _ = read(columns, kind="text", drop=" <::::>")
+    assert example.golds == ("A . B .",)
+
+
+def test_answers_of_squad():
+    answers = [{"text": ["a cat", "cat"], "answer_start": [0, 2]}, "mat"]
+    examples, _ = read({"sentence": ["x", "y"], "label": answers}, kind="answer")
+    assert [x.golds for x in examples] == [("a cat", "cat"), ("mat",)]
+    found = text_to_text.metrics(["Cat.", "dog"], examples, Spec(kind="answer"))
+    assert found == {"exact_match": 0.5, "f1": 0.5}
+
+
+COLUMNS = {"sentence": ["the cat", "lower mat sat"], "label": ["wide", "slower cat"]}
+PLAIN = {"keys": ("",), "max_target": 12}
+
+
+def test_one_stack_reads_the_answer_behind_the_text():
+    encoder, rows = encode(COLUMNS, ONE, **PLAIN)
+    ids = encoder.ids("the cat").tolist()
+    answer = encoder.ids("wide").tolist()
+    row = rows[0]
+    assert row["tokens"].tolist() == [0, *ids, 4, *answer]
+    # Each target is the token after: the answer's first is told behind the last mark.
+    ignored = [-1] * (len(ids) + 1)
+    assert row["targets"].tolist() == [*ignored, *answer, 4]
+    num = len(ids) + 2
+    assert row["is_prefix"].tolist() == [1] * num + [0] * len(answer)
+    causal = dataclasses.replace(ONE, sees_all=False)
+    _, rows = encode(COLUMNS, causal, **PLAIN)
+    assert not rows[0]["is_prefix"].any()
+    _, rows = encode(COLUMNS, ONE, is_training=False, **PLAIN)
+    assert rows[0]["tokens"].tolist() == [0, *ids, 4] and "targets" not in rows[0]
+
+
+def test_a_decoder_writes_the_answer():
+    encoder, rows = encode(COLUMNS, TWO, **PLAIN)
+    assert rows[0]["tokens"].tolist() == [*encoder.ids("the cat"), 4]
+    wanted = [*encoder.ids("wide"), 4]
+    assert rows[0]["answer"][: len(wanted)].tolist() == wanted
+    assert set(rows[0]["answer"][len(wanted) :]) <= {-1}
+    assert len({len(row["answer"]) for row in rows}) == 1
+    # BART's answers open with a token that is forced.
+    forced = dataclasses.replace(TWO, first=9)
+    _, rows = encode(COLUMNS, forced, **PLAIN)
+    assert rows[0]["answer"][: len(wanted) + 1].tolist() == [9, *wanted]
+    assert forced.cut_answer(np.array([9, 5, 4])).tolist() == [5]
+    assert ONE.cut_answer(np.array([5, 6])).tolist() == [5, 6]
+
+
+def test_long_texts_and_answers_are_cut():
+    columns = {"sentence": ["the cat sat on the mat " * 9], "label": ["wide " * 20]}
+    settings = {"kind": "text", "keys": ("",), "max_target": 6}
+    _, (row,) = encode(columns, ONE, max_len=20, **settings)
+    assert len(row["tokens"]) == 19 and (row["targets"] >= 0).sum() == 6
+    assert row["targets"][-1] == 4  # the end stands even so
+    _, (row,) = encode(columns, TWO, max_len=20, **settings)
+    assert len(row["tokens"]) == 20 and len(row["answer"]) == 6
+
+
+def test_rows_are_aligned_for_generation():
+    ids = jnp.array([[5, 6, 7], [8, 0, 0]])
+    aligned, lengths = align_right(ids, jnp.array([[1, 1, 1], [1, 0, 0]]))
+    assert aligned.tolist() == [[5, 6, 7], [0, 0, 8]] and lengths.tolist() == [3, 1]
+
+
+@pytest.mark.parametrize(
+    "columns, settings, message",
+    [
+        ({"text": ["a"], "label": ["x"]}, {}, "no column 'sentence'; it has 'text'"),
+        ({"sentence": ["a"], "label": ["x"]}, {}, "has the one label 'x'"),
+        (COLUMNS, {"labels": ("a", "b")}, "label='wide': task.labels has a, b"),
+        (COLUMNS, {"kind": "number"}, "row 0: label='wide': must be a number"),
+        (COLUMNS, {"kind": "text", "target": "gold*"}, "no column 'gold.'; it has"),
+        ({"sentence": ["a"], "label": [[]]}, {"kind": "answer"}, "must be an answer"),
+        (
+            COLUMNS,
+            {"labels": ("wide", "slower cat"), "words": ("Yes", "yes")},
+            "task.words=.'Yes', 'yes'.: must differ",
+        ),
+    ],
+)
+def test_faults(columns, settings, message):
+    with pytest.raises(UserError, match=message):
+        read(columns, **settings)
+
+
+def test_networks_that_do_not_write_and_rows_without_room():
+    with pytest.raises(UserError, match="writes from left to right"):
+        encode(COLUMNS, None)
+    with pytest.raises(UserError, match="task.max_len=12: must be above"):
+        encode(COLUMNS, ONE, max_len=12, max_target=10)
+    with pytest.raises(UserError, match="task.max_target=41: must be at most the"):
+        encode(COLUMNS, TWO, max_target=41)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "essay"},
+        {"inputs": ()},
+        {"keys": ("a", "b")},
+        {"target": "gold*"},
+        {"labels": ("0", "1"), "kind": "number"},
+        {"words": ("a", "b")},
+        {"positive": "1"},
+        {"drop": "x"},
+        {"metric": "rouge1"},
+        {"max_target": 1},
+        {"num_beams": 0},
+        {"over_references": "min"},
+    ],
+)
+def test_settings(settings):
+    with pytest.raises(UserError, match=f"task.{next(iter(settings))}="):
+        Spec(**settings)
