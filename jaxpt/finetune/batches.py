@@ -33,8 +33,13 @@ def row_length(row: Row) -> int:
     return row["tokens"].shape[-1]
 
 
-def choose_lengths(lengths: Sequence[int], num: int) -> tuple[int, ...]:
+def choose_lengths(
+    lengths: Sequence[int], num: int, most: int | None = None
+) -> tuple[int, ...]:
     """The lengths to pad to: at most `num`, with the least padding in all.
+
+    Args:
+      most: what a network reads at most, which no length is rounded up beyond.
 
     >>> choose_lengths([5, 6, 7, 8, 30, 31, 90], 3)
     (8, 32, 96)
@@ -42,6 +47,8 @@ def choose_lengths(lengths: Sequence[int], num: int) -> tuple[int, ...]:
     (32, 96)
     """
     rounded = -(-np.asarray(lengths) // STEP) * STEP
+    if most is not None:
+        rounded = np.minimum(rounded, most)
     sizes, counts = np.unique(rounded, return_counts=True)
     num = min(num, len(sizes))
     total = np.concatenate([[0], np.cumsum(counts)])

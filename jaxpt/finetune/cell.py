@@ -73,7 +73,9 @@ class Examples:
 def read_outputs(program: TuneProgram, params, split: Examples) -> list[Any]:
     """What the network says of every row, in the rows' order, as NumPy trees."""
     spec = program.plan.train
-    allowed = choose_lengths(split.lengths.tolist(), spec.num_lengths)
+    allowed = choose_lengths(
+        split.lengths.tolist(), spec.num_lengths, program.base.encoder.max_len
+    )
     found: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
         arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
@@ -134,7 +136,9 @@ class CellRun:
         self.epoch_steps = math.ceil(rows / self.cell.batch_size)
         self.num_steps = max(self.epoch_steps * self.cell.epochs, train.min_steps)
         self.lengths = self.splits["train"].lengths
-        self.allowed = choose_lengths(self.lengths.tolist(), train.num_lengths)
+        self.allowed = choose_lengths(
+            self.lengths.tolist(), train.num_lengths, self.program.base.encoder.max_len
+        )
         if train.evals:
             shares = np.arange(1, train.evals + 1) / train.evals
             at = np.ceil(shares * self.num_steps).astype(int).tolist()

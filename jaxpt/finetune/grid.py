@@ -97,7 +97,9 @@ def make_program(
 ) -> TuneProgram:
     """The program, traced with two rows of the training data."""
     rows = train.rows[:2]
-    length = choose_lengths([row["tokens"].shape[-1] for row in rows], 1)[0]
+    length = choose_lengths(
+        [row["tokens"].shape[-1] for row in rows], 1, base.encoder.max_len
+    )[0]
     arrays = collate(rows, length, 2, plan.task.PADS, base.encoder.pad)
     del arrays["example"]
     return TuneProgram(plan, base, labels, arrays)

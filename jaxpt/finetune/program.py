@@ -19,6 +19,7 @@ from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.update import weigh
 from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
+from jaxpt.nn.adaptation.prompts import check_length
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.nn.task_heads import TextHead, TokenHead
 from jaxpt.rng import stream
@@ -79,6 +80,8 @@ class TuneProgram:
                 f"adapt.method={plan.adapt.method}: must be another for a task whose "
                 f"answers are written"
             )
+        if plan.adapt.num_prompts:
+            check_length(plan.adapt, base.network.spec, base.encoder.max_len)
         self.lm_weight = self._find_lm_weight()
         self.abstract = jax.eval_shape(lambda: self.init_params(0))
         self.frozen = self._find_frozen()

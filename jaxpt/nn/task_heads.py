@@ -17,6 +17,10 @@ in the family's own source:
                 (transformers: models/distilbert)
     elmo        a trained mix of all layers (allennlp: modules/scalar_mix.py), their
                 mean over the text, dropout 0.5, linear
+    ulmfit      the last state, the maximum and the mean side by side, dropout, dense to
+                50, ReLU, dropout, linear (fastai1: courses/dl2/imdb_scripts/
+                train_clas.py). Departure: without its batch norms, and with one rate
+                of dropout (its first is 0.4, its second 0.1)
     mean        the mean of the states of a text, dropout, linear: for networks whose
                 rows have no token of a text's own, where no source has one
 """
@@ -41,8 +45,10 @@ class Form:
     """How a family makes one vector of a text, and what stands on it.
 
     Attributes:
-      pooling: "first", "last" or "mean": of which states the vector is made.
+      pooling: "first", "last", "mean" or "concat" (the last, the maximum and the mean):
+        of which states the vector is made.
       activation: of a dense layer before the outputs, "tanh" or "relu"; "" for none.
+      hidden: the width of that dense layer; 0 is that of the vector.
       drops_pooled: dropout stands before that dense layer too.
       dropout: the family's own rate, before the outputs.
       mixes_layers: the states are a trained mix of all layers'.
@@ -53,6 +59,7 @@ class Form:
     activation: str = ""
     drops_pooled: bool = False
     dropout: float = 0.1
+    hidden: int = 0
     mixes_layers: bool = False
     reads_decoder: bool = False
 
@@ -65,6 +72,7 @@ FORMS = {
     "bart": Form("last", activation="tanh", drops_pooled=True, reads_decoder=True),
     "distilbert": Form(activation="relu", dropout=0.2),
     "elmo": Form(pooling="mean", dropout=0.5, mixes_layers=True),
+    "ulmfit": Form("concat", activation="relu", drops_pooled=True, hidden=50),
     "mean": Form(pooling="mean"),
 }
 
@@ -78,8 +86,15 @@ def pool(
     >>> ids = jnp.array([[1, 1, 0]])
     >>> [pool(states, ids, name).tolist() for name in ("first", "last", "mean")]
     [[[1.0]], [[3.0]], [[2.0]]]
+    >>> pool(states, ids, "concat").tolist()
+    [[3.0, 3.0, 2.0]]
     """
     is_text = segment_ids > 0
+    if pooling == "concat":
+        parts = [pool(states, segment_ids, name) for name in ("last", "mean")]
+        wide = jnp.where(is_text[..., None], states.astype(jnp.float32), -jnp.inf)
+        last, mean = (part.astype(jnp.float32) for part in parts)
+        return jnp.concatenate([last, wide.max(axis=1), mean], axis=-1)
     if pooling == "mean":
         weights = is_text.astype(jnp.float32)[..., None]
         total = jnp.sum(states.astype(jnp.float32) * weights, axis=1)
@@ -125,7 +140,7 @@ class TextHead(nn.Module):
         if form.drops_pooled:
             x = dropout(x, deterministic=deterministic)
         if form.activation:
-            x = Dense(x.shape[-1], spec, name="pool")(x)
+            x = Dense(form.hidden or x.shape[-1], spec, name="pool")(x)
             x = jnp.tanh(x) if form.activation == "tanh" else jax.nn.relu(x)
         x = dropout(x, deterministic=deterministic)
         kernel, bias = Dense(self.num_outputs, spec, name="out").read(x.shape[-1])

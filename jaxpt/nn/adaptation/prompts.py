@@ -41,7 +41,7 @@ def init(
             "places are added to; must be one of full, linear_probe, bitfit, lora"
         )
     (path,) = places.tables
-    tokens = get(params, (*path, "tokens"))
+    tokens = jnp.asarray(get(params, (*path, "tokens")))
     population = min(POPULATION, len(tokens))
     drawn = jax.random.choice(
         draw_key(rng, path),
@@ -89,8 +89,8 @@ def check_length(spec: AdaptSpec, model: ModelSpec, longest: int) -> None:
     has_places = model.positions in ("learned", "sinusoidal")
     if has_places and spec.num_prompts + longest > model.max_len:
         raise UserError(
-            f"adapt.prompt_length={spec.prompt_length}: must leave {longest} of "
-            f"model.max_len={model.max_len} places to the text"
+            f"adapt.prompt_length={spec.prompt_length}: must leave {longest} "
+            f"(task.max_len) of model.max_len={model.max_len} places to the text"
         )
 
 

@@ -1,0 +1,281 @@
+"""Fine-tuning from end to end: learned, killed at any moment, gone on with, refused."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import jax
+import numpy as np
+import pytest
+from tiny import slow_but
+
+from jaxpt.finetune import cell as cells
+from jaxpt.finetune import grid
+from jaxpt.finetune.base import load_base
+from jaxpt.finetune.grid import finetune, show
+from jaxpt.run.checkpoint import Checkpointer
+
+FORMS = {
+    "mlm": "mean",
+    "clm": "gpt",
+    "bert": "bert",
+    "electra": "mean",
+    "bart": "bart",
+    "span_corruption": "mean",
+    "prefix_lm": "mean",
+    "clm_mlm": "mean",
+    "masked_diffusion": "mean",
+    "bilm": "elmo",
+    "skip_gram": "mean",
+    "ul2": "mean",
+    "spanbert": "mean",
+}
+
+
+class Killed(BaseException):
+    """As a kill -9: nothing may be done about it."""
+
+
+def silent(line):
+    pass
+
+
+@pytest.mark.parametrize("objective", slow_but(("mlm", "clm"), FORMS))
+def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path):
+    lines = []
+    plan = make_tune(train__epochs=(12,), train__evals=1)
+    result = finetune(plan, str(make_base(objective)), tmp_path / "to", lines.append)
+    assert result["head"] == FORMS[objective]
+    (cell,) = result["cells"]
+    assert cell["steps"] == 60
+    # It is more than the constant answer knows.
+    assert cell["history"][0]["loss"] < 0.69
+    assert result["parameters"]["trained"] <= result["parameters"]["total"]
+    assert any("trained: " in line for line in lines)
+    text = show(result)
+    assert "constant" in text and "test, the picked setting" in text
+
+
+@pytest.fixture(scope="module")
+def whole(make_base, splits, tmp_path_factory):
+    """What a fine-tuning gives that nothing has stopped."""
+    return {}
+
+
+def run_whole(plan, base, folder):
+    finetune(plan, base, folder, silent)
+    return read_all(folder)
+
+
+def read_all(folder):
+    """All that a folder has found, without its seconds."""
+    result = json.loads((folder / "result.json").read_text())
+    for entry in result["cells"]:
+        for each in (entry, *entry["history"]):
+            del each["seconds"], each["examples_per_second"]
+    kept = grid.find_model(folder, "accuracy")
+    with Checkpointer(folder / "model") as checkpointer:
+        path = folder / "model" / str(kept["model_step"])
+        assert path.exists(), list((folder / "model").iterdir())
+        del checkpointer
+    return result
+
+
+def read_model(plan, base, folder):
+    """The parameters that are kept."""
+    program = load_program(plan, base)
+    trained, _ = program.split(program.abstract)
+    with Checkpointer(folder / "model") as checkpointer:
+        found, _ = checkpointer.restore({"trained": trained})
+    return jax.device_get(found["trained"])
+
+
+def load_program(plan, base):
+    data = grid.read_data(plan)
+    made = load_base(base, plan.spec.head, plan.spec.max_len, plan.train.dropout)
+    splits = grid.encode_splits(plan, data, made.encoder)
+    return grid.make_program(plan, made, data.labels, splits["train"])
+
+
+def kill_at(monkeypatch, where, count):
+    """Has the `count`th call of a function raise, before or after its work."""
+    owner, name, is_before = where
+    function, calls = getattr(owner, name), []
+
+    def call(*args, **kwargs):
+        calls.append(name)
+        if is_before and len(calls) == count:
+            raise Killed
+        found = function(*args, **kwargs)
+        if not is_before and len(calls) == count:
+            raise Killed
+        return found
+
+    monkeypatch.setattr(owner, name, call)
+
+
+MOMENTS = {
+    "in the first epoch": ((cells.TuneProgram, "train", False), 2),
+    "between two saves": ((cells.TuneProgram, "train", False), 7),
+    "measured, not yet saved": ((cells, "write_json", False), 1),
+    "trained, nothing written": ((grid, "write_json", True), 2),
+    "in the second run": ((cells.TuneProgram, "train", False), 14),
+    "before the result": ((grid, "summarise", True), 1),
+}
+
+
+def test_a_kill_at_any_moment_changes_nothing(
+    make_base, make_tune, tmp_path, monkeypatch
+):
+    base = str(make_base("mlm"))
+    changes = {"train__seeds": (0, 1), "train__keep": "best"}
+    plan = make_tune(**changes, train__checkpoint_every=3)
+    wanted = run_whole(plan, base, tmp_path / "whole")
+    model = read_model(plan, base, tmp_path / "whole")
+    for moment, (where, count) in MOMENTS.items():
+        folder = tmp_path / moment.replace(" ", "-")
+        with monkeypatch.context() as patch:
+            kill_at(patch, where, count)
+            with pytest.raises(Killed):
+                finetune(plan, base, folder, silent)
+        assert not (folder / "result.json").exists()
+        assert run_whole(plan, base, folder) == wanted, moment
+        found = read_model(plan, base, folder)
+        assert found.keys() == model.keys()
+        for name, leaf in found.items():
+            np.testing.assert_array_equal(leaf, model[name], err_msg=moment)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_goes_on(make_base, make_tune, tmp_path, splits):
+    base = str(make_base("mlm"))
+    config = tmp_path / "config.py"
+    config.write_text(
+        "from jaxpt.config.finetuning import default_finetune_config\n"
+        "def get_config():\n"
+        "    config = default_finetune_config('classification')\n"
+        f"    config.data.train = {str(splits / 'train.tsv')!r}\n"
+        f"    config.data.dev = {str(splits / 'dev.tsv')!r}\n"
+        "    config.task.max_len = 32\n"
+        "    config.train.epochs = (40,)\n"
+        "    config.train.batch_size = (8,)\n"
+        "    config.train.checkpoint_every = 2\n"
+        "    return config\n"
+    )
+
+    def start(folder):
+        command = [sys.executable, "-m", "jaxpt", "finetune", "--from", base]
+        command += ["--config", str(config), "--to", str(folder)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    assert start(tmp_path / "whole").wait() == 0
+    process = start(tmp_path / "killed")
+    history = tmp_path / "killed/cells/lr2e-05-b32-e40-s0/history.json"
+    history = tmp_path / "killed/cells/lr2e-05-b8-e40-s0/history.json"
+    while not history.exists():
+        time.sleep(0.05)
+        assert process.poll() is None
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert start(tmp_path / "killed").wait() == 0
+    one, two = (read_all(tmp_path / name) for name in ("whole", "killed"))
+    assert one == two
+
+
+def test_a_grid_grows_and_finished_runs_are_kept(make_base, make_tune, tmp_path):
+    base, folder = str(make_base("mlm")), tmp_path / "to"
+    first = finetune(make_tune(), base, folder, silent)
+    grown = make_tune(train__lr=(1e-2, 1e-3), train__seeds=(0, 1))
+    result = finetune(grown, base, folder, silent)
+    assert len(result["cells"]) == 4
+    assert result["cells"][0] == first["cells"][0]
+    assert len(result["settings"]) == 2
+    picked = result["picked"]
+    best = max(x["dev"]["accuracy"]["median"] for x in result["settings"])
+    assert picked["dev"]["accuracy"]["median"] == best
+    assert picked["test"]["accuracy"]["num"] == 2
+    values = sorted(cell["dev"]["accuracy"] for cell in result["cells"])
+    assert result["expected_best"]["4"] == pytest.approx(values[-1])
+    assert result["expected_best"]["1"] == pytest.approx(np.mean(values))
+
+
+def test_other_work_in_the_folder_is_refused(make_base, make_tune, tmp_path, refuses):
+    base, folder = str(make_base("mlm")), tmp_path / "to"
+    plan = make_tune(train__epochs=(1,))
+    finetune(plan, base, folder, silent)
+    with refuses("--to=", "optim.weight_decay=0.01, not 0.5"):
+        finetune(make_tune(optim__weight_decay=0.5), base, folder, silent)
+    with refuses("another network"):
+        finetune(plan, f"scratch:{base}", folder, silent)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full/notes.txt").write_text("mine")
+    with refuses("--to=", "holds something else"):
+        finetune(plan, base, tmp_path / "full", silent)
+
+
+def test_scratch_has_fresh_parameters_of_each_seed(make_base, make_tune):
+    base = f"scratch:{make_base('mlm')}"
+    program = load_program(make_tune(), base)
+    one, two, again = (program.init_params(seed)["network"] for seed in (0, 1, 0))
+    table = lambda params: np.asarray(params["embed"]["tokens"])  # noqa: E731
+    assert not np.array_equal(table(one), table(two))
+    np.testing.assert_array_equal(table(one), table(again))
+
+
+def test_bert_begins_with_the_pooler_of_its_pretraining(make_base, make_tune):
+    base = str(make_base("bert"))
+    program = load_program(make_tune(), base)
+    pooled = program.base.pooler["kernel"]
+    np.testing.assert_array_equal(
+        program.init_params(0)["head"]["pool"]["kernel"], pooled
+    )
+    other = load_program(make_tune(task__head="roberta"), base)
+    assert other.base.pooler is None
+
+
+def test_what_no_task_reads_is_not_trained(make_base, make_tune):
+    program = load_program(make_tune(), str(make_base("mlm")))
+    trained, kept = program.split(program.abstract)
+    assert kept and all(name.startswith("network/head") for name in kept)
+    causal = load_program(make_tune(), str(make_base("clm")))
+    assert causal.lm_weight == 0.5 and not causal.split(causal.abstract)[1]
+    alone = load_program(make_tune(train__lm_weight=0.0), str(make_base("clm")))
+    assert alone.lm_weight == 0
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"task__head": "bart"}, "task.head=bart"),
+        ({"task__max_len": 100}, "task.max_len=100"),
+        ({"train__lm_weight": 0.5}, "train.lm_weight=0.5"),
+        ({"data__num_train": 41}, "data.num_train=41"),
+        ({"task__text": "review"}, "review"),
+        ({"data__dev": "nowhere.tsv"}, "nowhere.tsv"),
+    ],
+)
+def test_what_does_not_fit_is_refused(changes, told, make_base, make_tune, refuses):
+    base = str(make_base("mlm", model__positions="learned"))
+    with refuses(told):
+        load_program(make_tune(**changes), base)
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"task__head": "tail"}, "task.head=tail"),
+        ({"train__lr": ()}, "train.lr=()"),
+        ({"train__seeds": (0, 0)}, "train.seeds=(0, 0)"),
+        ({"train__epochs": (0,)}, "train.epochs=(0,)"),
+        ({"train__keep": "first"}, "train.keep=first"),
+        ({"train__warmup_share": 1.0}, "train.warmup_share=1.0"),
+        ({"optim__name": "muon"}, "optim.name=muon"),
+        ({"data__train": ""}, "data.train="),
+    ],
+)
+def test_bad_settings_are_refused(changes, told, make_tune, refuses):
+    with refuses(told):
+        make_tune(**changes)
