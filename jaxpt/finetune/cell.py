@@ -145,6 +145,9 @@ class CellRun:
         else:
             at = list(range(self.epoch_steps, self.num_steps, self.epoch_steps))
         self.measured_at = sorted({*at, self.num_steps})
+        # Without an epoch nothing is trained, and what there is is measured.
+        steps = max(self.num_steps, 1)
+        self.sizes = {"num_steps": steps, "epoch_steps": self.epoch_steps}
         self.history: list[dict] = []
         self.best: tuple[float, Any] | None = None  # metric, trained parameters
 
@@ -180,7 +183,7 @@ class CellRun:
         return result, trained
 
     def _restore(self, checkpointer: Checkpointer) -> TuneState:
-        sizes = {"num_steps": self.num_steps, "epoch_steps": self.epoch_steps}
+        sizes = self.sizes
         state = self.program.init_state(self.cell.seed, **sizes)
         restored = checkpointer.restore(self._pack(state, is_template=True))
         if restored is None:
@@ -210,10 +213,12 @@ class CellRun:
         self, state: TuneState, checkpointer: Checkpointer, watch: SignalWatch
     ) -> TuneState:
         plan, cell, rows = self.program.plan, self.cell, self.splits["train"].rows
-        sizes = {"num_steps": self.num_steps, "epoch_steps": self.epoch_steps}
+        sizes = self.sizes
         meter = _Meter(self, state.step)
         batches: list[Batch] = []
         epoch = -1
+        if not self.num_steps and not self.history:
+            self._measure(state, meter)
         while state.step < self.num_steps:
             if epoch != state.step // self.epoch_steps:
                 epoch = state.step // self.epoch_steps
@@ -305,8 +310,10 @@ class _Meter:
         self.told_step = self.run.history[-1]["step"]
         self.losses = []
 
-    def mean_loss(self) -> float:
-        """Of the steps since the last measurement."""
+    def mean_loss(self) -> float | None:
+        """Of the steps since the last measurement; None if there were none."""
+        if not self.losses:
+            return None
         return float(np.mean([float(loss) for loss in self.losses]))
 
     def rates(self) -> dict[str, float]:

@@ -13,13 +13,14 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import HARMLESS, FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import SCRATCH, Base, load_base
+from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
 from jaxpt.folder import (
+    LOCK,
     hold,
     is_new,
     load_config,
@@ -57,6 +58,7 @@ def finetune(
     with hold(folder):
         _check_folder(folder, plan)
         data = read_data(plan)
+        source = import_source(source, folder)
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
@@ -121,7 +123,8 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
     folder = base.source.removeprefix(SCRATCH)
     lines = [
         f"{plan.task_name}: {rows} examples{labels}",
-        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}",
+        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}"
+        + " (the checkpoint's own)" * program.goes_on,
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
@@ -180,7 +183,7 @@ def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, di
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
     """Raises UserError where the folder holds anything but this fine-tuning."""
-    if is_new(folder):
+    if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
         return
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():

@@ -50,6 +50,8 @@ class TaskSpec:
     CUTS: ClassVar[bool] = True
     # Whether `tune` has something to choose.
     TUNES: ClassVar[bool] = False
+    # What transformers' classes for such a task end with; "" where it has none.
+    EXPORT: ClassVar[str] = ""
 
     max_len: int = 128
     head: str = "auto"
@@ -69,6 +71,11 @@ class TaskSpec:
     def columns(self) -> Collection[str]:
         """The columns that are read of a table."""
         raise NotImplementedError
+
+    @property
+    def problem_type(self) -> str:
+        """What a config of transformers calls a task on texts."""
+        return "single_label_classification"
 
     @property
     def main_metric(self) -> str:

@@ -59,12 +59,6 @@ def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path)
     assert "constant" in text and "test, the picked setting" in text
 
 
-@pytest.fixture(scope="module")
-def whole(make_base, splits, tmp_path_factory):
-    """What a fine-tuning gives that nothing has stopped."""
-    return {}
-
-
 def run_whole(plan, base, folder):
     finetune(plan, base, folder, silent)
     return read_all(folder)
@@ -76,11 +70,6 @@ def read_all(folder):
     for entry in result["cells"]:
         for each in (entry, *entry["history"]):
             del each["seconds"], each["examples_per_second"]
-    kept = grid.find_model(folder, "accuracy")
-    with Checkpointer(folder / "model") as checkpointer:
-        path = folder / "model" / str(kept["model_step"])
-        assert path.exists(), list((folder / "model").iterdir())
-        del checkpointer
     return result
 
 
@@ -173,7 +162,6 @@ def test_a_process_that_is_killed_goes_on(make_base, make_tune, tmp_path, splits
 
     assert start(tmp_path / "whole").wait() == 0
     process = start(tmp_path / "killed")
-    history = tmp_path / "killed/cells/lr2e-05-b32-e40-s0/history.json"
     history = tmp_path / "killed/cells/lr2e-05-b8-e40-s0/history.json"
     while not history.exists():
         time.sleep(0.05)
@@ -237,8 +225,9 @@ def test_bert_begins_with_the_pooler_of_its_pretraining(make_base, make_tune):
 
 
 def test_what_no_task_reads_is_not_trained(make_base, make_tune):
-    program = load_program(make_tune(), str(make_base("mlm")))
-    trained, kept = program.split(program.abstract)
+    base = make_base("mlm", model__head_bias=True)
+    program = load_program(make_tune(), str(base))
+    _, kept = program.split(program.abstract)
     assert kept and all(name.startswith("network/head") for name in kept)
     causal = load_program(make_tune(), str(make_base("clm")))
     assert causal.lm_weight == 0.5 and not causal.split(causal.abstract)[1]
@@ -269,7 +258,7 @@ def test_what_does_not_fit_is_refused(changes, told, make_base, make_tune, refus
         ({"task__head": "tail"}, "task.head=tail"),
         ({"train__lr": ()}, "train.lr=()"),
         ({"train__seeds": (0, 0)}, "train.seeds=(0, 0)"),
-        ({"train__epochs": (0,)}, "train.epochs=(0,)"),
+        ({"train__epochs": (-1,)}, "train.epochs=(-1,)"),
         ({"train__keep": "first"}, "train.keep=first"),
         ({"train__warmup_share": 1.0}, "train.warmup_share=1.0"),
         ({"optim__name": "muon"}, "optim.name=muon"),
