@@ -67,7 +67,7 @@ def run_exact_probe(
     probe = fit_probe(vectors["train"], labels["train"], vectors["dev"], labels["dev"])
     head = {"out": make_head(probe, len(program.labels))}
     params = params | {"head": head}
-    told = functools.partial(measure, program, params)
+    told = functools.partial(measure, program, params, dev=splits["dev"])
     dev, seconds = told(splits["dev"]), time.monotonic() - start
     rate = len(vectors["train"]) / seconds
     times = {"seconds": seconds, "examples_per_second": rate}

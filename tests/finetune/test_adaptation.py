@@ -106,7 +106,7 @@ def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
     old, new = (program.split(tree)[0] for tree in (first, params))
     moved = {k.split("/")[0] for k in old if np.any(np.asarray(old[k] != new[k]))}
     assert moved == parts
-    assert measure(program, params, dev) == result["cells"][0]["dev"]
+    assert measure(program, params, dev, dev) == result["cells"][0]["dev"]
     if method == "lora":
         network = merge(plan.adapt, params["network"], params["extra"])
         merged = params | {"network": network, "extra": {}}
@@ -220,7 +220,7 @@ def test_an_exact_probe_is_a_head(runs, texts, tmp_path, refuses):
     assert cell["dev"]["accuracy"] == pytest.approx(best)
     assert cell["dev_by_strength"][str(cell["strength"])] == best > 0.6
     program, first, params, dev = load_program(plan, source, folder)
-    assert measure(program, params, dev) == cell["dev"]
+    assert measure(program, params, dev, dev) == cell["dev"]
     jax.tree.map(np.testing.assert_array_equal, params["network"], first["network"])
 
 
