@@ -326,7 +326,7 @@ def inspect(argv: list[str]) -> int:
 
 
 def export(argv: list[str]) -> int:
-    """jaxpt export: writes a run as a folder that transformers loads."""
+    """jaxpt export: writes a run, or a fine-tuned one, as transformers loads it."""
 
     def define(values):
         flags.DEFINE_string("to", "", "the new folder to write", flag_values=values)
@@ -342,8 +342,13 @@ def export(argv: list[str]) -> int:
     if not values.to:
         raise UserError("--to: must name the folder to write")
     _start_jax()
+    from jaxpt.finetune.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import export_run
 
+    if is_finetuned(workdir):
+        for line in export_finetuned(workdir, Path(values.to), values.family):
+            print(line)
+        return 0
     for line in export_run(workdir, Path(values.to), values.family):
         print(line)
     return 0

@@ -66,6 +66,7 @@ class TuneSpec:
     Attributes:
       lr, batch_size, epochs, seeds: lists; every combination is a run. A seed draws the
         head, the order of the examples, dropout, and the examples of `data.num_train`.
+        With 0 epochs a model is only measured, as one that came with a head.
       min_steps: the fewest steps of a run; its epochs are repeated until it has them.
       warmup_share: of the steps, in which the learning rate rises.
       evals: how often a run is measured, evenly spaced; 0 at the end of every epoch.
@@ -96,7 +97,7 @@ class TuneSpec:
     log_seconds: float = 10.0
 
     def __post_init__(self):
-        for name, least in (("batch_size", 1), ("epochs", 1), ("seeds", 0)):
+        for name, least in (("batch_size", 1), ("epochs", 0), ("seeds", 0)):
             values = getattr(self, name)
             is_good = all(type(x) is int and least <= x < 2**31 for x in values)
             _check_list(self, name, is_good, f"whole numbers from {least}")

@@ -20,7 +20,12 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt import disk
+from jaxpt.config.settings import default_config
 from jaxpt.errors import UserError
+from jaxpt.hub.files import read_json
+from jaxpt.hub.imports import import_run
+from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
@@ -43,6 +48,7 @@ from jaxpt.text.tokens.framing import read_pair_template
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 SCRATCH = "scratch:"
+BASE = "base"  # of a fine-tuning's folder: the run that was imported for it
 # Families whose two texts are parted by `after` twice (fairseq: models/roberta).
 DOUBLE = ("roberta", "bart")
 
@@ -58,6 +64,7 @@ class Base:
       pooler: the dense layer of BERT's sentence head, where the run has one.
       form: of the head.
       source: the folder, as the user named it.
+      head: that of a fine-tuned checkpoint that was imported.
     """
 
     task: Task
@@ -69,6 +76,7 @@ class Base:
     encoder: TextEncoder
     source: str
     step: int
+    head: KeptHead | None = None
 
     def draw(self, seed: int) -> tuple[Any, Any]:
         """The network's parameters of a seed, and its pooler, if there is one."""
@@ -82,7 +90,9 @@ class Base:
         """sha256 of the parameters, or of what they are drawn by, in hex."""
         found = hashlib.sha256(repr(list_specs(self.network)).encode())
         if self.params is not None:
-            pairs = jax.tree_util.tree_leaves_with_path((self.params, self.pooler))
+            held = self.head.params if self.head else None
+            kept = self.params, self.pooler, held
+            pairs = jax.tree_util.tree_leaves_with_path(kept)
             for path, leaf in pairs:
                 found.update(jax.tree_util.keystr(path).encode())
                 found.update(np.ascontiguousarray(leaf).tobytes())
@@ -125,7 +135,28 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         encoder=make_encoder(task, tokenizer, form, max_len),
         source=source,
         step=step,
+        head=None if is_scratch else load_head(folder),
     )
+
+
+def import_source(source: str, folder: Path) -> str:
+    """The run to fine-tune: the source, or, of transformers' folder, its import.
+
+    It is imported once, into `folder`/base.
+
+    Raises:
+      UserError: transformers' folder cannot be imported.
+    """
+    place = Path(source.removeprefix(SCRATCH))
+    config = place / "config.json"
+    is_scratch = source.startswith(SCRATCH)
+    if not config.is_file() or "model_type" not in read_json(place, "config.json"):
+        return source
+    own = folder / BASE
+    if not (own / "config.json").exists():
+        disk.remove(own)  # what a killed import has left
+        import_run(place, own, default_config())
+    return f"{SCRATCH}{own}" if is_scratch else str(own)
 
 
 def _init(task: Task):

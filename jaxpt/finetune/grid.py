@@ -13,7 +13,7 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import HARMLESS, FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import SCRATCH, Base, load_base
+from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
@@ -21,6 +21,7 @@ from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
 from jaxpt.folder import (
+    LOCK,
     hold,
     is_new,
     load_config,
@@ -58,12 +59,14 @@ def finetune(
     with hold(folder):
         _check_folder(folder, plan)
         data = read_data(plan)
+        source = import_source(source, folder)
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
         if plan.adapt.method == "exact_probe":
             check_exact_probe(program)
         _claim(folder, plan, base, data.fingerprint(), data.labels)
+        constants = find_constants(plan, data.splits)
         for line in describe(program, splits):
             say(line)
         cells = list_cells(plan)
@@ -79,7 +82,6 @@ def finetune(
                         program, cell, splits | {"train": drawn}, folder, say, watch
                     )
                 done.append(load_measured(place / "result.json"))
-        constants = _find_constants(plan, data.splits)
         result = {
             "task": plan.task_name,
             "source": source,
@@ -124,7 +126,8 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
     folder = base.source.removeprefix(SCRATCH)
     lines = [
         f"{plan.task_name}: {rows} examples{labels}",
-        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}",
+        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}"
+        + " (the checkpoint's own)" * program.goes_on,
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({share:.2%}): {parts}",
     ]
@@ -175,19 +178,29 @@ def find_model(folder: Path, metric: str) -> dict:
     return max(kept, key=lambda x: x["model_step"])
 
 
-def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best answer that looks at no input."""
+def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best answer that looks at no input.
+
+    Raises:
+      UserError: what is to pick is not among them.
+    """
     task, spec, train = plan.task, plan.spec, splits["train"]
-    return {
+    found = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
         for name, items in splits.items()
         if name != "train"
     }
+    if spec.main_metric not in found["dev"]:
+        raise UserError(
+            f"task.metric={spec.main_metric}: must be one of "
+            f"{', '.join(found['dev'])} for these data"
+        )
+    return found
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
     """Raises UserError where the folder holds anything but this fine-tuning."""
-    if is_new(folder):
+    if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
         return
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():

@@ -77,6 +77,7 @@ class TuneProgram:
         )
         if plan.adapt.num_prompts:
             check_length(plan.adapt, base.task.model_spec, base.encoder.max_len)
+        self.goes_on = self._can_go_on(num)
         self.lm_weight = self._find_lm_weight()
         self.abstract = jax.eval_shape(lambda: self.init_params(0))
         self.frozen = self._find_frozen()
@@ -87,17 +88,25 @@ class TuneProgram:
         )
         self._read = jax.jit(self._outputs)
 
+    def _can_go_on(self, num_outputs: int) -> bool:
+        """Whether the base came with a head for such a task and as many outputs."""
+        held = self.base.head
+        if held is None or held.what != self.plan.spec.EXPORT:
+            return False
+        return held.params["out"]["bias"].shape == (num_outputs,)
+
     def _find_lm_weight(self) -> float:
         asked, form = self.plan.train.lm_weight, self.base.form
         weight = LM_WEIGHT * (form == "gpt") if asked == -1 else asked
         can = isinstance(self.base.network, TransformerNetwork)
         can = can and "token_nll" in self.base.network.ABILITIES
+        can = can and self.plan.spec.READS == "text"
         if asked > 0 and not can:
             raise UserError(
                 f"train.lm_weight={asked}: must be 0 for a network that is no causal "
-                f"language model"
+                f"language model, and for a task that reads tokens or writes"
             )
-        return weight if can and self.plan.spec.READS == "text" else 0.0
+        return weight if can else 0.0
 
     def init_params(self, seed) -> dict:
         """{"network", "head", "extra"} before the first step."""
@@ -108,10 +117,14 @@ class TuneProgram:
             head = self._init_head(jax.random.fold_in(key, 1))
             if pooler is not None and "pool" in head:
                 head = head | {"pool": pooler}
+            if self.goes_on:
+                head = self.base.head.params  # type: ignore[union-attr]
         rng = jax.random.fold_in(key, 2)
         read = functools.partial(self._read_network, self.batch)
-        names = [self.base.encoder.ids(name).tolist() for name in self.labels]
-        extra = init_extra(self.plan.adapt, read, network, rng, names or None)
+        names = None
+        if self.plan.adapt.method == "prompt" and self.labels:
+            names = [self.base.encoder.ids(name).tolist() for name in self.labels]
+        extra = init_extra(self.plan.adapt, read, network, rng, names)
         return {"network": network, "head": head, "extra": extra}
 
     def _init_head(self, rng) -> dict:

@@ -16,7 +16,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
 
 # Parameters that a checkpoint without a language model's head lacks.
-HEAD = re.compile(r"head/|pair_score/")
+HEAD = re.compile(r"head/|pair_score/|score/")
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:
@@ -79,7 +79,6 @@ def from_hf(
     for entry in TABLES[family.name](spec, head):
         if entry.theirs not in names:
             if is_body and all(HEAD.match(path) for path in entry.ours):
-                shapes = {k: v for k, v in shapes.items() if k not in entry.ours}
                 continue
             raise UserError(f"tensor {entry.theirs}: is missing")
         read.add(entry.theirs)
@@ -116,7 +115,8 @@ def from_hf(
             continue
         elif not unread.fullmatch(name):
             raise UserError(f"tensor {name}: has no place in a {family.name} model")
-    if left := sorted(set(shapes) - set(flat)):
+    wanted_paths = {path for path in shapes if not (is_body and HEAD.match(path))}
+    if left := sorted(wanted_paths - set(flat)):
         raise ValueError(f"the table of {family.name} lacks {', '.join(left)}")
     nested = {tuple(path.split("/")): value for path, value in flat.items()}
     params = flax.traverse_util.unflatten_dict(nested)

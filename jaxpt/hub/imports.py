@@ -24,6 +24,7 @@ from jaxpt.hub.import_settings import ImportSettings
 from jaxpt.hub.names import BODIES
 from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
+from jaxpt.hub.task_heads import keep_head
 from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
@@ -106,6 +107,8 @@ def _import(
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
     write_json(workdir / NAME, framing.to_json())
+    for kind, _, tensors in parts.values() if settings.bodies else ():
+        keep_head(workdir, read_json(folder, "config.json"), kind, tensors)
     # No path: a run's tokenizer is the file beside its config, even if it is moved.
     section = task.plan.config["tokenizer"] | {"path": ""}
     write_config(workdir / "config.json", task.plan.config | {"tokenizer": section})
@@ -228,10 +231,22 @@ def _complete(
         check_start(task, tokenizer)
         flat = flatten(_add_teacher(task, _nest(missing | flat)))
     drawn = sorted(missing.keys() - flat.keys())
+    had: set[str] = set()
     if drawn:
+        had = {path.split("/")[0] for path in flat}
         fresh = flatten(program.init_state(task.plan.train.seed).params)
         flat |= {path: fresh[path] for path in drawn}
-    return _nest(flat), sorted({path.split("/")[0] for path in drawn})
+    return _nest(flat), sorted({_name_part(path, had) for path in drawn})
+
+
+def _name_part(path: str, had: Collection[str]) -> str:
+    """The part of a network that a parameter is of; a part of it, where it has others.
+
+    >>> [_name_part("pair/out/bias", had) for had in ((), ("pair",))]
+    ['pair', 'pair/out']
+    """
+    first, *rest = path.split("/")
+    return f"{first}/{rest[0]}" if first in had else first
 
 
 def _add_teacher(task: Task, params):

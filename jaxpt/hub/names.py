@@ -303,6 +303,7 @@ BODIES = {
     "bert": "bert.",
     "roberta": "roberta.",
     "distilbert": "distilbert.",
+    "electra": "electra.",
     "bart": "model.",
     "llama": "model.",
     "modernbert": "model.",

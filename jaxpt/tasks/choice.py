@@ -37,6 +37,7 @@ class Spec(TaskSpec):
     """
 
     MAIN: ClassVar[str] = "accuracy"
+    EXPORT: ClassVar[str] = "MultipleChoice"
 
     question: str = "question"
     context: str = ""

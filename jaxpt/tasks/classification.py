@@ -8,7 +8,7 @@ sigmoid of its own.
 
 import dataclasses
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -42,6 +42,8 @@ class Spec(TaskSpec):
       metric: what chooses between runs.
     """
 
+    EXPORT: ClassVar[str] = "SequenceClassification"
+
     text: str = "sentence"
     pair: str = ""
     label: str = "label"
@@ -72,6 +74,11 @@ class Spec(TaskSpec):
     @property
     def columns(self):
         return [name for name in (self.text, self.pair, self.label) if name]
+
+    @property
+    def problem_type(self):
+        kind = "multi_label" if self.separator else "single_label"
+        return f"{kind}_classification"
 
     @property
     def main_metric(self):

@@ -31,6 +31,8 @@ class Spec(TaskSpec):
 
     METRICS: ClassVar[tuple[str, ...]] = ("pearson", "spearman")
 
+    EXPORT: ClassVar[str] = "SequenceClassification"
+
     text: str = "sentence1"
     pair: str = "sentence2"
     label: str = "score"
@@ -53,6 +55,10 @@ class Spec(TaskSpec):
     @property
     def columns(self):
         return [name for name in (self.text, self.pair, self.label) if name]
+
+    @property
+    def problem_type(self):
+        return "regression"
 
     @property
     def main_metric(self):

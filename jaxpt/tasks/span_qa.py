@@ -67,6 +67,7 @@ class Spec(TaskSpec):
     """
 
     READS: ClassVar[str] = "tokens"
+    EXPORT: ClassVar[str] = "QuestionAnswering"
     CUTS: ClassVar[bool] = False
     TUNES: ClassVar[bool] = True
     METRICS: ClassVar[tuple[str, ...]] = ("f1", "exact_match")

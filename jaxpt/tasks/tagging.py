@@ -40,6 +40,7 @@ class Spec(TaskSpec):
     """
 
     READS: ClassVar[str] = "tokens"
+    EXPORT: ClassVar[str] = "TokenClassification"
     CUTS: ClassVar[bool] = False
     METRICS: ClassVar[tuple[str, ...]] = ("entity_f1", "entity_f1_strict", "accuracy")
 

@@ -46,6 +46,8 @@ class TaskSpec:
     READS: ClassVar[str] = "text"
     # The metric that chooses between runs.
     MAIN: ClassVar[str]
+    # What transformers' classes for such a task end with; "" where it has none.
+    EXPORT: ClassVar[str] = ""
     # Whether a text that is too long for a row loses its end.
     CUTS: ClassVar[bool] = True
     # Whether `tune` has something to choose.
@@ -69,6 +71,11 @@ class TaskSpec:
     def columns(self) -> Collection[str]:
         """The columns that are read of a table."""
         raise NotImplementedError
+
+    @property
+    def problem_type(self) -> str:
+        """What a config of transformers calls a task on texts."""
+        return "single_label_classification"
 
     @property
     def main_metric(self) -> str:

@@ -46,23 +46,17 @@ def silent(line):
 @pytest.mark.parametrize("objective", slow_but(("mlm", "clm"), FORMS))
 def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path):
     lines = []
-    plan = make_tune(train__epochs=(12,), train__evals=1)
+    plan = make_tune(train__epochs=(8,), train__evals=2)
     result = finetune(plan, str(make_base(objective)), tmp_path / "to", lines.append)
     assert result["head"] == FORMS[objective]
     (cell,) = result["cells"]
-    assert cell["steps"] == 60
-    # It is more than the constant answer knows.
-    assert cell["history"][0]["loss"] < 0.69
+    assert cell["steps"] == 40
+    first, second = cell["history"]
+    assert second["loss"] < first["loss"] - 0.02
     assert result["parameters"]["trained"] <= result["parameters"]["total"]
     assert any("trained: " in line for line in lines)
     text = show(result)
     assert "constant" in text and "test, the picked setting" in text
-
-
-@pytest.fixture(scope="module")
-def whole(make_base, splits, tmp_path_factory):
-    """What a fine-tuning gives that nothing has stopped."""
-    return {}
 
 
 def run_whole(plan, base, folder):
@@ -76,11 +70,6 @@ def read_all(folder):
     for entry in result["cells"]:
         for each in (entry, *entry["history"]):
             del each["seconds"], each["examples_per_second"]
-    kept = grid.find_model(folder, "accuracy")
-    with Checkpointer(folder / "model") as checkpointer:
-        path = folder / "model" / str(kept["model_step"])
-        assert path.exists(), list((folder / "model").iterdir())
-        del checkpointer
     return result
 
 
@@ -127,26 +116,36 @@ MOMENTS = {
 }
 
 
+QUICK = ("between two saves", "trained, nothing written")
+
+
+@pytest.fixture(scope="module")
+def whole(make_base, tmp_path_factory):
+    """What fine-tunings have found that nothing has stopped, by their settings."""
+    return {}
+
+
+@pytest.mark.parametrize("moment", slow_but(QUICK, MOMENTS))
 def test_a_kill_at_any_moment_changes_nothing(
-    make_base, make_tune, tmp_path, monkeypatch
+    moment, make_base, make_tune, tmp_path, monkeypatch, whole
 ):
     base = str(make_base("mlm"))
     changes = {"train__seeds": (0, 1), "train__keep": "best"}
     plan = make_tune(**changes, train__checkpoint_every=3)
-    wanted = run_whole(plan, base, tmp_path / "whole")
-    model = read_model(plan, base, tmp_path / "whole")
-    for moment, (where, count) in MOMENTS.items():
-        folder = tmp_path / moment.replace(" ", "-")
-        with monkeypatch.context() as patch:
-            kill_at(patch, where, count)
-            with pytest.raises(Killed):
-                finetune(plan, base, folder, silent)
-        assert not (folder / "result.json").exists()
-        assert run_whole(plan, base, folder) == wanted, moment
-        found = read_model(plan, base, folder)
-        assert found.keys() == model.keys()
-        for name, leaf in found.items():
-            np.testing.assert_array_equal(leaf, model[name], err_msg=moment)
+    if not whole:
+        whole["found"] = run_whole(plan, base, tmp_path / "whole")
+        whole["model"] = read_model(plan, base, tmp_path / "whole")
+    folder, (where, count) = tmp_path / "killed", MOMENTS[moment]
+    with monkeypatch.context() as patch:
+        kill_at(patch, where, count)
+        with pytest.raises(Killed):
+            finetune(plan, base, folder, silent)
+    assert not (folder / "result.json").exists()
+    assert run_whole(plan, base, folder) == whole["found"]
+    found = read_model(plan, base, folder)
+    assert found.keys() == whole["model"].keys()
+    for name, leaf in found.items():
+        np.testing.assert_array_equal(leaf, whole["model"][name], err_msg=name)
 
 
 @pytest.mark.slow
@@ -173,7 +172,6 @@ def test_a_process_that_is_killed_goes_on(make_base, make_tune, tmp_path, splits
 
     assert start(tmp_path / "whole").wait() == 0
     process = start(tmp_path / "killed")
-    history = tmp_path / "killed/cells/lr2e-05-b32-e40-s0/history.json"
     history = tmp_path / "killed/cells/lr2e-05-b8-e40-s0/history.json"
     while not history.exists():
         time.sleep(0.05)
@@ -237,8 +235,9 @@ def test_bert_begins_with_the_pooler_of_its_pretraining(make_base, make_tune):
 
 
 def test_what_no_task_reads_is_not_trained(make_base, make_tune):
-    program = load_program(make_tune(), str(make_base("mlm")))
-    trained, kept = program.split(program.abstract)
+    base = make_base("mlm", model__head_bias=True)
+    program = load_program(make_tune(), str(base))
+    _, kept = program.split(program.abstract)
     assert kept and all(name.startswith("network/head") for name in kept)
     causal = load_program(make_tune(), str(make_base("clm")))
     assert causal.lm_weight == 0.5 and not causal.split(causal.abstract)[1]
@@ -269,7 +268,7 @@ def test_what_does_not_fit_is_refused(changes, told, make_base, make_tune, refus
         ({"task__head": "tail"}, "task.head=tail"),
         ({"train__lr": ()}, "train.lr=()"),
         ({"train__seeds": (0, 0)}, "train.seeds=(0, 0)"),
-        ({"train__epochs": (0,)}, "train.epochs=(0,)"),
+        ({"train__epochs": (-1,)}, "train.epochs=(-1,)"),
         ({"train__keep": "first"}, "train.keep=first"),
         ({"train__warmup_share": 1.0}, "train.warmup_share=1.0"),
         ({"optim__name": "muon"}, "optim.name=muon"),

@@ -1,0 +1,254 @@
+"""Heads of downstream tasks as transformers has them, there and back.
+
+    family      classification of texts     tokens          choice
+    bert        bert                        any             bert
+    roberta     roberta                     any             -
+    distilbert  distilbert                  any             distilbert
+    electra     -                           any             -
+    bart        bart                        -               -
+
+Each names the form (`jaxpt.nn.task_heads.FORMS`) whose numbers transformers' class
+gives. ELECTRA's own head is one linear layer, and transformers' class of that name has
+a dense layer and a GELU before it, so that head cannot be said there.
+"""
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from jaxpt import sums
+from jaxpt.errors import UserError
+from jaxpt.hub.convert import HEAD, flatten
+from jaxpt.hub.families import Family
+from jaxpt.hub.names import BODIES, TABLES, Entry
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.scan import unstack_layers
+
+TEXTS, TOKENS = "SequenceClassification", "TokenClassification"
+QUESTIONS, CHOICES = "QuestionAnswering", "MultipleChoice"
+
+
+class HeadNames(NamedTuple):
+    """A head of a family: its form, "" for any, and the names of its layers.
+
+    Attributes:
+      layers: of transformers -> ours.
+    """
+
+    form: str
+    layers: dict[str, str]
+
+
+def _pooled(form: str, pool: str, out: str) -> HeadNames:
+    return HeadNames(form, {pool: "pool", out: "out"})
+
+
+_TAGS = HeadNames("", {"classifier": "out"})
+_ANSWERS = HeadNames("", {"qa_outputs": "out"})
+TASK_NAMES: dict[tuple[str, str], HeadNames] = {
+    ("bert", TEXTS): _pooled("bert", "bert.pooler.dense", "classifier"),
+    ("bert", CHOICES): _pooled("bert", "bert.pooler.dense", "classifier"),
+    ("roberta", TEXTS): _pooled("roberta", "classifier.dense", "classifier.out_proj"),
+    ("distilbert", TEXTS): _pooled("distilbert", "pre_classifier", "classifier"),
+    ("distilbert", CHOICES): _pooled("distilbert", "pre_classifier", "classifier"),
+    ("bart", TEXTS): _pooled(
+        "bart", "classification_head.dense", "classification_head.out_proj"
+    ),
+} | {
+    (family, what): names
+    for family in ("bert", "roberta", "distilbert", "electra")
+    for what, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
+}
+# How transformers' classes begin, where not as the family is called.
+CLASSES = {
+    "bert": "Bert",
+    "roberta": "Roberta",
+    "distilbert": "DistilBert",
+    "electra": "Electra",
+    "bart": "Bart",
+}
+
+
+def find_names(family: Family, what: str, form: str) -> HeadNames:
+    """The names of a head.
+
+    Raises:
+      UserError: transformers has no such class, or one with another head.
+    """
+    found = TASK_NAMES.get((family.name, what))
+    if found is None or found.form not in ("", form):
+        forms = sorted(
+            f"{name} ({names.form or 'any head'})"
+            for (name, other), names in TASK_NAMES.items()
+            if other == what
+        )
+        raise UserError(
+            f"a {family.name} with task.head={form} has no {what} class in "
+            f"transformers with the same numbers; there are {', '.join(forms)}"
+        )
+    return found
+
+
+def name_class(family: Family, what: str) -> str:
+    """The class of transformers.
+
+    >>> from jaxpt.hub.families import FAMILIES
+    >>> name_class(FAMILIES["distilbert"], TEXTS)
+    'DistilBertForSequenceClassification'
+    """
+    return f"{CLASSES[family.name]}For{what}"
+
+
+def list_entries(
+    family: Family, spec: ModelSpec, head: str, names: HeadNames
+) -> list[Entry]:
+    """The tensors of a network without its own head, and of a task's."""
+    body = [
+        entry
+        for entry in TABLES[family.name](spec, head)
+        if not any(HEAD.match(path) for path in entry.ours)
+    ]
+    for theirs, ours in names.layers.items():
+        body.append(
+            Entry(f"{theirs}.weight", (f"task/{ours}/kernel",), is_transposed=True)
+        )
+        body.append(Entry(f"{theirs}.bias", (f"task/{ours}/bias",)))
+    return body
+
+
+def task_to_hf(
+    network, task_head, family: Family, spec: ModelSpec, head: str, names: HeadNames
+) -> dict[str, np.ndarray]:
+    """The tensors of a fine-tuned checkpoint.
+
+    Raises:
+      UserError: a tensor has a value that is not finite.
+    """
+    flat = flatten(unstack_layers(network)) | {
+        f"task/{path}": leaf for path, leaf in flatten(task_head).items()
+    }
+    out = {}
+    for entry in list_entries(family, spec, head, names):
+        value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
+        if not np.isfinite(value).all():
+            raise UserError(f"tensor {entry.theirs}: has numbers that are not finite")
+        value = value.T if entry.is_transposed else value
+        out[entry.theirs] = np.ascontiguousarray(value)
+    return out
+
+
+def task_from_hf(
+    tensors: Mapping[str, np.ndarray], names: HeadNames
+) -> dict[str, dict[str, np.ndarray]]:
+    """The head's parameters of a fine-tuned checkpoint.
+
+    Raises:
+      UserError: one of its tensors is missing.
+    """
+    found: dict[str, dict[str, np.ndarray]] = {}
+    for theirs, ours in names.layers.items():
+        for name in ("weight", "bias"):
+            if f"{theirs}.{name}" not in tensors:
+                raise UserError(f"tensor {theirs}.{name}: is missing")
+        weight, bias = (tensors[f"{theirs}.{name}"] for name in ("weight", "bias"))
+        found[ours] = {
+            "kernel": np.ascontiguousarray(np.asarray(weight, np.float32).T),
+            "bias": np.asarray(bias, np.float32),
+        }
+    return found
+
+
+def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any]:
+    """What a config says of the labels.
+
+    Args:
+      kind: "single_label_classification", "multi_label_classification" or "regression".
+    """
+    told: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
+    if what in (QUESTIONS, CHOICES):
+        return told
+    names = labels or ("LABEL_0",)
+    return told | {
+        "id2label": {str(i): name for i, name in enumerate(names)},
+        "label2id": {name: i for i, name in enumerate(names)},
+    }
+
+
+# A fine-tuned checkpoint's head, beside the run that its network was imported as.
+FILE = "task_head.npz"
+
+
+class KeptHead(NamedTuple):
+    """A head that came with a checkpoint.
+
+    Attributes:
+      what: what the class of transformers ends with, such as `TEXTS`.
+      labels: as the checkpoint calls them, in order.
+      params: as of the modules of `jaxpt.nn.task_heads`.
+    """
+
+    what: str
+    labels: tuple[str, ...]
+    params: dict[str, dict[str, np.ndarray]]
+
+
+def find_task(config: dict) -> str:
+    """What task a checkpoint was fine-tuned for; "" for none that is known."""
+    names = config.get("architectures") or []
+    known = (TEXTS, TOKENS, QUESTIONS, CHOICES)
+    found = [what for what in known for name in names if name.endswith(f"For{what}")]
+    return found[0] if found else ""
+
+
+def keep_head(
+    workdir: Path, config: dict, family: Family, tensors: Mapping[str, np.ndarray]
+) -> bool:
+    """Writes the head of a fine-tuned checkpoint; False where it has none.
+
+    Raises:
+      UserError: one of its tensors is missing.
+    """
+    what = find_task(config)
+    names = TASK_NAMES.get((family.name, what))
+    if names is None:
+        return False
+    prefix = BODIES.get(family.name, "")
+    named = {
+        name: value
+        for name, value in tensors.items()
+        if not name.startswith(prefix) or "pooler" in name
+    }
+    params = task_from_hf(named, names)
+    told = config.get("id2label") or {}
+    labels = [told[key] for key in sorted(told, key=int)]
+    arrays = {
+        f"{layer}/{name}": x for layer in params for name, x in params[layer].items()
+    }
+    data = io.BytesIO()
+    text = json.dumps({"what": what, "labels": labels})
+    np.savez(data, allow_pickle=False, about=np.array(text), **arrays)
+    sums.write(workdir / FILE, data.getvalue())
+    return True
+
+
+def load_head(workdir: Path) -> KeptHead | None:
+    """What `keep_head` has written, if it has.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = workdir / FILE
+    if not path.exists():
+        return None
+    params: dict[str, dict[str, np.ndarray]] = {}
+    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+        about = json.loads(str(arrays["about"]))
+        for key in arrays.files:
+            layer, _, name = key.partition("/")
+            if name:
+                params.setdefault(layer, {})[name] = arrays[key]
+    return KeptHead(about["what"], tuple(about["labels"]), params)
