@@ -178,6 +178,12 @@ def test_what_a_network_lacks_is_refused_before_anything_is_written(
     assert not (tmp_path / "out" / "identity.json").exists()
 
 
+def test_groups_are_of_what_is_trained(texts, refuses):
+    for values in ({"groups__decay": 0.5}, {"groups__unfreeze": 1}):
+        with refuses("adapt.method=linear_probe", "groups.decay", "groups.unfreeze"):
+            make_plan(texts, "linear_probe", train__epochs=(3,), **values)
+
+
 def test_a_prompt_without_room_is_refused(runs, texts, tmp_path, refuses):
     plan = make_plan(texts, "prompt", adapt__prompt_length=17)
     with refuses("adapt.prompt_length=17", "task.max_len", "model.max_len=32"):
