@@ -105,6 +105,11 @@ class Electra(Network, nn.Module):
         network = MaskedLM(self.discriminator_spec, parent=None)
         return network.layer_features(self._part(params, "discriminator"), tokens)
 
+    def find_transformer(self, params):
+        """The discriminator."""
+        network = MaskedLM(self.discriminator_spec, parent=None)
+        return network, self._part(params, "discriminator")
+
     def fill_logits(self, params, tokens):
         """The generator's."""
         network = MaskedLM(self.generator_spec, parent=None)

@@ -109,6 +109,10 @@ class Network:
         """Of plain text what the first layer reads and each gives, [L + 1, B, T, D]."""
         raise NotImplementedError
 
+    def find_transformer(self, params) -> "tuple[TransformerNetwork, Any] | None":
+        """The Transformer that features are read from, and its parameters, if any."""
+        return None
+
     @property
     def can_choose(self) -> bool:
         """Whether it can score candidates for a gap."""
@@ -217,6 +221,9 @@ class TransformerNetwork(Network, Transformer):
             seen |= {"dec_self": masks.causal(), "cross": full}
             more = (ids,)
         return scan.init_params(self, rng, ids, seen, *more, deterministic=True)
+
+    def find_transformer(self, params):
+        return self, params
 
     @property
     def feature_mask(self) -> masks.Mask:
