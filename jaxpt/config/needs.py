@@ -8,10 +8,13 @@ where it contradicts the objective, the checks of `jaxpt.config.plan` say so.
 
 import math
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
 from jaxpt.objectives.objective import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
+from jaxpt.text.sources.source import parse_mixture
+from jaxpt.text.stores.store import TOKENIZER, is_store
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import load
 
@@ -87,9 +90,7 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.given:
         return
     specials, num_held = needs.specials, 0
-    path = filler.get("tokenizer.path", "")
-    # A file without a name is refused where the tokenizer is made.
-    if filler.get("tokenizer.kind", "") == "file" and path:
+    if path := _find_tokenizer(filler):
         vocab = load(path).vocab
         specials = tuple(r for r in specials if getattr(vocab, r) is None)
         num_held = vocab.num_sentinels
@@ -97,6 +98,22 @@ def fill_tokenizer(filler: Filler, needs: Needs) -> None:
     num_held = max(num_held, filler.get("tokenizer.num_sentinels", 0))
     if num_held < needs.num_sentinels:
         filler.set("tokenizer.num_sentinels", needs.num_sentinels)
+
+
+def _find_tokenizer(filler: Filler) -> Path | None:
+    """The file of a tokenizer that is there already: named, or a prepared text's own.
+
+    A file without a name is refused where the tokenizer is made.
+    """
+    if filler.get("tokenizer.kind", "") == "file":
+        path = filler.get("tokenizer.path", "")
+        return Path(path) if path else None
+    mixture = filler.get("data.mixture", ())
+    paths = [path for path, _ in parse_mixture(mixture)] if mixture else []
+    for path in paths or [filler.get("data.path", "")]:
+        if is_store(path):
+            return Path(path) / TOKENIZER
+    return None
 
 
 def share_text(filler: Filler, text: TextSpec) -> None:

@@ -337,3 +337,22 @@ def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
     assert plan.change({"train": {"seed": 3}}).filled == plan.filled != ""
     with pytest.raises(UserError, match="data.rows=chunks: must be pairs"):
         plan.change({"data": {"rows": "chunks"}})
+
+
+def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys):
+    """What it holds is not asked for again, and more than that is refused."""
+    tokens, store = tmp_path / "tokens.json", tmp_path / "store"
+    text = f"--config.data.path={speech}"
+    made = ["--config.tokenizer.kind=byte", f"--to={tokens}"]
+    made += ["--config.tokenizer.specials=('pad','mask','eos')"]
+    assert main(["tokenizer", "train", text, *made]) == 0
+    used = ["--config.tokenizer.kind=file", f"--config.tokenizer.path={tokens}"]
+    assert main(["prepare", text, *used, f"--to={store}"]) == 0
+    capsys.readouterr()
+    for source in (f"data.path={store}", f"data.mixture=('{store}=1',)"):
+        shown = ["inspect", f"--config.{source}", "--num_rows=1"]
+        assert main([*shown, "--config.objective=mlm"]) == 0
+        assert "[MASK]" in capsys.readouterr().out
+        assert main([*shown, "--config.objective=ul2"]) == 2
+        error = capsys.readouterr().err
+        assert "tokenizer.specials=" in error and "another tokenizer" in error
