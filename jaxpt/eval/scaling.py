@@ -409,11 +409,26 @@ def bootstrap_valleys(
 ) -> list[list[Valley]]:
     """The valleys of each draw, which resamples the runs within each budget.
 
-    A budget is left out of a draw in which it has no lowest point.
+    Runs of too few sizes for a parabola are drawn again. A budget is left out of a draw
+    in which it has no lowest point.
     """
-    rng, groups = np.random.default_rng(seed), group_budgets(points.flops)
+    rng = np.random.default_rng(seed)
+    groups = [
+        g for g in group_budgets(points.flops) if _count_sizes(points, g) >= LEAST_SIZES
+    ]
+
+    def draw(group: np.ndarray) -> np.ndarray:
+        while True:
+            index = rng.choice(group, len(group))
+            if _count_sizes(points, index) >= LEAST_SIZES:
+                return index
+
     draws = []
     for _ in range(num_draws):
-        index = np.concatenate([rng.choice(group, len(group)) for group in groups])
+        index = np.concatenate([draw(group) for group in groups])
         draws.append(find_valleys(points.take(index))[0])
     return draws
+
+
+def _count_sizes(points: Points, index: np.ndarray) -> int:
+    return len(np.unique(points.params[index]))

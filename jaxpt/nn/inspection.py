@@ -19,11 +19,6 @@ PLACES = {
 }
 
 
-def has_attention(network: Network, params) -> bool:
-    """Whether there is a Transformer in it."""
-    return network.find_transformer(params) is not None
-
-
 def attention_weights(
     network: Network,
     params,
@@ -45,12 +40,10 @@ def attention_weights(
       "self", and of an encoder-decoder "dec_self" and "cross".
 
     Raises:
-      ValueError: there is no Transformer in it.
+      NotImplementedError: the network has no attention (`Network.HAS_ATTENTION`).
+      ValueError: a decoder has no start id.
     """
-    found = network.find_transformer(params)
-    if found is None:
-        raise ValueError(f"a {type(network).__name__} has no attention")
-    part, own = found
+    part, own = network.find_transformer(params)
     call: dict[str, Any] = {"deterministic": True, "mutable": [WEIGHTS]}
     variables = {"params": scan.unstack_layers(own)}
     model = scan.unroll(part)
@@ -87,11 +80,9 @@ def attention_masks(
     network: Network, params, length: int
 ) -> dict[str, Bool[Array, "T S"]]:
     """Which keys each query may attend to, of `attention_weights`."""
-    found = network.find_transformer(params)
-    if found is None:
-        raise ValueError(f"a {type(network).__name__} has no attention")
-    seen = {"self": found[0].feature_mask}
-    if found[0].HAS_DECODER:
+    part, _ = network.find_transformer(params)
+    seen = {"self": part.feature_mask}
+    if part.HAS_DECODER:
         seen |= {"dec_self": masks.causal(), "cross": masks.full()}
     return {
         name: masks.materialise(mask, length, length)[0, 0]

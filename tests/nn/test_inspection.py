@@ -160,11 +160,14 @@ def test_a_pair_is_asked_for_what_its_features_are_read_from():
 def test_a_network_without_attention_is_refused():
     network = SkipGram(SPEC)
     params = draw(network)
-    assert not inspection.has_attention(network, params)
-    with pytest.raises(ValueError, match="a SkipGram has no attention"):
+    assert not network.HAS_ATTENTION
+    with pytest.raises(NotImplementedError):
         inspection.attention_weights(network, params, jnp.zeros((1, 2), jnp.int32))
-    with pytest.raises(ValueError, match="a SkipGram has no attention"):
+    with pytest.raises(NotImplementedError):
         inspection.attention_masks(network, params, 2)
+    seq2seq, params, tokens = make("seq2seq")
+    with pytest.raises(ValueError, match="a decoder needs the id"):
+        inspection.attention_weights(seq2seq, params, tokens)
 
 
 def test_training_and_features_neither_keep_nor_compute_weights():

@@ -39,6 +39,7 @@ class Electra(Network, nn.Module):
 
     HEADS = ("generator", "discriminator")
     ABILITIES = frozenset({"fill_logits"})
+    HAS_ATTENTION = True
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
         (r"score/(Dense_0|out)/bias", (None,)),

@@ -85,6 +85,7 @@ class Network:
     # Which of the functions below there are, beside `features`.
     ABILITIES: ClassVar[frozenset[str]] = frozenset()
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
+    HAS_ATTENTION: ClassVar[bool] = False  # its features are a Transformer's
     READS_AHEAD: ClassVar[bool] = True  # a token may see what follows it
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).
     WRITES: ClassVar[str] = ""
@@ -109,9 +110,9 @@ class Network:
         """Of plain text what the first layer reads and each gives, [L + 1, B, T, D]."""
         raise NotImplementedError
 
-    def find_transformer(self, params) -> "tuple[TransformerNetwork, Any] | None":
-        """The Transformer that features are read from, and its parameters, if any."""
-        return None
+    def find_transformer(self, params) -> "tuple[TransformerNetwork, Any]":
+        """The Transformer that features are read from, and its parameters."""
+        raise NotImplementedError
 
     @property
     def can_choose(self) -> bool:
@@ -194,6 +195,8 @@ class TransformerNetwork(Network, Transformer):
     Attributes:
       packed: of loss terms whose predictions are packed, how many a row has.
     """
+
+    HAS_ATTENTION = True
 
     packed: tuple[tuple[str, Expected], ...] = ()
 

@@ -26,6 +26,7 @@ class StudentTeacher(Network, nn.Module):
     """
 
     KIND: ClassVar[type[TransformerNetwork]]
+    HAS_ATTENTION = True
 
     student_spec: ModelSpec
     teacher_spec: ModelSpec
