@@ -1,14 +1,15 @@
 """The picture of scaling laws: losses by size, and the best sizes of each budget."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from jaxpt.eval.scaling import Law, Points
-from jaxpt.report.plots import BLUE, ORANGE, format_flops, save_figure
+from jaxpt.report.plots import BLUE, ORANGE, format_count, format_flops, save_figure
 
 MAP = "viridis"
 
@@ -46,7 +47,8 @@ def _draw_losses(figure, axes, name: str, points: Points, fit: dict) -> None:
     dots = axes.scatter(
         points.params, points.loss, c=points.flops, norm=norm, cmap=MAP, zorder=3
     )
-    figure.colorbar(dots, ax=axes, label="training FLOPs C")
+    bar = figure.colorbar(dots, ax=axes, label="training FLOPs C")
+    _write_powers(bar.ax.yaxis, format_flops)
     sizes = np.geomspace(points.params.min() / 1.2, points.params.max() * 1.2, 100)
     valleys = fit["parabolas"]["valleys"]
     for valley in valleys:
@@ -63,6 +65,7 @@ def _draw_losses(figure, axes, name: str, points: Points, fit: dict) -> None:
     margin = 0.1 * np.ptp(points.loss) + 1e-3
     axes.set_ylim(points.loss.min() - margin, points.loss.max() + margin)
     axes.set_xscale("log")
+    _write_powers(axes.xaxis, format_count)
     axes.set_xlabel("parameters N")
     axes.set_ylabel("loss")
     axes.set_title(
@@ -94,12 +97,23 @@ def _draw_best(axes, points: Points, fit: dict) -> None:
         axes.plot(budgets, values, "--", color=ORANGE, label="power law of these")
     axes.set_xscale("log")
     axes.set_yscale("log")
+    _write_powers(axes.xaxis, format_flops)
+    _write_powers(axes.yaxis, format_count)
     axes.set_xlabel("training FLOPs C")
     axes.set_ylabel("best parameters N")
     most = format_flops(float(budgets[-1]))
     axes.set_title(f"best size of a budget, up to {most} FLOPs", fontsize=10)
     axes.legend(frameon=False, fontsize=8)
     _tidy(axes)
+
+
+def _write_powers(axis, write: Callable[[float], str]) -> None:
+    """Plain numbers at a logarithmic axis, whose own labels are mathematics."""
+    low, high = sorted(axis.get_view_interval())
+    steps = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0)
+    axis.set_major_locator(LogLocator(subs=steps))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def _tidy(axes) -> None:
