@@ -20,17 +20,19 @@ import jaxpt
 from jaxpt.errors import UserError
 from jaxpt.eval import attention_maps, similarity
 from jaxpt.eval.attention_maps import HeadCounter
-from jaxpt.folder import hold, write_json
+from jaxpt.folder import check_output, hold, write_json
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.run import inspection
 from jaxpt.run.program import Program
 from jaxpt.run.run_framing import find_frame
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_corpora, load_run, load_task
+from jaxpt.text.dataset import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
+NAME = "analysis.json"
 LENGTH = 64  # tokens of a row, where the models read so many
 LEAST_ROWS = 2  # without which nothing is of another context
 
@@ -72,6 +74,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
         range; nothing has been written.
     """
     _check_flags(spec)
+    check_output(to, NAME)
     members = load_members(folders)
     length = choose_length(members, spec.length)
     rows = read_rows(members[0], spec, length)
@@ -108,17 +111,18 @@ def _write(result: dict, to: Path) -> None:
     """Pictures, page and numbers; the numbers last.
 
     Raises:
-      UserError: the folder cannot be written to, or holds a run.
+      UserError: the folder cannot be written to.
     """
-    for name in ("config.json", "compare.json"):
-        if (to / name).exists():
-            raise UserError(f"--to={to}: holds a run or a comparison; use another")
     try:
         to.mkdir(parents=True, exist_ok=True)
         with hold(to):
             figures = analysis_plots.draw(result, to)
             analysis_page.write_page(result | {"figures": figures}, to)
-            write_json(to / "analysis.json", result | {"figures": figures})
+            write_json(to / NAME, result | {"figures": figures})
+            for name in set(analysis_page.CAPTIONS) - set(
+                figures
+            ):  # of an earlier call
+                (to / f"{name}.png").unlink(missing_ok=True)
     except OSError as error:
         raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
 
@@ -204,8 +208,10 @@ def read_rows(
         rows = rows[np.linspace(0, whole - 1, min(num, whole)).round().astype(int)]
     else:
         split = load_corpora(member.folder, member.task, member.tokenizer)["valid"]
-        (part, *_), whole = split.parts, split.parts[0].num_tokens // length
-        rows = windows(part, length, min(num, whole)) if whole else np.zeros((0, 0))
+        numbers = split_count(min(num, split.num_tokens // length), split.fractions)
+        pairs = zip(split.parts, numbers, strict=True)
+        found = [windows(part, length, n) for part, n in pairs if n]
+        rows = np.concatenate(found) if found else np.zeros((0, length), np.int32)
     if len(rows) < LEAST_ROWS:
         told = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
         raise UserError(

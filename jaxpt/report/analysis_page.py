@@ -19,7 +19,8 @@ CAPTIONS = {
     "contextuality": (
         "Self-similarity is the mean cosine of one token's states in different rows. "
         "Anisotropy, the mean cosine of any two states of different rows, is what it "
-        "would be if tokens meant nothing, and is subtracted."
+        "would be if tokens meant nothing, and is subtracted. Where it is near 1 all "
+        "states are nearly one, and what is left says little."
     ),
     "heads": (
         "The mean weight of each head on a query's own token, the ones beside it, the "

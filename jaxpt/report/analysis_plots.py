@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -86,7 +87,7 @@ def draw_contextuality(result: dict) -> Figure:
         axes.grid(color="#DDDDDD", lw=0.6)
         axes.spines[["top", "right"]].set_visible(False)
         low, high = axes.get_ylim()
-        axes.set_ylim(min(low, 0), max(high, 0.1))
+        axes.set_ylim(min(1.1 * low, 0), max(1.1 * high, 0.1))
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(
         handles, labels, loc="outside upper center", ncols=min(7, len(labels))
@@ -181,7 +182,9 @@ def draw_sentence(maps: list[dict], what: str) -> Figure:
     for axes in grid[len(panels) :]:
         axes.remove()
     for axes, (title, weights, queries, keys) in zip(grid, panels, strict=False):
-        image = axes.imshow(np.array(weights), cmap="Blues", vmin=0, vmax=1)
+        # By the root of a weight, for most of them are small.
+        norm = PowerNorm(0.5, vmin=0, vmax=1)
+        image = axes.imshow(np.array(weights), cmap="Blues", norm=norm)
         axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=7)
         axes.set_yticks(range(len(queries)), queries, fontsize=7)
         axes.tick_params(length=0)

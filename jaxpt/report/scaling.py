@@ -24,13 +24,14 @@ import jaxpt
 from jaxpt.errors import UserError
 from jaxpt.eval import scaling
 from jaxpt.eval.scaling import Law, Points
-from jaxpt.folder import hold, write_json
+from jaxpt.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot
 from jaxpt.report.found_runs import FoundRun, is_same_text
 from jaxpt.report.plots import format_count, format_flops
 
+NAME = "scaling.json"
 COLUMNS = ("params", "tokens", "flops", "loss")
 LEVEL = 0.05  # outside of an interval
 USUAL_FACTOR = 6.0  # C = 6 N D, where a table has no FLOPs
@@ -149,6 +150,8 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
     """
     if num_draws < 20:
         raise UserError(f"--num_draws={num_draws}: must be at least 20")
+    if to is not None:
+        check_output(to, NAME)
     lines, found = [], {}
     for name, points in groups.items():
         fit = fit_group(name, points, num_draws)
@@ -156,7 +159,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
         lines += [f"{name}: {len(points.loss)} runs", *format_fit(fit), ""]
     if to is not None:
         write(groups, found, to)
-        lines.append(f"scaling: {to / 'scaling.json'}, {to / 'scaling.png'}")
+        lines.append(f"scaling: {to / NAME}, {to / 'scaling.png'}")
     return lines
 
 
@@ -164,11 +167,8 @@ def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
     """Writes scaling.png and scaling.json.
 
     Raises:
-      UserError: the folder cannot be written to, or holds a run.
+      UserError: the folder cannot be written to.
     """
-    for held in ("config.json", "compare.json"):
-        if (to / held).exists():
-            raise UserError(f"--to={to}: holds a run or a comparison; use another")
     points = {
         name: {column: values.tolist() for column, values in p._asdict().items()}
         for name, p in groups.items()
@@ -178,7 +178,7 @@ def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
         to.mkdir(parents=True, exist_ok=True)
         with hold(to):
             scaling_plot.draw(groups, found, to / "scaling.png")
-            write_json(to / "scaling.json", result)
+            write_json(to / NAME, result)
     except OSError as error:
         raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
 

@@ -116,9 +116,10 @@ def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
     groups = scaling.read_csv(write_table(tmp_path / "a.csv"))
     with refuses("--num_draws=3", "at least 20"):
         scaling.fit_scaling(groups, None, 3)
-    (tmp_path / "config.json").write_text("{}")
-    with refuses(f"--to={tmp_path}", "holds a run"):
-        scaling.write(groups, {}, tmp_path)
+    with refuses(f"--to={tmp_path}", "holds other files"):
+        scaling.fit_scaling(groups, tmp_path)
+    with refuses(f"--to={tmp_path / 'a.csv'}", "is a file"):
+        scaling.fit_scaling(groups, tmp_path / "a.csv")
 
 
 @pytest.fixture(scope="module")
