@@ -2,13 +2,16 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
 from jaxpt.config.flags import (
+    define_analysis,
     define_generation,
     define_parts,
     define_tasks,
+    define_scaling,
     list_given,
     parse,
     parse_config,
@@ -33,6 +36,9 @@ USAGE = """usage: jaxpt COMMAND [flags]
   import    turn a transformers model into a run   --from FOLDER --workdir DIR
   evaluate  a run's metrics on held-out text                    --workdir DIR
             or zero-shot tasks    --workdir DIR --tasks blimp:PATH,pairs:FILE
+  analyse   runs on one text: alike layers, contextual states, attention heads
+                            --runs runs/a runs/b --to DIR
+  fit-scaling   scaling laws of runs of several sizes   --runs runs/* [--to DIR]
   generate  text from a causal model or an encoder-decoder
                             --workdir DIR --prompt TEXT
   fill      predict each [MASK]  --workdir DIR --text "... [MASK] ..."
@@ -233,6 +239,53 @@ def report(argv: list[str]) -> int:
     processes.check_alone()
     print(format_table(report_runs(find_folders(values.runs or []), workdir)))
     print(f"\nreport: {workdir / 'report.html'}")
+    return 0
+
+
+def analyse(argv: list[str]) -> int:
+    """jaxpt analyse: what is in the layers of runs, on one text."""
+    values = parse("analyse", repeat_flag("runs", argv), define_analysis)
+    if not values.to:
+        raise UserError("--to: must name the folder to write")
+    _start_jax()
+    from jaxpt import processes
+    from jaxpt.report.analysis import AnalysisSpec
+    from jaxpt.report.analysis import analyse as analyse_runs
+    from jaxpt.report.analysis_page import format_states
+    from jaxpt.report.found_runs import find_folders
+
+    processes.check_alone()
+    given: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
+    spec = AnalysisSpec(**given)
+    result = analyse_runs(find_folders(values.runs or []), spec, Path(values.to))
+    for line in format_states(result):
+        print(line)
+    print(f"\nanalysis: {Path(values.to) / 'analysis.html'}")
+    return 0
+
+
+def fit_scaling(argv: list[str]) -> int:
+    """jaxpt fit-scaling: scaling laws of finished runs, or of a table of them."""
+
+    values = parse("fit-scaling", repeat_flag("runs", argv), define_scaling)
+    if bool(values.runs) == bool(values.csv):
+        raise UserError("--runs, --csv: exactly one of them must be given")
+    for name in ("metric", "count"):
+        if values.csv and values[name].present:
+            raise UserError(f"--{name}={values[name].value}: is for --runs")
+    from jaxpt.report import scaling
+
+    if values.csv:
+        groups = scaling.read_csv(Path(values.csv))
+    else:
+        _start_jax()
+        from jaxpt.report.found_runs import find_folders, load_runs
+
+        runs = load_runs(find_folders(values.runs))
+        groups = scaling.read_runs(runs, values.metric, str(values["count"].value))
+    to = Path(values.to) if values.to else None
+    for line in scaling.fit_scaling(groups, to, values.num_draws):
+        print(line)
     return 0
 
 
@@ -557,6 +610,8 @@ COMMANDS = {
     "train": train,
     "compare": compare,
     "report": report,
+    "analyse": analyse,
+    "fit-scaling": fit_scaling,
     "tokenizer": tokenizer,
     "prepare": prepare,
     "inspect": inspect,

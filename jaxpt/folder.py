@@ -94,6 +94,21 @@ def is_new(folder: Path) -> bool:
     return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
 
 
+def check_output(folder: Path, own: str) -> None:
+    """Raises UserError where a command would write into what is not its own.
+
+    Args:
+      own: a file that only this command writes; a folder with it may be written again.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"--to={folder}: is a file; must be a folder")
+    if not is_new(folder) and not (folder / own).exists():
+        raise UserError(
+            f"--to={folder}: holds other files; must be a new or empty folder, or one "
+            f"with the {own} of an earlier call"
+        )
+
+
 def write_json(path: Path, values: dict) -> None:
     """Writes JSON whole or not at all, and its checksum.
 

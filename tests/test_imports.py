@@ -58,7 +58,12 @@ OWNERS = {
     "orbax": ("run/checkpoint.py", "run/manifest.py"),
     "ml_collections": ("config", "hub/imports.py"),
     "absl": ("cli.py", "config/flags.py"),
-    "matplotlib": ("report/plots.py", "report/passage_plot.py"),
+    "matplotlib": (
+        "report/plots.py",
+        "report/passage_plot.py",
+        "report/analysis_plots.py",
+        "report/scaling_plot.py",
+    ),
     "safetensors": ("hub/files.py",),
     "ray": ("report/on_ray.py",),
     "tensorboardX": ("run/trackers.py",),

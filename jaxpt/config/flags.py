@@ -14,6 +14,8 @@ from jaxpt.errors import UserError
 
 # Work without a --config file, and have no run's folder or name it by themselves.
 TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
+# Read several runs, and write elsewhere.
+READERS = ("analyse", "fit-scaling")
 # What config_flags says of a ValueError in a config file, before the whole traceback.
 IN_FILE = "Error whilst parsing config file"
 
@@ -28,7 +30,7 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
       UserError: a flag that the command lacks, or a value of another kind.
     """
     values = flags.FlagValues()
-    if command not in TEXT_COMMANDS:
+    if command not in (*TEXT_COMMANDS, *READERS):
         flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
     define(values)
     if {"--help", "-h", "-help"} & set(argv):
@@ -175,6 +177,61 @@ def define_generation(values: flags.FlagValues) -> None:
 def list_given(values: flags.FlagValues) -> list[str]:
     """Full names of the settings that flags have set, such as "model.dropout"."""
     return list(config_flags.get_override_values(values["config"]))
+
+
+def define_analysis(values: flags.FlagValues) -> None:
+    """The flags of `jaxpt analyse`."""
+    _define_runs(values)
+    texts = {
+        "file": "a text to read; default: the first run's held-out text",
+        "text": "a sentence whose attention is drawn",
+    }
+    numbers = {
+        "num_tokens": (4096, "tokens of the text that are read"),
+        "length": (0, "tokens of a row; 0: 64, or less if a model reads less"),
+        "layer": (0, "with --text: the layer that is drawn, from 1; 0: the last"),
+        "head": (0, "with --text: the head that is drawn, from 1; 0: their mean"),
+    }
+    for name, text in texts.items():
+        flags.DEFINE_string(name, "", text, flag_values=values)
+    for name, (default, text) in numbers.items():
+        flags.DEFINE_integer(name, default, text, flag_values=values)
+
+
+def define_scaling(values: flags.FlagValues) -> None:
+    """The flags of `jaxpt fit-scaling`."""
+    _define_runs(values)
+    texts = {
+        "csv": (
+            "",
+            "instead of --runs: a file with the columns params, tokens, loss and, if "
+            "it has them, flops and name",
+        ),
+        "metric": ("valid_loss", "of the runs: what is fitted"),
+    }
+    for name, (default, text) in texts.items():
+        flags.DEFINE_string(name, default, text, flag_values=values)
+    flags.DEFINE_enum(
+        "count",
+        "all",
+        ["all", "no_embeddings"],
+        "which of the runs' trained parameters are N",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_draws", 200, "resampled fits, for the intervals", flag_values=values
+    )
+
+
+def _define_runs(values: flags.FlagValues) -> None:
+    flags.DEFINE_multi_string(
+        "runs",
+        None,
+        "folders of runs, or globs of them: one or several, with spaces or commas "
+        "between; may be repeated",
+        flag_values=values,
+    )
+    flags.DEFINE_string("to", "", "the folder to write", flag_values=values)
 
 
 def repeat_flag(name: str, argv: list[str]) -> list[str]:

@@ -13,6 +13,10 @@ from jaxpt.nn.positions import rotate
 from jaxpt.ops import attention
 from jaxpt.ops.masks import Mask
 
+# What every attention weighed its keys with, where `jaxpt.nn.inspection` asks for it: a
+# collection that no `init` and no training step fills.
+WEIGHTS = "attention_weights"
+
 
 def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> None:
     """Refuses a `model.attention` that could not train this model on this machine.
@@ -111,6 +115,9 @@ class Attention(nn.Module):
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)
             out_BTNH = attention.attend_cached(q_BTNH, *kv_cache, attn_mask, bias)
             return out(out_BTNH.reshape(*x.shape[:2], -1)), kv_cache
+        if self.is_mutable_collection(WEIGHTS) and not self.is_initializing():
+            weights = attention.weigh(q_BTNH, k_BSKH, attn_mask, bias)
+            self.sow(WEIGHTS, "weights", weights)
         rate = 0.0 if deterministic else spec.attention_dropout
         out_BTNH = attention.attend(
             q_BTNH,

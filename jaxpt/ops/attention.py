@@ -237,15 +237,33 @@ def attend_plain(
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng)
+    weights = _weigh_plain(q, k, visible, bias).astype(v.dtype)
+    if dropout_rate:
+        weights = kernels.dropout(rng, weights, dropout_rate)
+    return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
+
+
+def _weigh_plain(q, k, visible, bias) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
     if bias is not None:
         logits += bias
     if visible is not None:
         logits = jnp.where(visible, logits, MASK_VALUE)
-    weights = jax.nn.softmax(logits, axis=-1).astype(v.dtype)
-    if dropout_rate:
-        weights = kernels.dropout(rng, weights, dropout_rate)
-    return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
+    return jax.nn.softmax(logits, axis=-1)
+
+
+def weigh(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    mask: Mask,
+    bias: Float[Array, "#B #N T S"] | None = None,
+) -> Float[Array, "B N T S"]:
+    """The weights softmax(q k / sqrt(H) + bias) by which `attend` mixes the values.
+
+    No fused kernel gives them, so they are computed anew, in float32: for inspection.
+    """
+    k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
+    return _weigh_plain(q, k, materialise(mask, q.shape[1], k.shape[1]), bias)
 
 
 def _attend_grouped(q, k, v, visible, bias, dropout_rate, rng):

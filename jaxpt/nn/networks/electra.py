@@ -40,6 +40,7 @@ class Electra(Network, nn.Module):
     HEADS = ("generator", "discriminator")
     ABILITIES = frozenset({"fill_logits"})
     SCORING = (*MaskedLM.SCORING, "discriminator")
+    HAS_ATTENTION = True
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
         (r"score/(Dense_0|out)/bias", (None,)),
@@ -114,6 +115,11 @@ class Electra(Network, nn.Module):
         """The discriminator's."""
         network = MaskedLM(self.discriminator_spec, parent=None)
         return network.layer_features(self._part(params, "discriminator"), tokens)
+
+    def find_transformer(self, params):
+        """The discriminator."""
+        network = MaskedLM(self.discriminator_spec, parent=None)
+        return network, self._part(params, "discriminator")
 
     def fill_logits(self, params, tokens):
         """The generator's."""

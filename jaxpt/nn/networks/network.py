@@ -85,6 +85,7 @@ class Network:
     # Which of the functions below there are, beside `features`.
     ABILITIES: ClassVar[frozenset[str]] = frozenset()
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
+    HAS_ATTENTION: ClassVar[bool] = False  # its features are a Transformer's
     READS_AHEAD: ClassVar[bool] = True  # a token may see what follows it
     # The rules by which tokens of a text are scored (`jaxpt.eval.score_rows`), the best
     # known first; () where no rule would depend on the order of a text's tokens.
@@ -110,6 +111,10 @@ class Network:
 
     def layer_features(self, params, tokens):
         """Of plain text what the first layer reads and each gives, [L + 1, B, T, D]."""
+        raise NotImplementedError
+
+    def find_transformer(self, params) -> "tuple[TransformerNetwork, Any]":
+        """The Transformer that features are read from, and its parameters."""
         raise NotImplementedError
 
     @property
@@ -260,6 +265,8 @@ class TransformerNetwork(Network, Transformer):
       packed: of loss terms whose predictions are packed, how many a row has.
     """
 
+    HAS_ATTENTION = True
+
     packed: tuple[tuple[str, Expected], ...] = ()
 
     def score_term(
@@ -286,6 +293,9 @@ class TransformerNetwork(Network, Transformer):
             seen |= {"dec_self": masks.causal(), "cross": full}
             more = (ids,)
         return scan.init_params(self, rng, ids, seen, *more, deterministic=True)
+
+    def find_transformer(self, params):
+        return self, params
 
     @property
     def feature_mask(self) -> masks.Mask:

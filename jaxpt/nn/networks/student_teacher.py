@@ -26,6 +26,7 @@ class StudentTeacher(Network, nn.Module):
     """
 
     KIND: ClassVar[type[TransformerNetwork]]
+    HAS_ATTENTION = True
 
     student_spec: ModelSpec
     teacher_spec: ModelSpec
@@ -91,6 +92,10 @@ class StudentTeacher(Network, nn.Module):
 
     def layer_features(self, params, tokens):
         return self.alone.layer_features(params["student"], tokens)
+
+    def find_transformer(self, params):
+        """The student."""
+        return self.alone, params["student"]
 
     def fill_logits(self, params, tokens):
         return self.alone.fill_logits(params["student"], tokens)

@@ -1,0 +1,434 @@
+"""Scaling laws: the loss by parameters N and tokens D (Hoffmann et al. 2022).
+
+    approach 2   at each budget C a parabola of the loss in log10 N; its lowest point is
+                 the best size, and a power law leads through the budgets
+    approach 3   L(N, D) = E + A / N^alpha + B / D^beta, fitted to all points at once
+
+Approach 3 minimises the sum over points of Huber_1e-3(log L - LSE(a - alpha log N,
+b - beta log D, e)) with A = exp(a), B = exp(b), E = exp(e). It is the sum and not the
+mean, and converged tightly: with the mean and scipy's default tolerance L-BFGS stops
+early, as the published fit did (Besiroglu et al. 2024).
+
+Departure: the source runs L-BFGS from each of 4,500 starts, which takes minutes. Here
+damped Gauss-Newton steps with Huber's weights lead all starts in batches, and L-BFGS
+finishes the best of them.
+"""
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import minimize
+
+DELTA = 1e-3  # where Huber's loss turns from a square into a line
+# The source's starts: of a and b, of e, of alpha and beta.
+STARTS_AB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
+STARTS_E = (-1.0, -0.5, 0.0, 0.5, 1.0)
+STARTS_EXPONENT = (0.0, 0.5, 1.0, 1.5, 2.0)
+FIRST_STEPS, MAX_STEPS = 25, 300
+FEW_STARTS = 300  # of the grid, for draws
+FINISHED = 4  # the ends of the search that L-BFGS goes on from
+BATCH = 512  # problems that are solved at once
+LEAST_SIZES = 3  # different N, and different D, of a fit
+LEAST_POINTS = 6  # more than it has constants
+
+
+class Points(NamedTuple):
+    """Trained models: what each was and cost, and the loss that it reached.
+
+    Attributes:
+      params: N.
+      tokens: D, those that it was trained on; a text read twice counts twice.
+      flops: C, of its training.
+      loss: in nats, or any unit that is above 0.
+    """
+
+    params: Float[np.ndarray, "P"]
+    tokens: Float[np.ndarray, "P"]
+    flops: Float[np.ndarray, "P"]
+    loss: Float[np.ndarray, "P"]
+
+    def take(self, index) -> "Points":
+        """Some of the points."""
+        return Points(*(values[index] for values in self))
+
+    @property
+    def factor(self) -> float:
+        """C / (N D), the median over the points; 6 by the usual count."""
+        return float(np.median(self.flops / (self.params * self.tokens)))
+
+
+class Law(NamedTuple):
+    """The constants of L(N, D) = E + A / N^alpha + B / D^beta.
+
+    Attributes:
+      objective: the sum of Huber's losses that they leave; NaN of constants that were
+        not fitted here.
+    """
+
+    A: float
+    B: float
+    E: float
+    alpha: float
+    beta: float
+    objective: float = float("nan")
+
+    def loss(self, params, tokens):
+        """L(N, D).
+
+        >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+        >>> round(float(chinchilla.loss(70e9, 1.4e12)), 6)
+        1.936645
+        """
+        return self.E + self.A / params**self.alpha + self.B / tokens**self.beta
+
+    @property
+    def exponents(self) -> tuple[float, float]:
+        """Of C, in the best N and in the best D."""
+        total = self.alpha + self.beta
+        return self.beta / total, self.alpha / total
+
+    def best(self, flops, factor: float = 6.0):
+        """The best N and D of a budget C = factor N D, in closed form.
+
+        >>> chinchilla = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
+        >>> f"{chinchilla.best(1e19)[0]:.4e}"
+        '2.2796e+08'
+        """
+        total = self.alpha + self.beta
+        ratio = (self.alpha * self.A / (self.beta * self.B)) ** (1 / total)
+        of_params, of_tokens = self.exponents
+        product = flops / factor
+        return ratio * product**of_params, product**of_tokens / ratio
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether both exponents are above 0, without which no size is best."""
+        return self.alpha > 0 and self.beta > 0
+
+
+class Valley(NamedTuple):
+    """The lowest point of the parabola through the runs of one budget.
+
+    Attributes:
+      flops: the budget, the geometric mean of its runs.
+      params, tokens, loss: at the lowest point.
+      coefficients: of the parabola in log10 N, the square's first.
+      num_sizes: the different N among its runs.
+    """
+
+    flops: float
+    params: float
+    tokens: float
+    loss: float
+    coefficients: tuple[float, float, float]
+    num_sizes: int
+
+
+class PowerLaw(NamedTuple):
+    """y = exp(intercept) C^exponent."""
+
+    exponent: float
+    intercept: float
+
+    def at(self, flops):
+        """y of a budget."""
+        return np.exp(self.intercept) * np.asarray(flops, np.float64) ** self.exponent
+
+
+def find_lacks(points: Points) -> str:
+    """Why approach 3 cannot be fitted to these points; "" if it can.
+
+    >>> one = np.ones(7)
+    >>> find_lacks(Points(one, np.arange(1.0, 8.0), one, one))
+    '7 runs of 1 size and 7 numbers of tokens; at least 6 runs of 3 and 3 are needed'
+    """
+    counts = len(points.loss), *(len(np.unique(x)) for x in points[:2])
+    if counts[0] >= LEAST_POINTS and min(counts[1:]) >= LEAST_SIZES:
+        return ""
+    runs, sizes, tokens = (
+        f"{n} {word}{'s' * (n != 1)}" if word != "tokens" else _count_tokens(n)
+        for n, word in zip(counts, ("run", "size", "tokens"), strict=True)
+    )
+    return (
+        f"{runs} of {sizes} and {tokens}; at least {LEAST_POINTS} runs of "
+        f"{LEAST_SIZES} and {LEAST_SIZES} are needed"
+    )
+
+
+def _count_tokens(n: int) -> str:
+    return f"{n} number{'s' * (n != 1)} of tokens"
+
+
+def predict_log(
+    theta: Float[np.ndarray, "K 5"], logs: Float[np.ndarray, "2 P"]
+) -> tuple[Float[np.ndarray, "K P"], Float[np.ndarray, "K P 3"]]:
+    """log L of K sets of (a, b, e, alpha, beta), and each term's share of L."""
+    a, b, e, alpha, beta = (theta[:, i, None] for i in range(5))
+    terms = np.stack(
+        [a - alpha * logs[0], b - beta * logs[1], e + 0 * logs[0]], axis=-1
+    )
+    highest = terms.max(axis=-1, keepdims=True)
+    exps = np.exp(terms - highest)
+    total = exps.sum(axis=-1, keepdims=True)
+    return (highest + np.log(total))[..., 0], exps / total
+
+
+def huber(residuals: np.ndarray) -> np.ndarray:
+    """r^2 / 2 up to `DELTA`, from there DELTA (|r| - DELTA / 2).
+
+    >>> huber(np.array([0.0005, 0.002])).tolist()
+    [1.25e-07, 1.5e-06]
+    """
+    size = np.abs(residuals)
+    return np.where(size <= DELTA, size**2 / 2, DELTA * (size - DELTA / 2))
+
+
+def objective(law: Law, points: Points) -> float:
+    """The sum that approach 3 minimises, of these constants."""
+    theta = np.array([[np.log(law.A), np.log(law.B), np.log(law.E), *law[3:5]]])
+    predicted, _ = predict_log(theta, _logs(points))
+    return float(huber(np.log(points.loss) - predicted[0]).sum())
+
+
+def _logs(points: Points) -> Float[np.ndarray, "2 P"]:
+    return np.log(np.stack([points.params, points.tokens]))
+
+
+def _make_starts() -> Float[np.ndarray, "K 5"]:
+    grid = itertools.product(
+        STARTS_AB, STARTS_AB, STARTS_E, STARTS_EXPONENT, STARTS_EXPONENT
+    )
+    return np.array(list(grid))
+
+
+def fit_law(points: Points) -> Law:
+    """Approach 3, from all starts of the source's grid.
+
+    The caller has asked `find_lacks`.
+    """
+    ends = _search(points)[:FINISHED]
+    return min((_finish(end, points) for end in ends), key=lambda law: law.objective)
+
+
+def _search(points: Points) -> Float[np.ndarray, "K 5"]:
+    """Where the starts of the grid are led, the best first.
+
+    All of them take `FIRST_STEPS` steps, and the best tenth goes on until it rests.
+    """
+    ends, values = _lead(_make_starts(), points, FIRST_STEPS)
+    best = np.argsort(values, kind="stable")[: len(values) // 10]
+    ends, values = _lead(ends[best], points, MAX_STEPS)
+    return ends[np.argsort(values, kind="stable")]
+
+
+def _lead(
+    starts: Float[np.ndarray, "K 5"],
+    points: Points,
+    num_steps: int,
+    counts: Float[np.ndarray, "K P"] | None = None,
+) -> tuple[Float[np.ndarray, "K 5"], Float[np.ndarray, "K"]]:
+    """Where each start is led, and the objective there.
+
+    Args:
+      counts: how often each point counts in each problem; None is once.
+    """
+    logs, logs_of_loss = _logs(points), np.log(points.loss)
+    if counts is None:
+        counts = np.ones((len(starts), len(points.loss)))
+    parts = [slice(i, i + BATCH) for i in range(0, len(starts), BATCH)]
+    found = [
+        _descend(starts[part], logs, logs_of_loss, counts[part], num_steps)
+        for part in parts
+    ]
+    ends, values = zip(*found, strict=True)
+    return np.concatenate(ends), np.concatenate(values)
+
+
+def _descend(theta, logs, logs_of_loss, counts, num_steps: int):
+    """Levenberg's steps with Huber's weights, of many problems [K, 5] at once."""
+    theta, damping = theta.copy(), np.full(len(theta), 1e-2)
+    predicted, shares = predict_log(theta, logs)
+    residuals = logs_of_loss - predicted
+    value = (counts * huber(residuals)).sum(axis=1)
+    left = np.arange(len(theta))  # those that still move
+    for _ in range(num_steps):
+        step = _step(residuals[left], shares[left], logs, counts[left], damping[left])
+        tried = theta[left] + step
+        predicted, new_shares = predict_log(tried, logs)
+        new_residuals = logs_of_loss - predicted
+        new = (counts[left] * huber(new_residuals)).sum(axis=1)
+        is_better = new < value[left]
+        gain = 1 - new / np.maximum(value[left], 1e-300)
+        damping[left] *= np.where(is_better, 0.2, 4.0)
+        kept = left[is_better]
+        theta[kept], value[kept] = tried[is_better], new[is_better]
+        residuals[kept], shares[kept] = new_residuals[is_better], new_shares[is_better]
+        left = left[np.where(is_better, gain > 1e-8, damping[left] < 1e6)]
+        if not len(left):
+            break
+    return theta, value
+
+
+def _step(residuals, shares, logs, counts, damping) -> Float[np.ndarray, "K 5"]:
+    """The damped step of each problem."""
+    weights = counts * DELTA / np.maximum(np.abs(residuals), DELTA)
+    slopes = np.concatenate([shares, -shares[..., :2] * logs.T], axis=-1)
+    turned = (slopes * weights[..., None]).swapaxes(1, 2)
+    curvature = turned @ slopes
+    gradient = turned @ residuals[..., None]
+    ridge = damping[:, None] * np.einsum("kii->ki", curvature) + 1e-12
+    return np.linalg.solve(curvature + ridge[..., None] * np.eye(5), gradient)[..., 0]
+
+
+def _finish(theta: Float[np.ndarray, "5"], points: Points) -> Law:
+    """L-BFGS to convergence; the scale of the objective makes its tolerances tight."""
+    logs, logs_of_loss = _logs(points), np.log(points.loss)
+
+    def evaluate(theta):
+        predicted, shares = predict_log(theta[None], logs)
+        residuals = logs_of_loss - predicted[0]
+        pulls = -np.clip(residuals, -DELTA, DELTA)[:, None] * shares[0]
+        of_exponents = -(pulls[:, 0] @ logs[0]), -(pulls[:, 1] @ logs[1])
+        gradient = np.array([*pulls.sum(axis=0), *of_exponents])
+        return huber(residuals).sum() / DELTA**2, gradient / DELTA**2
+
+    options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-8}
+    found = minimize(evaluate, theta, jac=True, method="L-BFGS-B", options=options)
+    return _make_law(found.x, found.fun * DELTA**2)
+
+
+def _make_law(theta: Float[np.ndarray, "5"], value: float) -> Law:
+    """The law of (a, b, e, alpha, beta)."""
+    a, b, e, alpha, beta = map(float, theta)
+    scales = np.exp([a, b, e]).tolist()
+    return Law(scales[0], scales[1], scales[2], alpha, beta, float(value))
+
+
+def bootstrap_law(
+    points: Points, law: Law, num_draws: int, seed: int = 0, num_starts: int = 6
+) -> list[Law]:
+    """The fits of resampled points, of which quantiles are intervals.
+
+    Each draw is searched from the whole fit and from some starts of the grid, those
+    that led lowest for all points. Draws that lack what a fit needs are drawn again.
+    """
+    rng, num = np.random.default_rng(seed), len(points.loss)
+    counts: list[np.ndarray] = []
+    while len(counts) < num_draws:
+        index = rng.integers(num, size=num)
+        if not find_lacks(points.take(index)):
+            counts.append(np.bincount(index, minlength=num))
+    own = np.array([*np.log(law[:3]), *law[3:5]])
+    few = _make_starts()[:: len(_make_starts()) // FEW_STARTS]
+    ends, values = _lead(few, points, FIRST_STEPS)
+    ends = ends[np.argsort(values, kind="stable")]
+    starts = np.concatenate([own[None], _spread(ends, num_starts - 1)])
+    many = np.tile(starts, (num_draws, 1))
+    weights = np.repeat(np.array(counts, np.float64), len(starts), axis=0)
+    found, values = _lead(many, points, MAX_STEPS, weights)
+    found = found.reshape(num_draws, len(starts), 5)
+    values = values.reshape(num_draws, len(starts))
+    best = found[np.arange(num_draws), values.argmin(axis=1)]
+    pairs = zip(best, values.min(axis=1), strict=True)
+    return [_make_law(theta, value) for theta, value in pairs]
+
+
+def _spread(ends: Float[np.ndarray, "K 5"], num: int) -> Float[np.ndarray, "N 5"]:
+    """The first so many that are not the same as one before."""
+    kept: list[np.ndarray] = []
+    for end in ends:
+        if all(np.abs(end - other).max() > 0.05 for other in kept):
+            kept.append(end)
+        if len(kept) == num:
+            break
+    return np.array(kept)
+
+
+def group_budgets(
+    flops: Float[np.ndarray, "P"], tolerance: float = 0.05
+) -> list[Int[np.ndarray, "G"]]:
+    """The points of each budget, by number, the smallest budget first.
+
+    Args:
+      tolerance: neighbours in order that differ by no more than this share are of one.
+
+    >>> [group.tolist() for group in group_budgets(np.array([1e9, 3e9, 1.02e9]))]
+    [[0, 2], [1]]
+    """
+    order = np.argsort(flops, kind="stable")
+    steps = np.diff(np.log(flops[order])) > np.log1p(tolerance)
+    return np.split(order, np.flatnonzero(steps) + 1)
+
+
+def find_valley(points: Points) -> Valley | str:
+    """Approach 2 at one budget; a sentence where there is no lowest point.
+
+    The tokens at the lowest point are those of the line through log D over log N.
+    """
+    sizes, flops = np.log10(points.params), float(np.exp(np.log(points.flops).mean()))
+    num = len(np.unique(points.params))
+    if num < LEAST_SIZES:
+        return f"{flops:.3g} FLOPs: {num} sizes; a parabola needs {LEAST_SIZES}"
+    square, slope, height = np.polyfit(sizes, points.loss, 2)
+    if square <= 0:
+        return f"{flops:.3g} FLOPs: the parabola has no lowest point"
+    place = -slope / (2 * square)
+    if not sizes.min() <= place <= sizes.max():
+        return (
+            f"{flops:.3g} FLOPs: the lowest point, N={10**place:.3g}, lies outside the "
+            f"sizes, {points.params.min():.3g} to {points.params.max():.3g}"
+        )
+    line = np.polyfit(sizes, np.log10(points.tokens), 1)
+    return Valley(
+        flops=flops,
+        params=float(10**place),
+        tokens=float(10 ** np.polyval(line, place)),
+        loss=float(np.polyval((square, slope, height), place)),
+        coefficients=(float(square), float(slope), float(height)),
+        num_sizes=num,
+    )
+
+
+def fit_power(flops, values) -> PowerLaw:
+    """The line through log y over log C; two budgets at least."""
+    exponent, intercept = np.polyfit(np.log(flops), np.log(values), 1)
+    return PowerLaw(float(exponent), float(intercept))
+
+
+def find_valleys(points: Points) -> tuple[list[Valley], list[str]]:
+    """Approach 2 at every budget, and a sentence for each that has no lowest point."""
+    found = [find_valley(points.take(g)) for g in group_budgets(points.flops)]
+    valleys = [each for each in found if isinstance(each, Valley)]
+    return valleys, [each for each in found if isinstance(each, str)]
+
+
+def bootstrap_valleys(
+    points: Points, num_draws: int, seed: int = 0
+) -> list[list[Valley]]:
+    """The valleys of each draw, which resamples the runs within each budget.
+
+    Runs of too few sizes for a parabola are drawn again. A budget is left out of a draw
+    in which it has no lowest point.
+    """
+    rng = np.random.default_rng(seed)
+    groups = [
+        g for g in group_budgets(points.flops) if _count_sizes(points, g) >= LEAST_SIZES
+    ]
+
+    def draw(group: np.ndarray) -> np.ndarray:
+        while True:
+            index = rng.choice(group, len(group))
+            if _count_sizes(points, index) >= LEAST_SIZES:
+                return index
+
+    draws = []
+    for _ in range(num_draws):
+        index = np.concatenate([draw(group) for group in groups])
+        draws.append(find_valleys(points.take(index))[0])
+    return draws
+
+
+def _count_sizes(points: Points, index: np.ndarray) -> int:
+    return len(np.unique(points.params[index]))

@@ -1,0 +1,196 @@
+"""How alike two layers' states are (CKA), and how much of a state is its context.
+
+Linear CKA of states X [n, C] and Y [n, D] of the same n tokens, columns centred
+(Kornblith et al. 2019): |Y'X|^2 / (|X'X| |Y'Y|), with Frobenius's norms. It does not
+change with a rotation, a scale or a shift of either. With few tokens beside the widths
+it is near 1 whatever the states are; the debiased form (Nguyen et al. 2021) has Song et
+al.'s unbiased estimate of HSIC in its place, and is near 0 for states that have nothing
+to do with each other. It may be below 0.
+
+Contextuality (Ethayarajh 2019, kawine/contextual:analyze.py): how alike a token's
+states are in different contexts, less how alike any states are (anisotropy).
+
+Departures from that source: its words are token ids here; its samples of pairs are all
+pairs, whose mean has a closed form; what is subtracted from the explained variance is
+not computed here.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+LEAST_OCCURRENCES = 5  # of a token that counts, each in another row
+MOST_OCCURRENCES = 100  # of a token that are read
+TINY = 1e-12
+
+
+def linear_cka(
+    x: Float[np.ndarray, "T C"],
+    y: Float[np.ndarray, "T D"],
+    *,
+    is_debiased: bool = False,
+) -> float:
+    """How alike two readings of the same tokens are, 1 at most.
+
+    NaN where one of them does not vary at all.
+
+    Raises:
+      ValueError: they are of different tokens, or debiased of fewer than 4.
+
+    >>> x = np.array([[1.0, 0], [0, 1], [1, 1], [2, -1]])
+    >>> y = np.array([[2.0, 1], [0, 1], [1, 3], [4, 0]])
+    >>> round(linear_cka(x, y), 6)
+    0.944518
+    """
+    if len(x) != len(y):
+        raise ValueError(f"{len(x)} and {len(y)} tokens: must be the same")
+    if is_debiased and len(x) < 4:
+        raise ValueError(f"{len(x)} tokens: a debiased estimate needs at least 4")
+    measure = unbiased_hsic if is_debiased else biased_hsic
+    x, y = (np.asarray(each, np.float64) - each.mean(axis=0) for each in (x, y))
+    own = measure(x, x) * measure(y, y)
+    return float(measure(x, y) / np.sqrt(own)) if own > 0 else float("nan")
+
+
+def biased_hsic(x: Float[np.ndarray, "T C"], y: Float[np.ndarray, "T D"]) -> float:
+    """|Y'X|^2 of centred columns, which is (T - 1)^2 times HSIC."""
+    return float(np.square(y.T @ x).sum())
+
+
+def unbiased_hsic(x: Float[np.ndarray, "T C"], y: Float[np.ndarray, "T D"]) -> float:
+    """Song et al.'s (2012) estimate of HSIC with linear kernels.
+
+    [tr(K L) + (1'K 1)(1'L 1) / (n - 1)(n - 2) - 2 / (n - 2) 1'K L 1] / n(n - 3), where
+    K = XX' and L = YY' have zeros on their diagonals. Neither of them is built.
+    """
+    num = len(x)
+    own_x, own_y = (np.square(each).sum(axis=1) for each in (x, y))
+    trace = np.square(y.T @ x).sum() - own_x @ own_y
+    rows_x, rows_y = x @ x.sum(axis=0) - own_x, y @ y.sum(axis=0) - own_y
+    both = rows_x.sum() * rows_y.sum() / ((num - 1) * (num - 2))
+    total = trace + both - 2 / (num - 2) * (rows_x @ rows_y)
+    return float(total / (num * (num - 3)))
+
+
+def cka_matrix(
+    states: list[Float[np.ndarray, "T ?C"]], *, is_debiased: bool = False
+) -> Float[np.ndarray, "L L"]:
+    """`linear_cka` of every pair of readings; symmetric."""
+    found = np.ones((len(states), len(states)))
+    for i, x in enumerate(states):
+        for j in range(i + 1):
+            value = linear_cka(x, states[j], is_debiased=is_debiased)
+            found[i, j] = found[j, i] = value
+    return found
+
+
+class Contextuality(NamedTuple):
+    """How much of a layer's states is their context.
+
+    Attributes:
+      self_similarity: the mean cosine of a token's states in different rows.
+      anisotropy: the mean cosine of states of different rows, whatever their tokens.
+      max_explained_variance: the share of a token's states that its first uncentred
+        principal component explains: how well one static vector would do.
+      num_tokens: the different tokens that the means are over.
+    """
+
+    self_similarity: float
+    anisotropy: float
+    max_explained_variance: float
+    num_tokens: int
+
+    @property
+    def adjusted(self) -> float:
+        """Self-similarity beyond anisotropy: 0 where context is everything."""
+        return self.self_similarity - self.anisotropy
+
+
+def measure_contextuality(
+    states: Float[np.ndarray, "N T D"],
+    tokens: Int[np.ndarray, "N T"],
+    *,
+    least: int = LEAST_OCCURRENCES,
+) -> Contextuality:
+    """Of one layer's states of rows of tokens.
+
+    Args:
+      least: occurrences, in different rows, of a token that counts; of each row its
+        first is read, and of all `MOST_OCCURRENCES` at most, spread evenly.
+
+    Returns:
+      NaN for what is of tokens where none occurs so often.
+    """
+    units = _unit(np.asarray(states, np.float64))
+    alike, explained = [], []
+    for places in find_occurrences(tokens, least):
+        alike.append(self_similarity(units[places]))
+        explained.append(max_explained_variance(np.asarray(states, np.float64)[places]))
+    return Contextuality(
+        self_similarity=float(np.mean(alike)) if alike else float("nan"),
+        anisotropy=anisotropy(units),
+        max_explained_variance=float(np.mean(explained)) if alike else float("nan"),
+        num_tokens=len(alike),
+    )
+
+
+def find_occurrences(
+    tokens: Int[np.ndarray, "N T"], least: int
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """(rows, places) of each token that occurs in so many rows, the first in each.
+
+    >>> pairs = find_occurrences(np.array([[5, 5, 1], [2, 1, 5]]), 2)
+    >>> [(rows.tolist(), places.tolist()) for rows, places in pairs]
+    [([0, 1], [2, 1]), ([0, 1], [0, 2])]
+    """
+    found = []
+    rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
+    flat = tokens.reshape(-1)
+    order = np.argsort(flat, kind="stable")
+    ends = np.flatnonzero(np.diff(flat[order])) + 1
+    for group in np.split(order, ends):
+        _, first = np.unique(rows[group], return_index=True)
+        if len(first) >= max(least, 2):
+            kept = np.linspace(0, len(first) - 1, min(len(first), MOST_OCCURRENCES))
+            index = group[first[kept.round().astype(int)]]
+            found.append((rows[index], index % tokens.shape[1]))
+    return found
+
+
+def self_similarity(states: Float[np.ndarray, "K D"]) -> float:
+    """The mean cosine of all pairs of different states.
+
+    >>> round(self_similarity(np.array([[1.0, 0], [0, 1], [1, 1]])), 6)
+    0.471405
+    """
+    units, num = _unit(states), len(states)
+    own = np.square(units).sum()
+    return float((np.square(units.sum(axis=0)).sum() - own) / (num * (num - 1)))
+
+
+def anisotropy(units: Float[np.ndarray, "N T D"]) -> float:
+    """The mean cosine of all pairs of states that are of different rows.
+
+    Args:
+      units: the states, each of length 1.
+    """
+    by_row = units.sum(axis=1)
+    whole = np.square(by_row.sum(axis=0)).sum() - np.square(by_row).sum()
+    num, length = units.shape[:2]
+    return float(whole / (num * (num - 1) * length**2)) if num > 1 else float("nan")
+
+
+def max_explained_variance(states: Float[np.ndarray, "K D"]) -> float:
+    """The share of the sum of squares that one direction through the origin holds.
+
+    >>> round(max_explained_variance(np.array([[1.0, 0], [0, 1], [1, 1]])), 6)
+    0.75
+    """
+    squares = np.square(np.linalg.svd(states, compute_uv=False))
+    return float(squares[0] / max(squares.sum(), TINY))
+
+
+def _unit(states: np.ndarray) -> np.ndarray:
+    lengths = np.linalg.norm(states, axis=-1, keepdims=True)
+    return states / np.maximum(lengths, TINY)

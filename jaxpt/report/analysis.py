@@ -1,0 +1,372 @@
+"""Runs of any objectives on one text: alike layers, contextual states, attention heads.
+
+    analysis.json   all numbers
+    analysis.html   a page with the pictures
+    cka.png, contextuality.png, heads.png, attention.png, rollout.png
+
+Every run reads the same tokens with what its training puts around a text; what is
+compared is the states of the text's own tokens.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+import jaxpt
+from jaxpt.errors import UserError
+from jaxpt.eval import attention_maps, similarity
+from jaxpt.eval.attention_maps import HeadCounter
+from jaxpt.folder import check_output, hold, write_json
+from jaxpt.report import analysis_page, analysis_plots
+from jaxpt.run import inspection
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import find_frame
+from jaxpt.run.task import Task
+from jaxpt.run.workdir import load_corpora, load_run, load_task
+from jaxpt.text.dataset import split_count
+from jaxpt.text.rows.forms import windows
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+NAME = "analysis.json"
+LENGTH = 64  # tokens of a row, where the models read so many
+LEAST_ROWS = 2  # without which nothing is of another context
+
+
+class AnalysisSpec(NamedTuple):
+    """What is asked for.
+
+    Attributes:
+      file: a text to read; "" is the first run's held-out text.
+      num_tokens: of the text that is read.
+      length: of the rows in tokens; 0 is `LENGTH`, or what all models read if less.
+      text: a sentence to draw attention on; "" is none.
+      layer: of the sentence's picture, from 1; 0 is each network's last.
+      head: from 1; 0 is the mean of all heads of the layer.
+    """
+
+    file: str = ""
+    num_tokens: int = 4096
+    length: int = 0
+    text: str = ""
+    layer: int = 0
+    head: int = 0
+
+
+class Member(NamedTuple):
+    """One of the runs, before its parameters are read."""
+
+    name: str
+    folder: Path
+    task: Task
+    tokenizer: Tokenizer
+
+
+def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
+    """Reads all runs on one text and writes what was found; returns analysis.json's.
+
+    Raises:
+      UserError: a folder holds no run, the runs' tokenizers differ, or a flag is out of
+        range; nothing has been written.
+    """
+    _check_flags(spec)
+    check_output(to, NAME)
+    members = load_members(folders)
+    length = choose_length(members, spec.length)
+    rows = read_rows(members[0], spec, length)
+    sentence = encode_sentence(members, spec)
+    found, states, drawn = [], [], []
+    for member in members:
+        program, _, params, step = load_run(member.folder)
+        layers = inspection.read_layers(program, params, rows)
+        states += [layer.reshape(-1, layer.shape[-1]) for layer in layers]
+        heads = measure_heads(program, params, rows, member.tokenizer)
+        told = describe_run(member, step, layers, rows)
+        found.append(told | {"attention": heads})
+        if sentence is not None and heads:
+            drawn.append(draw_from(member, program, params, sentence, spec))
+    result = {
+        "version": jaxpt.__version__,
+        "text": spec.file or f"held-out text of {members[0].folder}",
+        "rows": len(rows),
+        "row_length": length,
+        "runs": found,
+        "cka": {
+            "debiased": similarity.cka_matrix(states, is_debiased=True).tolist(),
+            "biased": similarity.cka_matrix(states).tolist(),
+        },
+    }
+    if drawn:
+        result["sentence"] = {"text": spec.text, "maps": drawn}
+    result = _clean(result)
+    _write(result, to)
+    return result
+
+
+def _write(result: dict, to: Path) -> None:
+    """Pictures, page and numbers; the numbers last.
+
+    Raises:
+      UserError: the folder cannot be written to.
+    """
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with hold(to):
+            figures = analysis_plots.draw(result, to)
+            analysis_page.write_page(result | {"figures": figures}, to)
+            write_json(to / NAME, result | {"figures": figures})
+            for name in set(analysis_page.CAPTIONS) - set(
+                figures
+            ):  # of an earlier call
+                (to / f"{name}.png").unlink(missing_ok=True)
+    except OSError as error:
+        raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
+
+
+def _check_flags(spec: AnalysisSpec) -> None:
+    """Raises UserError for a flag that means nothing."""
+    for name in ("num_tokens", "length", "layer", "head"):
+        least, value = int(name == "num_tokens"), getattr(spec, name)
+        if value < least:
+            raise UserError(f"--{name}={value}: must be at least {least}")
+    for name in ("layer", "head"):
+        if getattr(spec, name) and not spec.text:
+            raise UserError(f"--{name}={getattr(spec, name)}: needs --text")
+
+
+def load_members(folders: Sequence[Path]) -> list[Member]:
+    """The runs, which must share one tokenizer.
+
+    Raises:
+      UserError: they do not, a folder is named twice, or it holds no run.
+    """
+    members: list[Member] = []
+    first = ""
+    for folder in folders:
+        if any(folder.resolve() == other.folder.resolve() for other in members):
+            raise UserError(f"--runs={folder}: is named twice; name each run once")
+        task, tokenizer = load_task(folder)
+        sha = tokenizers.fingerprint(tokenizer)
+        if first and sha != first:
+            raise UserError(
+                f"--runs={folder}: has another tokenizer than {members[0].folder}; "
+                f"states are compared token by token, so all runs must share one"
+            )
+        first = sha
+        members.append(Member(folder.name, folder, task, tokenizer))
+    named = [member.task.plan.objective_name for member in members]
+    if len(set(named)) == len(named):
+        return [m._replace(name=n) for m, n in zip(members, named, strict=True)]
+    if len({member.name for member in members}) == len(members):
+        return members
+    return [member._replace(name=str(member.folder)) for member in members]
+
+
+def text_limit(member: Member) -> int:
+    """The tokens of plain text that a run's network reads at once."""
+    return member.task.read_length - sum(map(len, find_frame(member.task)))
+
+
+def choose_length(members: Sequence[Member], asked: int) -> int:
+    """The length of the rows that all runs read.
+
+    Raises:
+      UserError: one of them does not read as much as was asked for.
+    """
+    shortest = min(members, key=text_limit)
+    most = text_limit(shortest)
+    if asked > most:
+        raise UserError(
+            f"--length={asked}: must be at most {most}, the tokens of text that "
+            f"{shortest.folder} reads"
+        )
+    return asked or min(LENGTH, most)
+
+
+def read_rows(
+    member: Member, spec: AnalysisSpec, length: int
+) -> Int[np.ndarray, "N T"]:
+    """Rows of the text, spread evenly over it.
+
+    Raises:
+      UserError: the file cannot be read, or the text gives fewer than two rows.
+    """
+    num = spec.num_tokens // length
+    if num < LEAST_ROWS:
+        raise UserError(
+            f"--num_tokens={spec.num_tokens}: must be at least {LEAST_ROWS * length}, "
+            f"{LEAST_ROWS} rows of {length} tokens"
+        )
+    if spec.file:
+        ids = _read_file(spec.file, member.tokenizer)
+        whole = len(ids) // length
+        rows = ids[: whole * length].reshape(whole, length)
+        rows = rows[np.linspace(0, whole - 1, min(num, whole)).round().astype(int)]
+    else:
+        split = load_corpora(member.folder, member.task, member.tokenizer)["valid"]
+        numbers = split_count(min(num, split.num_tokens // length), split.fractions)
+        pairs = zip(split.parts, numbers, strict=True)
+        found = [windows(part, length, n) for part, n in pairs if n]
+        rows = np.concatenate(found) if found else np.zeros((0, length), np.int32)
+    if len(rows) < LEAST_ROWS:
+        told = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
+        raise UserError(
+            f"{told}: the text gives {len(rows)} rows of {length} tokens; at least "
+            f"{LEAST_ROWS} are needed (see --length)"
+        )
+    return rows
+
+
+def _read_file(path: str, tokenizer: Tokenizer) -> np.ndarray:
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"--file={path}: cannot be read: {reason}") from None
+    return tokenizer.encode(text)
+
+
+def encode_sentence(
+    members: Sequence[Member], spec: AnalysisSpec
+) -> Int[np.ndarray, "T"] | None:
+    """The sentence's ids.
+
+    Raises:
+      UserError: it is longer than a run reads, or a run lacks the layer or the head.
+    """
+    if not spec.text:
+        return None
+    ids = members[0].tokenizer.encode_prompt(spec.text)
+    most = min(map(text_limit, members))
+    if not 0 < len(ids) <= most:
+        raise UserError(
+            f"--text: has {len(ids)} tokens; must have 1 to {most}, what all runs read"
+        )
+    for member in members:
+        limits, own = {}, member.task.model_spec
+        if member.task.model.HAS_ATTENTION:
+            depths = own.num_layers, own.num_decoder_layers or own.num_layers
+            limits = {"layer": min(depths), "head": own.num_heads}
+        for name, limit in limits.items():
+            if (value := getattr(spec, name)) > limit:
+                raise UserError(
+                    f"--{name}={value}: must be at most {limit}, those of "
+                    f"{member.folder}"
+                )
+    return ids
+
+
+def describe_run(
+    member: Member,
+    step: int,
+    layers: Float[np.ndarray, "L N T D"],
+    rows: Int[np.ndarray, "N T"],
+) -> dict:
+    """A run's line of analysis.json, with how contextual each layer's states are."""
+    found = [similarity.measure_contextuality(layer, rows) for layer in layers]
+    return {
+        "name": member.name,
+        "folder": str(member.folder),
+        "objective": member.task.plan.objective_name,
+        "step": step,
+        "num_layers": len(layers) - 1,
+        "contextuality": [
+            each._asdict() | {"adjusted": each.adjusted} for each in found
+        ],
+    }
+
+
+def measure_heads(
+    program: Program, params, rows: Int[np.ndarray, "N T"], tokenizer: Tokenizer
+) -> dict:
+    """What the heads of each kind of attention look at; {} where there are none."""
+    if not program.task.model.HAS_ATTENTION:
+        return {}
+    tables = {
+        "special": tokenizer.vocab.is_special,
+        "punctuation": _find_punctuation(rows, tokenizer),
+    }
+    counters: dict[str, HeadCounter] = {}
+    evens: dict[str, HeadCounter] = {}
+    visible = inspection.read_visible(program, rows.shape[1])
+    for weights, framed in inspection.read_attention(program, params, rows):
+        marks = {name: table[framed] for name, table in tables.items()}
+        for kind, found in weights.items():
+            even = attention_maps.spread_evenly(visible[kind])
+            whole = np.broadcast_to(even, (1, len(framed), 1, *even.shape))
+            counters.setdefault(kind, HeadCounter()).add(found, marks)
+            evens.setdefault(kind, HeadCounter()).add(whole, marks)
+    return {
+        kind: _tabulate(counter.finish())
+        | {"even": _flatten_even(evens[kind].finish())}
+        for kind, counter in counters.items()
+    }
+
+
+def _tabulate(heads: attention_maps.Heads) -> dict[str, Any]:
+    """Of every head, lists by layer and head."""
+    return {
+        "shares": {name: values.tolist() for name, values in heads.shares.items()},
+        "entropy": heads.entropy.tolist(),
+        "offset": heads.offset.tolist(),
+        "offset_share": heads.offset_share.tolist(),
+        "is_positional": heads.is_positional.tolist(),
+    }
+
+
+def _flatten_even(heads: attention_maps.Heads) -> dict[str, float]:
+    """What a head would show that looks at all that it may see alike."""
+    shares = {name: float(values[0, 0]) for name, values in heads.shares.items()}
+    return shares | {"entropy": float(heads.entropy[0, 0])}
+
+
+def _find_punctuation(rows: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
+    """By id, whether its text is punctuation; of the ids that occur."""
+    table = np.zeros(tokenizer.vocab.size, bool)
+    for id_ in np.unique(rows):
+        table[id_] = attention_maps.is_punctuation(tokenizer.decode(np.array([id_])))
+    return table & ~tokenizer.vocab.is_special
+
+
+def draw_from(
+    member: Member, program: Program, params, ids: np.ndarray, spec: AnalysisSpec
+) -> dict:
+    """A sentence's weights in one run, of the chosen layer and head, and rollout."""
+    ((weights, framed),) = inspection.read_attention(program, params, ids[None])
+    names = [member.tokenizer.token_name(int(i)) for i in framed[0]]
+    maps = {}
+    for kind, found in weights.items():
+        layer = found[spec.layer - 1, 0]  # layer 0 is the last
+        chosen = layer[spec.head - 1] if spec.head else layer.mean(axis=0)
+        maps[kind] = np.asarray(chosen, np.float64).tolist()
+    whole = weights["self"][:, 0].mean(axis=1)
+    layer_number = spec.layer or len(weights["self"])
+    return {
+        "name": member.name,
+        "tokens": names,
+        "dec_tokens": _shift(program, names, member.tokenizer),
+        "layer": layer_number,
+        "head": spec.head,
+        "weights": maps,
+        "rollout": attention_maps.rollout(np.asarray(whole, np.float64)).tolist(),
+    }
+
+
+def _shift(program: Program, names: list[str], tokenizer: Tokenizer) -> list[str]:
+    """What a decoder reads of the tokens."""
+    if not program.task.model.HAS_DECODER:
+        return []
+    return [tokenizer.token_name(program.task.vocab.start), *names[:-1]]
+
+
+def _clean(value):
+    """The same with None for what is no number, which JSON lacks."""
+    if isinstance(value, dict):
+        return {key: _clean(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_clean(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,330 @@
+"""`jaxpt fit-scaling`: scaling laws of finished runs, or of a table of them.
+
+    scaling.json   the points, both fits, their intervals, the best sizes of each budget
+    scaling.png    the loss over sizes and budgets, and what was fitted
+
+Losses of different objectives are not of one scale, so each objective is fitted by
+itself. N is the number of trained parameters (of ELECTRA those of both networks, of a
+distillation the student's), with or without the tables of the vocabulary and of
+positions; D the tokens of text that were read, a second reading counted again; C the
+training FLOPs as the run counts them. A run counts once, at its end: losses half-way
+along a schedule are not those of shorter runs.
+"""
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+import jaxpt
+from jaxpt.errors import UserError
+from jaxpt.eval import scaling
+from jaxpt.eval.scaling import Law, Points
+from jaxpt.folder import check_output, hold, write_json
+from jaxpt.learn.frozen import is_frozen
+from jaxpt.nn.networks.network import Network
+from jaxpt.report import scaling_plot
+from jaxpt.report.found_runs import FoundRun, is_same_text
+from jaxpt.report.plots import format_count, format_flops
+
+NAME = "scaling.json"
+COLUMNS = ("params", "tokens", "flops", "loss")
+LEVEL = 0.05  # outside of an interval
+USUAL_FACTOR = 6.0  # C = 6 N D, where a table has no FLOPs
+# Parameters that only say which token stands where: tables of the vocabulary, of
+# positions and of segment types, and a head of its own over the vocabulary.
+TABLES = re.compile(
+    r"(^|/)(embed|decoder_embed)/(tokens|types|positions)"
+    r"|(^|/)head/(out/(kernel|bias)|bias)$|^(words|contexts)$|^words/table$"
+)
+Groups = Mapping[str, Points]
+
+
+def count_params(network: Network, count: str = "all") -> int:
+    """How many parameters of a network are trained.
+
+    Args:
+      count: "all", or "no_embeddings" to leave out `TABLES`.
+    """
+    shapes = jax.eval_shape(network.init_params, jax.random.key(0))
+    total = 0
+    for path, leaf in jax.tree_util.tree_leaves_with_path(shapes):
+        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        is_left_out = count == "no_embeddings" and TABLES.search(name)
+        if not is_left_out and not is_frozen(path, network.frozen):
+            total += leaf.size
+    return total
+
+
+def read_runs(
+    runs: Sequence[FoundRun], metric: str = "valid_loss", count: str = "all"
+) -> dict[str, Points]:
+    """The points of each objective.
+
+    Raises:
+      UserError: a run lacks the metric or reached no number, runs of an objective read
+        other text, or nothing is left of N without embeddings.
+    """
+    found: dict[str, list[tuple[float, ...]]] = {}
+    first: dict[str, FoundRun] = {}
+    for run in runs:
+        value = run.result["metrics"].get(metric)
+        if value is None:
+            known = ", ".join(run.result["metrics"])
+            raise UserError(f"--metric={metric}: {run.folder} has only {known}")
+        if not math.isfinite(value) or value <= 0:
+            raise UserError(f"--runs={run.folder}: {metric}={value}; must be above 0")
+        other = first.setdefault(run.objective, run)
+        if not is_same_text(run, other):
+            raise UserError(
+                f"--runs={run.folder}: has read other text than {other.folder}; losses "
+                f"of one fit must be of one text and tokenizer"
+            )
+        params = count_params(run.task.model, count)
+        if not params:
+            raise UserError(f"--count={count}: nothing is left of {run.folder}")
+        point = params, run.result["raw_tokens"], run.result["flops"], value
+        found.setdefault(run.objective, []).append(point)
+    return {
+        name: Points(*np.array(points, np.float64).T) for name, points in found.items()
+    }
+
+
+def read_csv(path: Path) -> dict[str, Points]:
+    """The points of a table by its column `name`, if it has one.
+
+    Without a column `flops`, C is 6 N D.
+
+    Raises:
+      UserError: it cannot be read, lacks a column, or holds what is no number above 0.
+    """
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file)
+            rows, header = list(reader), reader.fieldnames or []
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        reason = getattr(error, "strerror", None) or "is not CSV in UTF-8"
+        raise UserError(f"--csv={path}: cannot be read: {reason}") from None
+    for column in COLUMNS:
+        if column not in header and column != "flops":
+            raise UserError(
+                f"--csv={path}: has no column {column}; must have params, tokens, loss "
+                f"and may have flops and name, not {', '.join(header) or 'nothing'}"
+            )
+    found: dict[str, list[tuple[float, ...]]] = {}
+    for number, row in enumerate(rows, 2):
+        values = {c: _read_number(path, number, c, row[c]) for c in COLUMNS if c in row}
+        spent = USUAL_FACTOR * values["params"] * values["tokens"]
+        values = {"flops": spent} | values
+        point = tuple(values[column] for column in COLUMNS)
+        found.setdefault(row.get("name") or "runs", []).append(point)
+    if not found:
+        raise UserError(f"--csv={path}: has no rows")
+    return {
+        name: Points(*np.array(points, np.float64).T) for name, points in found.items()
+    }
+
+
+def _read_number(path: Path, line: int, column: str, text: str | None) -> float:
+    try:
+        value = float(text or "")
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(
+            f"--csv={path}: line {line} has {column}={text!r}; must be a number above 0"
+        )
+    return value
+
+
+def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[str]:
+    """Fits every group and writes the folder, if any; returns the lines to print.
+
+    Raises:
+      UserError: a group can be fitted by neither approach, or the folder not be
+        written; nothing has been written.
+    """
+    if num_draws < 20:
+        raise UserError(f"--num_draws={num_draws}: must be at least 20")
+    if to is not None:
+        check_output(to, NAME)
+    lines, found = [], {}
+    for name, points in groups.items():
+        fit = fit_group(name, points, num_draws)
+        found[name] = fit
+        lines += [f"{name}: {len(points.loss)} runs", *format_fit(fit), ""]
+    if to is not None:
+        write(groups, found, to)
+        lines.append(f"scaling: {to / NAME}, {to / 'scaling.png'}")
+    return lines
+
+
+def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
+    """Writes scaling.png and scaling.json.
+
+    Raises:
+      UserError: the folder cannot be written to.
+    """
+    points = {
+        name: {column: values.tolist() for column, values in p._asdict().items()}
+        for name, p in groups.items()
+    }
+    result = {"version": jaxpt.__version__, "points": points, "fits": dict(found)}
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+        with hold(to):
+            scaling_plot.draw(groups, found, to / "scaling.png")
+            write_json(to / NAME, result)
+    except OSError as error:
+        raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
+
+
+def fit_group(name: str, points: Points, num_draws: int) -> dict:
+    """Both approaches on the points of one objective, as scaling.json has them.
+
+    What an approach lacks is said in its "lacks"; then it has no fit.
+
+    Raises:
+      UserError: neither can be fitted.
+    """
+    parametric = _fit_parametric(points, num_draws)
+    parabolas = _fit_parabolas(points, num_draws)
+    if "law" not in parametric and not parabolas["valleys"]:
+        raise UserError(
+            f"{name}: cannot be fitted. Approach 3: {parametric['lacks']}. Approach 2: "
+            f"{'; '.join(parabolas['lacks'])}"
+        )
+    return {
+        "flops_per_param_and_token": points.factor,
+        "parametric": parametric,
+        "parabolas": parabolas,
+    }
+
+
+def _fit_parametric(points: Points, num_draws: int) -> dict:
+    lacks = scaling.find_lacks(points)
+    if lacks:
+        return {"lacks": lacks}
+    law = scaling.fit_law(points)
+    draws = scaling.bootstrap_law(points, law, num_draws)
+    constants = {
+        name: {"value": getattr(law, name)}
+        | _interval([getattr(draw, name) for draw in draws])
+        for name in ("A", "B", "E", "alpha", "beta")
+    }
+    found = {"law": constants, "objective": law.objective}
+    if not law.is_sound:
+        return found | {"lacks": "an exponent is not above 0, so that no size is best"}
+    sound = [draw for draw in draws if draw.is_sound]
+    found["draws_without_best"] = len(draws) - len(sound)
+    found["exponent"] = {"value": law.exponents[0]} | _interval(
+        [draw.exponents[0] for draw in sound]
+    )
+    found["best"] = [
+        _describe_best(float(flops), law, sound, points.factor)
+        for flops in list_budgets(points)
+    ]
+    return found
+
+
+def list_budgets(points: Points) -> list[float]:
+    """Budgets whose best size is told: the least and most that was spent, ten times."""
+    low, high = float(points.flops.min()), float(points.flops.max())
+    return [*dict.fromkeys((low, high)), 10 * high]
+
+
+def _describe_best(flops: float, law: Law, draws: Sequence[Law], factor: float) -> dict:
+    params, tokens = law.best(flops, factor)
+    found = [draw.best(flops, factor) for draw in draws]
+    return {
+        "flops": flops,
+        "params": {"value": params} | _interval([each[0] for each in found]),
+        "tokens": {"value": tokens} | _interval([each[1] for each in found]),
+        "loss": float(law.loss(params, tokens)),
+    }
+
+
+def _fit_parabolas(points: Points, num_draws: int) -> dict:
+    valleys, lacks = scaling.find_valleys(points)
+    found: dict = {"valleys": [valley._asdict() for valley in valleys], "lacks": lacks}
+    if len(valleys) < 2:
+        return found
+    draws = scaling.bootstrap_valleys(points, num_draws)
+    usable = [draw for draw in draws if len(draw) == len(valleys)]
+    found["draws_without_lowest"] = len(draws) - len(usable)
+    for name in ("params", "tokens"):
+        fits = [
+            scaling.fit_power([v.flops for v in draw], [getattr(v, name) for v in draw])
+            for draw in [valleys, *usable]
+        ]
+        found[f"{name}_exponent"] = {
+            "value": fits[0].exponent,
+            "intercept": fits[0].intercept,
+        } | _interval([fit.exponent for fit in fits[1:]])
+    return found
+
+
+def _interval(values: Sequence[float]) -> dict:
+    """The middle 95 % of the draws; None where there are too few to say."""
+    kept = [value for value in values if math.isfinite(value)]
+    if len(kept) < 20:
+        return {"low": None, "high": None}
+    low, high = np.quantile(kept, [LEVEL / 2, 1 - LEVEL / 2])
+    return {"low": float(low), "high": float(high)}
+
+
+def format_fit(fit: dict) -> list[str]:
+    """The lines that the terminal shows of a fit."""
+    lines = [f"  C = {fit['flops_per_param_and_token']:.3g} N D (median of the runs)"]
+    parametric, parabolas = fit["parametric"], fit["parabolas"]
+    lines.append("  approach 3: L = E + A / N^alpha + B / D^beta")
+    for name, value in parametric.get("law", {}).items():
+        lines.append(f"    {name:6s} {_show(value, '.4g')}")
+    if "lacks" in parametric:
+        lines.append(f"    {parametric['lacks']}")
+    if "exponent" in parametric:
+        lines.append(f"    N_opt ~ C^{_show(parametric['exponent'], '.3f')}")
+        if parametric["draws_without_best"]:
+            lines.append(
+                f"    {parametric['draws_without_best']} resampled fits have no best "
+                f"size and are left out of its intervals"
+            )
+    for best in parametric.get("best", ()):
+        params, tokens = (_show_count(best[key]) for key in ("params", "tokens"))
+        lines.append(
+            f"    C={format_flops(best['flops'])}: N={params}, D={tokens}, "
+            f"L={best['loss']:.4f}"
+        )
+    lines.append("  approach 2: the lowest point of a parabola at each budget")
+    for valley in parabolas["valleys"]:
+        lines.append(
+            f"    C={format_flops(valley['flops'])}: N={format_count(valley['params'])}"
+            f", D={format_count(valley['tokens'])}, L={valley['loss']:.4f} "
+            f"({valley['num_sizes']} sizes)"
+        )
+    lines += [f"    {lack}" for lack in parabolas["lacks"]]
+    if "params_exponent" in parabolas:
+        lines.append(f"    N_opt ~ C^{_show(parabolas['params_exponent'], '.3f')}")
+        if parabolas["draws_without_lowest"]:
+            lines.append(
+                f"    {parabolas['draws_without_lowest']} resamples lack a lowest "
+                f"point at some budget and are left out of the interval"
+            )
+    return lines
+
+
+def _show(value: dict, spec: str) -> str:
+    if value["low"] is None:
+        return f"{value['value']:{spec}} (too few resampled fits for an interval)"
+    return f"{value['value']:{spec}} ({value['low']:{spec}} to {value['high']:{spec}})"
+
+
+def _show_count(value: dict) -> str:
+    if value["low"] is None:
+        return format_count(value["value"])
+    low, high = format_count(value["low"]), format_count(value["high"])
+    return f"{format_count(value['value'])} ({low} to {high})"
