@@ -52,6 +52,7 @@ class Spec(ObjectiveSpec):
     SECTION: ClassVar[str] = "bart"
     READS: ClassVar = ObjectiveSpec.READS | {"sentence_ids"}
     NETWORKS: ClassVar = (EncoderDecoder,)
+    REWRITES: ClassVar[bool] = True
 
     permute_sentences: float = 1.0
     infill_rate: float = 0.3

@@ -30,6 +30,7 @@ class DiffusionLM(MaskedLM):
     """A masked model that bounds a text's likelihood, and writes by unmasking."""
 
     ABILITIES = MaskedLM.ABILITIES | {"nll_bound"}
+    SCORING = (*MaskedLM.SCORING, "bound")
     WRITES = "unmasking"
 
     mask_id: int = 0

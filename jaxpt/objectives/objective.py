@@ -74,6 +74,8 @@ class ObjectiveSpec:
     # from, and the objective that trains a teacher where the user names none.
     TEACHER: ClassVar[str] = ""
     TEACHER_OBJECTIVE: ClassVar[str] = ""
+    # Whether a decoder writes the whole text, and not only what is missing.
+    REWRITES: ClassVar[bool] = False
     # The fewest tokens of a row, and how many more than the model reads it has.
     MIN_LENGTH: ClassVar[int] = 1
     EXTRA_LENGTH: ClassVar[int] = 0
@@ -151,6 +153,13 @@ class ObjectiveSpec:
         if "mask" in self.needs.specials:
             return (vocab.require("mask"),)
         return vocab.sentinels[:1] if self.needs.num_sentinels else ()
+
+    def continuation(self, vocab: Vocab) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What stands before a text that is to go on, and where the rest is missing.
+
+        The second is also what a decoder that writes only what is missing begins with.
+        """
+        return self.feature_mode(vocab), self.gap(vocab)
 
     def answer_start(self, vocab: Vocab, left: jax.Array) -> jax.Array | None:
         """What a decoder has written [B, S] when it comes to a gap's word, if it does.

@@ -184,6 +184,12 @@ class Spec(prefix_lm.PrefixSpec):
         """Of the first denoiser: R's, unless it is never drawn."""
         return (vocab.require(self.denoisers[0].mode),)
 
+    def continuation(self, vocab):
+        """S writes on without any mark; it is not drawn in every run."""
+        if any(each.mode == "s2s" for each in self.denoisers):
+            return (vocab.require("s2s"),), ()
+        return super().continuation(vocab)
+
     def describe_mask(self):
         return (
             "Trained as UL2: a text is read behind a [PAD], which sees with the input, "

@@ -13,7 +13,7 @@ from jaxpt.nn.layers import Dropout
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import TRANSFORMER_RULES, Network
 from jaxpt.nn.recurrent import CharCnn, LstmStack
-from jaxpt.ops import losses
+from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.masks import Mask
 
@@ -37,6 +37,7 @@ class BiLm(Network, nn.Module):
     """
 
     ABILITIES = frozenset({"token_nll"})
+    SCORING = ("both", "forward", "backward")
     CONSTANTS = ("num_chars", "cell_clip", "proj_clip")
     RULES = (
         # Characters, filters and highway layers; gates of the cells, projections.
@@ -136,6 +137,19 @@ class BiLm(Network, nn.Module):
             seen = make_masks(ids.shape[1])
             _, forward, _ = model.read(ids, seen, deterministic=True)
             return model.head.nll(forward[-1], None, tokens[:, 1:])
+
+        return self.apply({"params": params}, method=predict)
+
+    def target_log_probs(self, params, batch, view):
+        """By the direction that the view names."""
+
+        def predict(model):
+            segments = batch["segment_ids"]
+            seen = make_masks(segments.shape[1], segments)
+            _, *ways = model.read(batch["inputs"], seen, deterministic=True)
+            states = ways[view == "backward"][-1]
+            states = edits.gather(states, batch["positions"])
+            return -model.head.nll(states, None, batch["targets"])
 
         return self.apply({"params": params}, method=predict)
 

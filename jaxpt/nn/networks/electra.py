@@ -39,6 +39,7 @@ class Electra(Network, nn.Module):
 
     HEADS = ("generator", "discriminator")
     ABILITIES = frozenset({"fill_logits"})
+    SCORING = (*MaskedLM.SCORING, "discriminator")
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
         (r"score/(Dense_0|out)/bias", (None,)),
@@ -109,6 +110,31 @@ class Electra(Network, nn.Module):
         """The generator's."""
         network = MaskedLM(self.generator_spec, parent=None)
         return network.fill_logits(self._part(params, "generator"), tokens)
+
+    def target_log_probs(self, params, batch, view):
+        """The generator's, or what the second network says of tokens that are there.
+
+        log P(original); where it restores tokens, that it would write the same one.
+        """
+        if view != "discriminator":
+            network = MaskedLM(self.generator_spec, parent=None)
+            own = self._part(params, "generator")
+            return network.target_log_probs(own, batch, view)
+
+        def read(model):
+            seen = {"self": masks.segments(batch["segment_ids"])}
+            states = model.discriminate(batch, seen, deterministic=True)
+            states = edits.gather(states, batch["positions"])
+            if "logits" not in model.answers:
+                return jax.nn.log_sigmoid(-model.score(states))
+            restored = -model.discriminator.nll(states, batch["targets"])
+            if "score" not in model.answers:
+                return restored
+            copied = model.score(states)
+            replaced = jax.nn.log_sigmoid(-copied) + restored
+            return jnp.logaddexp(jax.nn.log_sigmoid(copied), replaced)
+
+        return self.apply({"params": params}, method=read)
 
     def choice_scores(self, params, gap):
         """By how original the second network finds each candidate in its place.

@@ -1,5 +1,7 @@
 """An encoder that reads a text, and a decoder that writes another: T5, BART."""
 
+import jax.numpy as jnp
+
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.ops import masks
@@ -10,6 +12,7 @@ class EncoderDecoder(TransformerNetwork):
 
     HEADS = ("seq2seq",)
     HAS_DECODER = True
+    SCORING = ("infill", "suffix")
     WRITES = "left_to_right"
 
     def answer_states(self, params, tokens, dec_tokens):
@@ -23,6 +26,16 @@ class EncoderDecoder(TransformerNetwork):
             deterministic=True,
             method="states",
         )
+
+    def target_log_probs(self, params, batch, view):
+        """Read in the decoder."""
+        source, written = batch["segment_ids"], batch["dec_segment_ids"]
+        seen = {
+            "self": masks.segments(source),
+            "dec_self": masks.causal(),
+            "cross": masks.segments(jnp.ones_like(written), source),
+        }
+        return self._target_log_probs(params, batch, seen)
 
     @property
     def can_choose(self):

@@ -17,7 +17,7 @@ from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.stacks import KEPT, list_states
 from jaxpt.nn.transformer import Transformer
-from jaxpt.ops import masks
+from jaxpt.ops import edits, masks
 from jaxpt.ops.losses import Scores, SumWeight
 from jaxpt.ops.packing import Expected, pack
 
@@ -86,6 +86,9 @@ class Network:
     ABILITIES: ClassVar[frozenset[str]] = frozenset()
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
     READS_AHEAD: ClassVar[bool] = True  # a token may see what follows it
+    # The rules by which tokens of a text are scored (`jaxpt.eval.score_rows`), the best
+    # known first; () where no rule would depend on the order of a text's tokens.
+    SCORING: ClassVar[tuple[str, ...]] = ()
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).
     WRITES: ClassVar[str] = ""
     RULES: ClassVar[Rules] = TRANSFORMER_RULES
@@ -146,6 +149,20 @@ class Network:
 
     def token_nll(self, params, tokens):
         """-log p in nats, [B, T - 1], of every token after the first of its row."""
+        raise NotImplementedError
+
+    def target_log_probs(self, params, batch: dict, view: str):
+        """log p of targets in nats, float32 [B, P], each read at its position.
+
+        Only these positions meet the vocabulary; what pads a row changes no number.
+
+        Args:
+          batch: "inputs" int32 [B, T] and "segment_ids" (1, on padding behind it 0),
+            "positions" and "targets" int32 [B, P]. Of a decoder "dec_inputs" and
+            "dec_segment_ids" [B, S], where the positions are then; of a prefix LM
+            "prefix_lengths" [B].
+          view: how the rows are read; which there are, the rules of `SCORING` say.
+        """
         raise NotImplementedError
 
     def nll_bound(self, params, tokens, is_text, rngs):
@@ -242,6 +259,14 @@ class TransformerNetwork(Network, Transformer):
     def _logits(self, params, tokens, mask):
         def predict(model):
             return model.logits(model.encode(tokens, mask, deterministic=True))
+
+        return self.apply({"params": params}, method=predict)
+
+    def _target_log_probs(self, params, batch: dict, seen: dict[str, Any]):
+        def predict(model):
+            states = model.batch_states(batch, seen, deterministic=True)
+            states = edits.gather(states, batch["positions"])
+            return -model.nll(states, batch["targets"])
 
         return self.apply({"params": params}, method=predict)
 

@@ -1,6 +1,6 @@
 """Networks of one Transformer stack: what differs is who sees whom, and the heads."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -17,6 +17,7 @@ class CausalLM(TransformerNetwork):
     HEADS = ("causal",)
     ABILITIES = frozenset({"next_logits", "token_nll"})
     READS_AHEAD = False
+    SCORING: ClassVar[tuple[str, ...]] = ("causal",)
     WRITES = "left_to_right"
 
     @property
@@ -34,6 +35,10 @@ class CausalLM(TransformerNetwork):
 
         return self.apply({"params": params}, method=predict)
 
+    def target_log_probs(self, params, batch, view):
+        """Causally: what pads a row lies behind all that is read."""
+        return self._target_log_probs(params, batch, {"self": masks.causal()})
+
     def make_decoder(self, start_id=None):
         return make_decoder(self)
 
@@ -43,9 +48,15 @@ class MaskedLM(TransformerNetwork):
 
     HEADS = ("masked",)
     ABILITIES = frozenset({"fill_logits"})
+    SCORING: ClassVar[tuple[str, ...]] = ("pll", "pll_word_l2r")
 
     def fill_logits(self, params, tokens):
         return self._logits(params, tokens, masks.full())
+
+    def target_log_probs(self, params, batch, view):
+        """In full view of the row."""
+        seen = {"self": masks.segments(batch["segment_ids"])}
+        return self._target_log_probs(params, batch, seen)
 
 
 class PrefixLM(TransformerNetwork):
@@ -56,7 +67,13 @@ class PrefixLM(TransformerNetwork):
     """
 
     HEADS = ("causal",)
+    SCORING = ("prefix",)
     WRITES = "left_to_right"
+
+    def target_log_probs(self, params, batch, view):
+        """What pads a row lies behind all that is read."""
+        seen = {"self": masks.prefix(batch["prefix_lengths"])}
+        return self._target_log_probs(params, batch, seen)
 
     @property
     def can_choose(self):
@@ -92,7 +109,15 @@ class CausalMaskedLM(CausalLM):
     """
 
     ABILITIES = CausalLM.ABILITIES | {"fill_logits"}
+    SCORING = ("causal", "mntp", "mntp_word_l2r")
     READS_AHEAD = True
+
+    def target_log_probs(self, params, batch, view):
+        """By the view: causally, or in full view of the row."""
+        if view == "causal":
+            return super().target_log_probs(params, batch, view)
+        seen = {"self": masks.segments(batch["segment_ids"])}
+        return self._target_log_probs(params, batch, seen)
 
     @property
     def feature_mask(self):

@@ -93,6 +93,9 @@ class StudentTeacher(Network, nn.Module):
     def token_nll(self, params, tokens):
         return self.alone.token_nll(params["student"], tokens)
 
+    def target_log_probs(self, params, batch, view):
+        return self.alone.target_log_probs(params["student"], batch, view)
+
     def choice_scores(self, params, gap):
         return self.alone.choice_scores(params["student"], gap)
 
@@ -121,7 +124,7 @@ class MaskedStudent(StudentTeacher):
 
     KIND = MaskedLM
     HEADS, ABILITIES, WRITES = MaskedLM.HEADS, MaskedLM.ABILITIES, MaskedLM.WRITES
-    READS_AHEAD = MaskedLM.READS_AHEAD
+    READS_AHEAD, SCORING = MaskedLM.READS_AHEAD, MaskedLM.SCORING
 
 
 class CausalStudent(StudentTeacher):
@@ -129,7 +132,7 @@ class CausalStudent(StudentTeacher):
 
     KIND = CausalLM
     HEADS, ABILITIES, WRITES = CausalLM.HEADS, CausalLM.ABILITIES, CausalLM.WRITES
-    READS_AHEAD = CausalLM.READS_AHEAD
+    READS_AHEAD, SCORING = CausalLM.READS_AHEAD, CausalLM.SCORING
 
 
 def begin(params, taught, student_layers: tuple[int, ...]):

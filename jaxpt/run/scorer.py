@@ -1,0 +1,70 @@
+"""A run as something that scores texts: what stands around them, as in its training."""
+
+from jaxpt.eval.score_rows import TextForm, mark_words
+from jaxpt.eval.scoring import TextScorer
+from jaxpt.run.program import Program
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.task import Task
+from jaxpt.text.rows.forms import SEGMENTED
+
+# Positions that a table has, and no more.
+TABLES = ("learned", "sinusoidal")
+
+
+def make_scorer(program: Program, params) -> TextScorer:
+    """What scores texts by a run's network.
+
+    Raises:
+      UserError: no rule scores them by it.
+    """
+    task = program.task
+    return TextScorer(
+        task.model,
+        params,
+        find_form(task),
+        task.plan.objective_name,
+        program.compile_reader,
+    )
+
+
+def find_form(task: Task) -> TextForm:
+    """How this run's network is shown a text.
+
+    What stands before a text from left to right: what its model came with, else the
+    [EOS] that closed the text before it where rows are joined texts, else nothing.
+    """
+    vocab, spec, framing = task.vocab, task.spec, find_framing(task)
+    mode = () if vocab.framing else spec.feature_mode(vocab)
+    lead, mark = spec.continuation(vocab)
+    if vocab.framing:
+        lead = ()
+    gap = spec.gap(vocab)
+    if not gap and "fill_logits" in task.model.ABILITIES:
+        gap = (vocab.require("mask"),)
+    has_table = task.model_spec.positions in TABLES
+    return TextForm(
+        before=framing.before + mode,
+        after=framing.after,
+        left=_find_left(task),
+        right=() if vocab.eos is None else (vocab.eos,),
+        gap=gap,
+        lead=framing.before + lead,
+        mark=mark,
+        tail=framing.after,
+        start=vocab.start if task.model.HAS_DECODER else 0,
+        rewrites=spec.REWRITES,
+        is_word_start=mark_words(
+            vocab.word_starts, vocab.pieces, task.model_spec.vocab_size
+        ),
+        max_len=task.model_spec.max_len if has_table else 0,
+    )
+
+
+def _find_left(task: Task) -> tuple[int, ...]:
+    vocab, framing = task.vocab, find_framing(task)
+    if framing.before:
+        return framing.before
+    if vocab.framing is not None:
+        return () if framing.bos is None else (framing.bos,)
+    is_joined = task.plan.rows.rows not in SEGMENTED
+    return (vocab.eos,) if is_joined and vocab.eos is not None else ()
