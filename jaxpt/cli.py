@@ -8,6 +8,7 @@ from absl import flags
 from jaxpt.config.flags import (
     define_generation,
     define_parts,
+    define_tasks,
     list_given,
     parse,
     parse_config,
@@ -29,6 +30,7 @@ USAGE = """usage: jaxpt COMMAND [flags]
   export    write a run as a transformers model      --workdir DIR --to FOLDER
   import    turn a transformers model into a run   --from FOLDER --workdir DIR
   evaluate  a run's metrics on held-out text                    --workdir DIR
+            or zero-shot tasks    --workdir DIR --tasks blimp:PATH,pairs:FILE
   generate  text from a causal model or an encoder-decoder
                             --workdir DIR --prompt TEXT
   fill      predict each [MASK]  --workdir DIR --text "... [MASK] ..."
@@ -371,9 +373,30 @@ def import_(argv: list[str]) -> int:
 
 def evaluate(argv: list[str]) -> int:
     """jaxpt evaluate: a run's metrics on held-out text, from its last checkpoint."""
-    values = parse("evaluate", argv, _define_processes)
+
+    def define(values):
+        _define_processes(values)
+        define_tasks(values)
+
+    values = parse("evaluate", argv, define)
     workdir = _workdir(values)
+    if values.tasks:
+        asked = values.tasks, values.rule, values.num_items
+        return _run(values, lambda: _evaluate_tasks(workdir, *asked))
+    for name in ("rule", "num_items"):
+        if values[name].present:
+            raise UserError(f"--{name}={values[name].value}: is for --tasks")
     return _run(values, lambda: _evaluate(workdir))
+
+
+def _evaluate_tasks(workdir: Path, told: list[str], rule: str, num_items: int) -> int:
+    from jaxpt import processes
+    from jaxpt.run.zero_shot import evaluate_tasks, format_result
+
+    for result in evaluate_tasks(workdir, told, rule, num_items):
+        if processes.is_first():
+            print("\n".join(format_result(result, workdir)))
+    return 0
 
 
 def _evaluate(workdir: Path) -> int:

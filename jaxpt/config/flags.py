@@ -107,6 +107,30 @@ def define_parts(values: flags.FlagValues) -> None:
         flags.DEFINE_integer(name, None, text, flag_values=values)
 
 
+def define_tasks(values: flags.FlagValues) -> None:
+    """The flags of zero-shot tasks."""
+    flags.DEFINE_list(
+        "tasks",
+        [],
+        "zero-shot tasks, NAME:PATH with commas between, such as "
+        "blimp:blimp.tar.xz,pairs:pairs.tsv",
+        flag_values=values,
+    )
+    flags.DEFINE_string(
+        "rule",
+        "all",
+        "of tasks: the rule that texts are scored by; all: every one that the run has, "
+        "auto: the first of them",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "num_items",
+        0,
+        "of tasks: the most items of each, spread evenly; 0: all",
+        flag_values=values,
+    )
+
+
 def define_generation(values: flags.FlagValues) -> None:
     """The flags of what is generated, and how."""
     flags.DEFINE_multi_string(

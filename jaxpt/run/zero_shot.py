@@ -1,0 +1,167 @@
+"""Zero-shot tasks of a run: asked once, kept in its folder, and told as a table.
+
+    <workdir>/evaluations/blimp-1a2b3c4d.json   figures, groups and notes, by rule
+                          blimp-1a2b3c4d.npz    numbers of each item, "RULE/good", ...
+
+The digits name the path, the rules and the number of items; what is there for the same
+checkpoint and the same items is not asked again.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt import __version__, processes, sums
+from jaxpt.errors import UserError
+from jaxpt.eval.zero_shot import (
+    TASKS,
+    Asker,
+    find_rules,
+    list_tasks,
+    spread_items,
+    to_json,
+)
+from jaxpt.folder import hold, load_measured, write_json
+from jaxpt.run.scorer import make_scorer
+from jaxpt.run.workdir import load_run
+
+FOLDER = "evaluations"
+MOST_ROWS = 12  # of a kind of group that is printed
+
+
+def evaluate_tasks(
+    workdir: Path, told: Sequence[str], rule: str, num_items: int
+) -> list[dict]:
+    """What a run finds of each task (`NAME:PATH`), as it is kept.
+
+    All paths are read before anything is asked.
+
+    Raises:
+      UserError: a task, a path, a rule or an item that cannot be; or no run.
+    """
+    if num_items < 0:
+        raise UserError(f"--num_items={num_items}: must be at least 0, which is all")
+
+    def read():
+        return [(name, path, TASKS[name].read(path)) for name, path in list_tasks(told)]
+
+    tasks = processes.run_on_all(read)
+    program, tokenizer, params, step = load_run(workdir)
+    scorer = processes.run_on_all(lambda: make_scorer(program, params))
+    asker = Asker(scorer, tokenizer.encode)
+    rules = find_rules(scorer, rule)
+    with hold(workdir):
+        return [
+            _ask(workdir / FOLDER, asker, step, rules, num_items, *task)
+            for task in tasks
+        ]
+
+
+def _ask(
+    folder: Path,
+    asker: Asker,
+    step: int,
+    rules: Sequence[str],
+    num_items: int,
+    name: str,
+    path: str,
+    items: Sequence,
+) -> dict:
+    """What was found of one task, now or before."""
+    kept = spread_items(items, num_items)
+    chosen = [items[i] for i in kept]
+    asked = {
+        "task": name,
+        "path": path,
+        "step": step,
+        "rules": {rule: asker.scorer.describe(rule) for rule in rules},
+        "num_items": len(kept),
+        "num_all": len(items),
+        "items": _fingerprint(chosen),
+    }
+    place = folder / f"{name}-{_name(path, rules, num_items)}.json"
+    if (known := _find_known(place, asked)) is not None:
+        return known | {"is_known": True}
+    found = processes.run_on_all(lambda: TASKS[name].evaluate(asker, chosen, rules))
+    results = {rule: to_json(outcome) for rule, outcome in found.items()}
+    result = {"version": __version__} | asked | {"results": results}
+    if processes.is_first():
+        columns = {
+            f"{rule}/{column}": values
+            for rule, outcome in found.items()
+            for column, values in outcome.columns.items()
+        }
+        _write(place, result, columns | {"index": np.array(kept)})
+    return result | {"is_known": False}
+
+
+def _find_known(place: Path, asked: dict) -> dict | None:
+    """What was kept of the same question, if it was."""
+    if not place.exists():
+        return None
+    known = load_measured(place)
+    same = all(known.get(name) == value for name, value in asked.items())
+    return known if same else None
+
+
+def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
+    """The numbers first: a table that is there is whole."""
+    place.parent.mkdir(exist_ok=True)
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **columns)
+    sums.write(place.with_suffix(".npz"), data.getvalue())
+    write_json(place, result)
+
+
+def _fingerprint(items: Sequence) -> str:
+    text = json.dumps([repr(item) for item in items])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _name(path: str, rules: Sequence[str], num_items: int) -> str:
+    told = json.dumps([str(Path(path).resolve()), list(rules), num_items])
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
+
+
+def format_result(result: dict, place: Path) -> list[str]:
+    """Lines of a table for the terminal.
+
+    Args:
+      place: the run's folder.
+    """
+    kept, total = result["num_items"], result["num_all"]
+    spread = "" if kept == total else f" of {total:,}, spread evenly"
+    known = "; asked before" if result["is_known"] else ""
+    lines = [f"{result['task']}: {result['path']}: {kept:,} items{spread}{known}"]
+    for rule, found in result["results"].items():
+        lines.append(f"  {result['rules'][rule]}")
+        for name, figure in found["figures"].items():
+            ends = f"[{figure['low']:.4f}, {figure['high']:.4f}] {figure['method']}"
+            lines.append(f"    {name:28s} {figure['value']:.4f} {ends}")
+        for name, value in found["trivial"].items():
+            lines.append(f"    {name:28s} {value:.4f}")
+        for kind, groups in found["groups"].items():
+            lines += _format_groups(kind, groups)
+        lines += [f"    {note}" for note in found["notes"]]
+    lines.append(f"  all of it: {place / FOLDER}")
+    return lines
+
+
+def _format_groups(kind: str, groups: dict[str, dict[str, float]]) -> list[str]:
+    """A line for each group, unless they are too many."""
+    if len(groups) > MOST_ROWS:
+        return [f"    by {kind}: {len(groups)} groups, in the file"]
+    return [f"    by {kind}:"] + [
+        f"      {name:30s} "
+        + "  ".join(
+            f"{key} {value:.4f}"
+            if value % 1 or key == "accuracy"
+            else f"{key} {value:g}"
+            for key, value in numbers.items()
+        )
+        for name, numbers in groups.items()
+    ]
