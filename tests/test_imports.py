@@ -56,6 +56,7 @@ OWNERS = {
     "matplotlib": ("report/plots.py", "report/passage_plot.py"),
     "safetensors": ("hub/files.py",),
     "ray": ("report/on_ray.py",),
+    "lm_eval": ("hub/lm_eval.py",),
     "tensorboardX": ("run/trackers.py",),
     "wandb": ("run/trackers.py",),
     "mlflow": ("run/trackers.py",),

@@ -145,7 +145,7 @@ def _score_ids(scorer: TextScorer, cuts: list[Cut], rule: str, with_best: bool):
 
 
 def hide_rest(scorer: TextScorer) -> TextScorer:
-    """The scorer with all that follows a masked token masked, too, in every rule of words.
+    """The scorer with all that follows a masked token masked, in each rule of words.
 
     As if no token began a word: what is left for the text's end is a prediction of its
     first token that does not see its others.

@@ -9,8 +9,8 @@ Two conventions are reported, which differ by some 13 points for GPT-2 small:
                                        (lm_eval/tasks/lambada): right if each of its
                                        tokens is the likeliest; the perplexity is per
                                        word, exp of -the mean of passages' log p
-    last_token_accuracy, ..._perplexity   of the last token alone, with the tokens before
-                                       it given (the GPT-2 paper's figures)
+    last_token_accuracy, ..._perplexity   of the last token alone, with the others
+                                       before it given (the GPT-2 paper's figures)
 
 The target is what stands behind the last space: seven of the 5,153 passages have a line
 end in it. Paperno et al. 2016; the text that is used is OpenAI's detokenised form.

@@ -74,14 +74,16 @@ def _find(value: Any, allowed: list, where: str, column: str) -> int:
 
 
 def _lettered(row: dict, where: str) -> tuple[list[str], int]:
-    """The options of ARC and OpenBookQA, of three to five, whose keys are A, B or 1, 2."""
+    """The options of ARC and OpenBookQA, three to five; keys are A, B or 1, 2."""
     held = row["choices"]
     try:
         texts, keys = list(held["text"]), list(held["label"])
     except (TypeError, KeyError):
         raise UserError(f"{where}: choices: must have lists text and label") from None
     if len(texts) != len(keys) or len(texts) < 2:
-        raise UserError(f"{where}: choices: must have as many labels as texts, 2 at least")
+        raise UserError(
+            f"{where}: choices: must have as many labels as texts, 2 at least"
+        )
     return texts, _find(row["answerKey"], keys, where, "answerKey")
 
 

@@ -306,8 +306,9 @@ class _Batches:
             self.fetch()
 
     def can_join(self, shape: _Shape, longer: _Shape) -> bool:
-        """Whether a shape's last rows fit a batch of a longer one, which costs less than
-        to compile a program for them.
+        """Whether a shape's last rows fit a batch of a longer one.
+
+        Their padding costs less than to compile a program for them.
         """
         fits = shape.view == longer.view and all(
             own <= other for own, other in zip(shape.sizes, longer.sizes, strict=True)

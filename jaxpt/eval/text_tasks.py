@@ -45,11 +45,8 @@ def read_cloze_shots(path: str) -> list[Question]:
 def evaluate_questions(
     asker: Asker, items: Sequence[Question], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """Multiple choice (`jaxpt.eval.multiple_choice`), behind solved questions or not."""
-    options = asker.options
-    spec = ShotSpec(
-        options.num_shots, options.num_draws, options.num_orders, options.shot_seed
-    )
+    """Multiple choice (`jaxpt.eval.multiple_choice`), perhaps behind solved ones."""
+    spec = find_shot_spec(asker.options)
     prompts = draw_prompts(asker.shots, spec)
     found = {}
     for rule in rules:
@@ -256,7 +253,21 @@ def read_shots(task: Task, options: Options) -> Sequence:
             f"given, or neither"
         )
     if not options.shots:
+        for name in ("num_draws", "num_orders"):
+            if getattr(options, name) != 1:
+                raise UserError(
+                    f"--{name}={getattr(options, name)}: must be 1 without --shots"
+                )
         return ()
     if not Path(options.shots).exists():
         raise UserError(f"--shots={options.shots}: there is no such file")
-    return (task.read_shots or task.read)(options.shots)
+    shots = (task.read_shots or task.read)(options.shots)
+    find_shot_spec(options).check(len(shots))
+    return shots
+
+
+def find_shot_spec(options: Options) -> ShotSpec:
+    """Which prompts the options ask for."""
+    return ShotSpec(
+        options.num_shots, options.num_draws, options.num_orders, options.shot_seed
+    )

@@ -34,7 +34,7 @@ class ClozeSpec(NamedTuple):
     """A task file, checked.
 
     Attributes:
-      table, shots: where the rows and those of the training data are; shots may be None.
+      table, shots: where the rows and those of the training data are, if there are.
       label: the column of the labels.
       template: the text around the words.
       words: label -> what stands for it.
@@ -60,14 +60,20 @@ def read_cloze(path: str) -> ClozeSpec:
     if not isinstance(values, dict) or not set(FIELDS) <= set(values):
         raise UserError(f"{path}: must be an object with {', '.join(FIELDS)}")
     if unknown := sorted(set(values) - {*FIELDS, "shots"}):
-        raise UserError(f"{path}: {unknown[0]}: must be one of {', '.join(FIELDS)}, shots")
+        raise UserError(
+            f"{path}: {unknown[0]}: must be one of {', '.join(FIELDS)}, shots"
+        )
     template, words = values["template"], values["words"]
     if not isinstance(template, str) or _SLOT.findall(template).count(ANSWER) != 1:
         raise UserError(f"{path}: template={template!r}: must have {{answer}} once")
     if template.startswith("{answer}"):
-        raise UserError(f"{path}: template={template!r}: must have text before {{answer}}")
+        raise UserError(
+            f"{path}: template={template!r}: must have text before {{answer}}"
+        )
     if not _is_words(words):
-        raise UserError(f"{path}: words={words!r}: must have a text for each of 2 labels")
+        raise UserError(
+            f"{path}: words={words!r}: must have a text for each of 2 labels"
+        )
     shots = values.get("shots")
     return ClozeSpec(
         _make_table(values["table"], path, "table"),

@@ -9,9 +9,9 @@ runs the harness's own program with `jaxpt` among its models; in Python,
 
 A run that reads from left to right is given just the ids that the harness's `hf` model
 gives its export: what the run puts before a text, where it puts something, and nothing
-else; behind an empty context [BOS], or else [EOS]. (`jaxpt evaluate --tasks` shows a run
-of joined texts the [EOS] that closed the text before.) All other runs are scored by a
-rule of `jaxpt.eval.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
+else; behind an empty context [BOS], or else [EOS]. (`jaxpt evaluate --tasks` shows a
+run of joined texts the [EOS] that closed the text before.) All other runs are scored by
+a rule of `jaxpt.eval.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
 "greedy" then means that each token is the likeliest one by that rule. A token that
 shares the highest score with another is not greedy here, and may be in the harness.
 """
@@ -72,7 +72,9 @@ class RunLM:
         program, tokenizer, params, _ = load_run(Path(workdir))
         self.program, self.run_tokenizer, self.params = program, tokenizer, params
         scorer = make_scorer(program, params)
-        self.rule = pick_rule(scorer.rules) if rule == "auto" else scorer.find_rule(rule)
+        self.rule = (
+            pick_rule(scorer.rules) if rule == "auto" else scorer.find_rule(rule)
+        )
         self.is_bare = self.rule in BARE
         if self.is_bare:
             form = dataclasses.replace(scorer.form, left=(), right=())
@@ -83,7 +85,10 @@ class RunLM:
     @property
     def eot_token_id(self) -> int:
         """[EOS], or else what a text begins with."""
-        ids = [*self.framing.ends, *([self.framing.bos] * (self.framing.bos is not None))]
+        ids = [
+            *self.framing.ends,
+            *([self.framing.bos] * (self.framing.bos is not None)),
+        ]
         if not ids:
             raise UserError(
                 "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
@@ -190,9 +195,7 @@ class RunLM:
         )
         stops = options.get("until") or []
         stops = [stops] if isinstance(stops, str) else stops
-        return [
-            cut_at(text, stops) for text in writer.continue_texts(prompts, num)
-        ]
+        return [cut_at(text, stops) for text in writer.continue_texts(prompts, num)]
 
 
 def cut_at(text: str, stops: list[str]) -> str:

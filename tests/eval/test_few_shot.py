@@ -44,7 +44,9 @@ def test_classes_are_balanced_as_far_as_they_go():
 
 def test_draws_differ_and_orders_keep_their_draw():
     found = draw_prompts(CLASSES, ShotSpec(6, num_draws=3, num_orders=4))
-    assert [place[:2] for place in found] == [(d, o) for d in range(3) for o in range(4)]
+    assert [place[:2] for place in found] == [
+        (d, o) for d in range(3) for o in range(4)
+    ]
     by_draw = [
         {frozenset(shown(p)) for d, _, p in found if d == draw} for draw in range(3)
     ]

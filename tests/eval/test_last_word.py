@@ -21,7 +21,9 @@ def test_words_and_tokens_are_told_apart():
     assert found["accuracy"] == pytest.approx(1 / 3)
     assert found["perplexity"] == pytest.approx(math.exp((3 + 0.5 + 4.5) / 3))
     assert found["last_token_accuracy"] == pytest.approx(2 / 3)
-    assert found["last_token_perplexity"] == pytest.approx(math.exp((2 + 0.5 + 1.5) / 3))
+    assert found["last_token_perplexity"] == pytest.approx(
+        math.exp((2 + 0.5 + 1.5) / 3)
+    )
     for value, interval in judge(answers).values():
         assert interval.low <= value <= interval.high
 

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from jaxpt.eval.continuations import Answer, Pair
-from jaxpt.eval.multiple_choice import ask, count_ties, find_hits, judge, trivial_answers
+from jaxpt.eval.multiple_choice import (
+    ask,
+    count_ties,
+    find_hits,
+    judge,
+    trivial_answers,
+)
 from jaxpt.eval.questions import Question, plain
 
 # downstream.md, section E: per character -3, -.9, -1.4; per byte -3, -.9, -1.1667.

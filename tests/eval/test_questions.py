@@ -86,9 +86,7 @@ def test_dashes_are_no_titles():
     assert cut_titles(titled) == ["Music -- is it."] * 2
 
 
-@pytest.mark.parametrize(
-    "asks, word", [("cause", "because"), ("effect", "therefore")]
-)
+@pytest.mark.parametrize("asks, word", [("cause", "because"), ("effect", "therefore")])
 def test_copa_goes_on_with_one_space(asks, word):
     row = {"premise": "The man fell.", "question": asks, "label": 0}
     row |= {"choice1": "He slipped.", "choice2": "It rained."}

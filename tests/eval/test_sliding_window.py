@@ -18,9 +18,7 @@ from jaxpt.eval.sliding_window import (
 )
 
 
-@given(
-    st.integers(0, 60), st.integers(2, 12), st.integers(1, 12), st.booleans()
-)
+@given(st.integers(0, 60), st.integers(2, 12), st.integers(1, 12), st.booleans())
 def test_every_token_is_scored_once(num, window, stride, has_start):
     stride = min(stride, window if has_start else window - 1)
     found = cut_windows(num, window, stride, has_start)

@@ -5,6 +5,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import scipy.special
 from eval.test_scoring import make_scorer
 
 from jaxpt.eval import text_tasks
@@ -31,16 +32,28 @@ def mlm(speech):
 
 
 def log_softmax(logits):
-    return np.asarray(jax.nn.log_softmax(logits.astype(np.float32)), np.float64)
+    return scipy.special.log_softmax(np.asarray(logits, np.float64))
+
+
+LENGTH = 32
+CALLS = {}  # compiled once
+
+
+def read(asker, name, ids):
+    """Logits of all positions of ids, which are padded behind."""
+    network = asker.scorer.network
+    function = CALLS.setdefault((id(network), name), jax.jit(getattr(network, name)))
+    tokens = np.zeros((1, LENGTH), np.int32)
+    tokens[0, : len(ids)] = ids
+    return np.asarray(function(asker.scorer.params, tokens))[0]
 
 
 def follow(asker, before, after):
     """log p of each token of `after`, and whether it is the likeliest; one by one."""
-    scorer, found = asker.scorer, []
-    given = [*scorer.form.left, *asker.encode(before).tolist()]
+    found = []
+    given = [*asker.scorer.form.left, *asker.encode(before).tolist()]
     for token in asker.encode(after).tolist():
-        logits = scorer.network.next_logits(scorer.params, np.array([given]))[0, -1]
-        values = log_softmax(logits)
+        values = log_softmax(read(asker, "next_logits", given)[len(given) - 1])
         found.append((values[token], values.argmax() == token))
         given.append(token)
     return found
@@ -70,8 +83,7 @@ def best_end(asker, text, num):
     """The text and `num` tokens that the network finds likeliest behind it."""
     ids = [*asker.scorer.form.left, *asker.encode(text).tolist()]
     for _ in range(num):
-        logits = asker.scorer.network.next_logits(asker.scorer.params, np.array([ids]))
-        ids.append(int(logits[0, -1].argmax()))
+        ids.append(int(read(asker, "next_logits", ids)[len(ids) - 1].argmax()))
     return ids[-num:]
 
 
@@ -82,7 +94,10 @@ def test_the_likeliest_end_is_right_and_another_is_not(clm):
     other = [*end[:2], (end[2] + 1) % 30]
     texts = [np.array([*ids, *each]) for each in (end, other)]
     found = clm.scorer.score(texts, [len(ids)] * 2, ("causal",), with_best=True)
-    assert [each.tolist() for each in found["best"]] == [[True] * 3, [True, True, False]]
+    assert [each.tolist() for each in found["best"]] == [
+        [True] * 3,
+        [True, True, False],
+    ]
 
 
 def test_a_masked_model_sees_nothing_of_the_target(mlm):
@@ -90,11 +105,11 @@ def test_a_masked_model_sees_nothing_of_the_target(mlm):
     scorer, form = mlm.scorer, mlm.scorer.form
     (passage,) = PASSAGES[:1]
     context, target = (mlm.encode(t).tolist() for t in passage)
-    total = 0
+    total, fill = 0, jax.jit(scorer.network.fill_logits)
     for i, token in enumerate(target):
         shown = [*context, *target[:i], *[form.gap[0]] * (len(target) - i)]
         tokens = np.array([[*form.before, *shown, *form.after]])
-        logits = scorer.network.fill_logits(scorer.params, tokens)[0]
+        logits = fill(scorer.params, tokens)[0]
         total += log_softmax(logits[len(form.before) + len(context) + i])[token]
     found = text_tasks.evaluate_last_words(mlm, [passage], ("pll", "pll_word_l2r"))
     value = {rule: found[rule].figures["perplexity"].value for rule in found}
@@ -103,7 +118,10 @@ def test_a_masked_model_sees_nothing_of_the_target(mlm):
 
 
 def test_questions_by_hand(clm):
-    items = [plain("He said to the", ["men", "house", "e"], 1), plain("a", ["b", "c"], 0)]
+    items = [
+        plain("He said to the", ["men", "house", "e"], 1),
+        plain("a", ["b", "c"], 0),
+    ]
     outcome = text_tasks.evaluate_questions(clm, items, ("causal",))["causal"]
     hits = []
     for item in items:
@@ -149,7 +167,9 @@ def test_a_cloze_between_two_sides(mlm, clm):
 
 
 def test_few_shot_means_and_spread(clm):
-    train = [plain(f"it is {c} and", ["no", "yes"], i % 2) for i, c in enumerate("abcdef")]
+    train = [
+        plain(f"it is {c} and", ["no", "yes"], i % 2) for i, c in enumerate("abcdef")
+    ]
     items = [plain("it is so and", ["no", "yes"], 1), plain("we are", ["no", "yes"], 0)]
     options = Options(num_shots=1, num_draws=2, num_orders=1)
     scorer = clm.scorer.with_form(clm.scorer.form)

@@ -41,7 +41,9 @@ def test_rows_become_questions(write):
 def test_columns_may_stand_behind_the_words(write):
     spec = read_cloze(write(template="Is it ({answer}) {0}?"))
     found = ask_all(spec, spec.table)[1]
-    assert found == Question(("Is it (",) * 2, ("terrible", "really great"), 1, ") Fun!?")
+    assert found == Question(
+        ("Is it (",) * 2, ("terrible", "really great"), 1, ") Fun!?"
+    )
     assert found.solved == "Is it (really great) Fun!?"
 
 

@@ -37,7 +37,9 @@ class CausalLM(TransformerNetwork):
 
     def target_log_probs(self, params, batch, view, with_ranks=False):
         """Causally: what pads a row lies behind all that is read."""
-        return self._target_log_probs(params, batch, {"self": masks.causal()}, with_ranks)
+        return self._target_log_probs(
+            params, batch, {"self": masks.causal()}, with_ranks
+        )
 
     def make_decoder(self, start_id=None):
         return make_decoder(self)
