@@ -16,12 +16,13 @@ import io
 import json
 import lzma
 import tarfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from jaxpt.errors import UserError
 from jaxpt.eval.scoring import TextScorer
@@ -109,8 +110,11 @@ def _ending(name: str) -> str:
 def _parse(name: str, data: bytes) -> list[Pair]:
     """The pairs of one file."""
     stem, ending = Path(name).name.split(".")[0], _ending(name)
-    if opener := OPENERS.get(Path(name).suffix):
-        data = opener(data)
+    try:
+        if opener := OPENERS.get(Path(name).suffix):
+            data = opener(data)
+    except (OSError, lzma.LZMAError, EOFError, zlib.error) as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -222,40 +226,50 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
             f"{num} pairs have a score that is not finite: the run diverged"
         )
     hits = find_hits(scores)
-    paradigms = np.array([pair.paradigm for pair in pairs])
-    names = np.unique(paradigms)
-    draws = np.stack([_draw_means(hits[paradigms == name]) for name in names])
-    sizes = np.array([(paradigms == name).sum() for name in names], np.float64)
-    means = np.array([hits[paradigms == name].mean() for name in names])
+    names, codes = _number(pair.paradigm for pair in pairs)
+    of_each = [hits[codes == code] for code in range(len(names))]
+    rng = np.random.default_rng(SEED)
+    draws = np.stack([_draw_means(own, rng) for own in of_each])
+    sizes = np.array([len(own) for own in of_each], np.float64)
+    means = np.array([own.mean() for own in of_each])
     figures = {
         "accuracy": (float(means.mean()), *_ends(draws.mean(0))),
         "accuracy_of_pairs": (float(hits.mean()), *_ends(sizes @ draws / sizes.sum())),
     }
     groups = {}
     for kind in ("field", "phenomenon", "paradigm"):
-        labels = np.array([getattr(pair, kind) for pair in pairs])
+        labels, label_codes = _number(getattr(pair, kind) for pair in pairs)
         found = {}
-        for label in np.unique(labels[labels != ""]).tolist():
-            own = np.unique(paradigms[labels == label])
+        for code, label in enumerate(labels):
+            is_own = label_codes == code
             # As overall: a group's accuracy is the mean of its paradigms'.
-            of_own = np.isin(names, own)
-            low, high = _ends(draws[of_own].mean(0))
+            own = np.unique(codes[is_own])
+            low, high = _ends(draws[own].mean(0))
             found[label] = {
-                "accuracy": float(means[of_own].mean()),
+                "accuracy": float(means[own].mean()),
                 "low": low,
                 "high": high,
-                "ties": float((hits[labels == label] == 0.5).sum()),
-                "pairs": float((labels == label).sum()),
+                "ties": float((hits[is_own] == 0.5).sum()),
+                "pairs": float(is_own.sum()),
             }
+        found.pop("", None)
         if found:
             groups[kind] = found
     return Judged(figures, groups, int((hits == 0.5).sum()))
 
 
-def _draw_means(hits: Float[np.ndarray, "N"]) -> Float[np.ndarray, "S"]:
+def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
+    """The kinds of labels, sorted, and which of them each is."""
+    listed = list(labels)
+    names = sorted(set(listed))
+    index = {name: i for i, name in enumerate(names)}
+    return names, np.array([index[label] for label in listed])
+
+
+def _draw_means(hits: Float[np.ndarray, "N"], rng) -> Float[np.ndarray, "S"]:
     """Means of as many pairs drawn with replacement; a multinomial of three counts."""
     shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])
-    counts = np.random.default_rng(SEED).multinomial(len(hits), shares, size=DRAWS)
+    counts = rng.multinomial(len(hits), shares, size=DRAWS)
     return counts @ np.array([1.0, 0.5, 0.0]) / len(hits)
 
 

@@ -72,7 +72,7 @@ def evaluate_pairs(
             name: Figure(*values, pairs.METHOD)
             for name, values in judged.figures.items()
         }
-        notes = [f"{judged.num_ties} ties count one half each."]
+        notes = [f"Ties: {judged.num_ties}; each counts one half."]
         if num_same:
             notes.append(f"{num_same} pairs are two identical texts.")
         columns = {"good": scores[:, 0], "bad": scores[:, 1]}

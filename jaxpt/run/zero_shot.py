@@ -34,7 +34,7 @@ from jaxpt.run.workdir import load_run
 
 FOLDER = "evaluations"
 NO_OPTIONS = Options()
-MOST_ROWS = 12  # of a kind of group that is printed
+MOST_ROWS = 16  # of a kind of group that is printed
 
 
 def evaluate_tasks(

@@ -6,18 +6,30 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
-from eval.test_scoring import make_scorer
+from tiny import make_config
 
+from jaxpt.config.plan import make_plan
 from jaxpt.eval import text_tasks
 from jaxpt.eval.last_word import Passage
 from jaxpt.eval.outcomes import Asker, Options
 from jaxpt.eval.questions import Question, plain
+from jaxpt.eval.scoring import TextScorer
+from jaxpt.run.scorer import find_form
+from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 
 
-def make_asker(speech, name, **changes):
-    scorer, task = make_scorer(speech, name, **changes)
-    tokenizer, _ = load_text(task.plan.text)
+def make_asker(speech, name):
+    """What asks a tiny network whose parameters are random."""
+    plan = make_plan(make_config(speech, name))
+    tokenizer, _ = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    rng = np.random.default_rng(0)
+    params = jax.tree.map(
+        lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32),
+        jax.eval_shape(task.model.init_params, jax.random.key(0)),
+    )
+    scorer = TextScorer(task.model, params, find_form(task), name)
     return Asker(scorer, tokenizer.encode, tokenizer.encode_sized)
 
 
@@ -210,12 +222,11 @@ def test_windows_that_do_not_fit(clm, refuses):
         text_tasks.evaluate_texts(asker, ["a"], ("causal",))
 
 
-def test_rules_that_cannot_answer(speech, refuses):
-    asker = make_asker(speech, "electra")
-    with refuses("--rule=discriminator", "pll"):
-        text_tasks.evaluate_last_words(asker, PASSAGES, ("discriminator",))
+def test_rules_that_cannot_answer(clm, refuses):
+    with refuses("--rule=discriminator", "causal"):
+        text_tasks.evaluate_last_words(clm, PASSAGES, ("discriminator",))
     with refuses("discriminator", "perplexity"):
-        text_tasks.evaluate_texts(asker, ["a b"], ("discriminator",))
+        text_tasks.evaluate_texts(clm, ["a b"], ("discriminator",))
 
 
 def test_shots_come_with_their_number(tmp_path, refuses):
