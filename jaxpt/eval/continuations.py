@@ -121,7 +121,7 @@ def make_score(
         cuts = [fit(cut, room) for cut in whole]
         held = [cut for cut in cuts if cut is not None]
         found = _score_ids(scorer, held, rule, with_best)
-        answers = []
+        answers: list[Answer | None] = []
         for cut, full in zip(cuts, whole, strict=True):
             if cut is None:
                 answers.append(None)

@@ -85,10 +85,8 @@ class RunLM:
     @property
     def eot_token_id(self) -> int:
         """[EOS], or else what a text begins with."""
-        ids = [
-            *self.framing.ends,
-            *([self.framing.bos] * (self.framing.bos is not None)),
-        ]
+        framing = self.framing
+        ids = [id_ for id_ in (*framing.ends, framing.bos) if id_ is not None]
         if not ids:
             raise UserError(
                 "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
@@ -102,7 +100,7 @@ class RunLM:
         if not self.is_bare:
             return -1
         bos = self.framing.bos
-        return self.eot_token_id if bos is None else bos
+        return bos if bos is not None else self.eot_token_id
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **_
