@@ -38,6 +38,7 @@ class Asker(NamedTuple):
       encode_sized: these, and the bytes of each.
       options: how the task asks.
       shots: solved items of the training data.
+      count_unknown: how much of a text the vocabulary lacks.
     """
 
     scorer: TextScorer
@@ -45,6 +46,7 @@ class Asker(NamedTuple):
     encode_sized: Callable[[str], tuple[np.ndarray, np.ndarray]]
     options: Options = Options()
     shots: Sequence = ()
+    count_unknown: Callable[[str], int] = lambda text: 0
 
 
 class Figure(NamedTuple):

@@ -60,7 +60,9 @@ def evaluate_questions(
         outcome = _join_prompts(asked, len(items))
         if spec.num_shots:
             outcome.groups.update(_group_prompts(asked, spec))
-        elif not has_empty:
+        texts = [item.solved for item in items]
+        outcome.notes.extend(_note_unknown(asker, texts))
+        if not (spec.num_shots or has_empty):
             outcome.notes.append(
                 "An option alone has no likelihood, as nothing stands before a text."
             )
@@ -149,8 +151,17 @@ def evaluate_last_words(
             notes.append(f"{left} passages are left out: the target is too long.")
         if asked.num_cut:
             notes.append(f"{asked.num_cut} passages lose their beginning.")
+        notes += _note_unknown(asker, ["".join(item) for item in items])
         found[rule] = Outcome(figures, asked.trivial, {}, {"word": words}, notes)
     return found
+
+
+def _note_unknown(asker: Asker, texts: Sequence[str]) -> list[str]:
+    """What is said of texts that the vocabulary lacks a part of."""
+    num = sum(asker.count_unknown(text) > 0 for text in texts)
+    if not num:
+        return []
+    return [f"{num} of {len(texts)} texts hold what the tokenizer's vocabulary lacks."]
 
 
 def read_texts(path: str) -> list[str]:
@@ -213,6 +224,7 @@ def evaluate_texts(
                 f"The first tokens of {reading.num_unscored} texts have no score and "
                 f"are not counted."
             )
+        notes += _note_unknown(asker, items)
         columns = {"nats": reading.nats, "bytes": reading.sizes}
         found[rule] = Outcome(figures, trivial, {}, columns, notes)
     return found

@@ -66,7 +66,13 @@ def evaluate_tasks(
     tasks = processes.run_on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.run_on_all(lambda: make_scorer(program, params))
-    asker = Asker(scorer, tokenizer.encode, tokenizer.encode_sized, options)
+    asker = Asker(
+        scorer,
+        tokenizer.encode,
+        tokenizer.encode_sized,
+        options,
+        count_unknown=tokenizer.count_unknown,
+    )
     rules = find_rules(scorer, rule)
     with hold(workdir):
         return [

@@ -216,6 +216,12 @@ def test_windows_by_a_loop(clm):
     assert found == pytest.approx(want, rel=1e-4)
 
 
+def test_what_the_vocabulary_lacks_is_said(clm):
+    asker = clm._replace(count_unknown=lambda text: text.count("t"))
+    outcome = text_tasks.evaluate_last_words(asker, PASSAGES, ("causal",))["causal"]
+    assert outcome.notes[-1].startswith("1 of 3 texts")
+
+
 def test_windows_that_do_not_fit(clm, refuses):
     with refuses("--window=99", "at most"):
         asker = clm._replace(options=Options(window=99))
