@@ -226,8 +226,9 @@ class TextScorer:
         """log p [B, P] of a batch, and ranks if they are asked for; on the device."""
         key = view, with_ranks
         if key not in self._functions:
+            more = {"with_ranks": True} if with_ranks else {}
             function = functools.partial(
-                self.network.target_log_probs, view=view, with_ranks=with_ranks
+                self.network.target_log_probs, view=view, **more
             )
             self._functions[key] = self._compile(function)
         found = self._functions[key](self.params, arrays)

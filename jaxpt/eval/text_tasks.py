@@ -85,7 +85,7 @@ def _join_prompts(asked: list[multiple_choice.Asked], num: int) -> Outcome:
         hits = np.mean(rows, axis=0)
         columns[name] = hits
         figures[name] = Figure(float(hits[kept].mean()), *mean_interval(hits[kept]))
-    notes = [f"{asked[0].num_ties} ties of acc count for their part."]
+    notes = [f"Ties of acc: {asked[0].num_ties}; the right answer has its part of one."]
     if len(asked) > 1:
         notes = ["Each figure is the mean over all prompts."]
     if left := num - len(kept):

@@ -66,12 +66,14 @@ def test_asking():
         return [
             None
             if "enormous" in pair.continuation
-            else Answer(np.array([-1.0 if pair.context else -2.0]), np.ones(1, bool))
+            else Answer(
+                np.full(2, -0.5 if pair.context else -1.0), np.array([True, False])
+            )
             for pair in pairs
         ]
 
     found = ask(passages, score, has_empty=True)
-    assert found.kept == [0] and found.words.tolist() == [1]
+    assert found.kept == [0] and found.words.tolist() == [0]
     assert found.trivial["perplexity_empty"] == pytest.approx(math.e**2)
     assert found.figures["perplexity"][0] == pytest.approx(math.e)
     assert ask(passages, score, has_empty=False).trivial == {}
