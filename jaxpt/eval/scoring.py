@@ -20,6 +20,9 @@ from jaxpt.eval.score_rows import DRAWN, NEED_LEFT, RULES, Rows, TextForm
 from jaxpt.nn.networks.network import Network
 
 AUTO = "auto"  # the first of a network's rules
+BEST = "best"  # beside the rules: which tokens are the likeliest ones
+# Rules whose scores add up several looks at a token, or are not over the vocabulary.
+NO_BEST = frozenset({"both", "backward", "discriminator", "bound"})
 MAX_LOGITS = 1 << 26  # in memory at the same time: 256 MiB
 CPU_TOKENS, TOKENS = 4096, 1 << 16  # of a batch
 PENDING = 4  # batches whose results are not fetched yet
@@ -57,9 +60,22 @@ class TextScorer:
                 f"a {name} run: gives no token of a text a probability that depends on "
                 f"the order of the others; texts cannot be scored by it"
             )
-        self._compile, self._functions = compile_reader, dict[str, Callable]()
+        self._compile, self._functions = compile_reader, dict[tuple, Callable]()
         is_cpu = jax.default_backend() == "cpu"
         self._batch_tokens = batch_tokens or (CPU_TOKENS if is_cpu else TOKENS)
+
+    def with_form(self, form: TextForm) -> "TextScorer":
+        """A scorer of the same network that is shown texts in another form."""
+        other = TextScorer(
+            self.network,
+            self.params,
+            form,
+            self.name,
+            self._compile,
+            self._batch_tokens,
+        )
+        other._functions = self._functions  # compiled once for both
+        return other
 
     def find_rule(self, rule: str = AUTO) -> str:
         """The rule of this name; `auto` is the first.
@@ -76,6 +92,15 @@ class TextScorer:
             )
         return rule
 
+    def check_best(self, rules: Sequence[str]) -> None:
+        """Raises UserError where none of these rules names a likeliest token."""
+        if NO_BEST.issuperset(rules):
+            allowed = [name for name in self.rules if name not in NO_BEST]
+            raise UserError(
+                f"--rule={rules[0]}: names no likeliest token; must be one of "
+                f"{', '.join(allowed)}"
+            )
+
     def is_first_scored(self, rule: str = AUTO) -> bool:
         """Whether a text's first token has a score, with nothing given before it."""
         return self.find_rule(rule) not in NEED_LEFT or bool(self.form.left)
@@ -90,9 +115,10 @@ class TextScorer:
 
     def room(self, rule: str = AUTO) -> int:
         """The most tokens of a text that fit the model; 0 is any number."""
-        probe = np.zeros(2, np.int32)
-        plan = RULES[self.find_rule(rule)][0]
-        rows = plan(probe, 0, self.form, (self.find_rule(rule),), 0)
+        probe, asked = np.zeros(2, np.int32), (self.find_rule(rule),)
+        plan = RULES[asked[0]][0]
+        # What is given may be the encoder's alone.
+        rows = [each for i in (0, 1) for each in plan(probe, i, self.form, asked, 0)]
         most = max(_lengths(each.arrays)[0] for each in rows)
         return self.form.max_len and self.form.max_len - (most - len(probe))
 
@@ -113,6 +139,7 @@ class TextScorer:
         starts: Sequence[int] | None = None,
         rules: Sequence[str] = (AUTO,),
         seeds: Sequence[int] | None = None,
+        with_best: bool = False,
     ) -> dict[str, list[Float[np.ndarray, "N"]]]:
         """What each token adds to its text's score, by rule, in nats.
 
@@ -124,6 +151,8 @@ class TextScorer:
           starts: of each text, the first token that is scored; those before it are
             given. None is 0 throughout.
           seeds: of what is drawn (rule bound); None makes them of the texts.
+          with_best: of one rule, also which tokens score higher than any other in their
+            place, as `BEST`: bool [len(text) - start]. A tie is no hit.
 
         Returns:
           Of each text float32 [len(text) - start]; a first token that a rule leaves out
@@ -133,6 +162,10 @@ class TextScorer:
           UserError: a rule that the network lacks, or a text that it cannot read whole.
         """
         rules = tuple(dict.fromkeys(self.find_rule(rule) for rule in rules))
+        if with_best:
+            self.check_best(rules)
+            if len(rules) > 1:
+                raise ValueError("with_best is of one rule")
         firsts = [0] * len(texts) if starts is None else starts
         drawn = bool(DRAWN & set(rules))
         asked: dict[tuple[bytes, int, int], int] = {}
@@ -145,14 +178,15 @@ class TextScorer:
         unique = [
             (np.frombuffer(told, np.int32), first, seed) for told, first, seed in asked
         ]
-        found = self._score_unique(unique, rules)
-        return {rule: [found[rule][i] for i in index] for rule in rules}
+        found = self._score_unique(unique, rules, with_best)
+        return {name: [values[i] for i in index] for name, values in found.items()}
 
-    def _score_unique(self, unique, rules) -> dict[str, list[np.ndarray]]:
+    def _score_unique(self, unique, rules, with_best) -> dict[str, list[np.ndarray]]:
         sizes = np.array([len(text) - first for text, first, _ in unique], int)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         sums = {rule: np.zeros(offsets[-1] + 1) for rule in rules}
-        run = _Batches(self, sums)
+        hits = np.zeros(offsets[-1] + 1, bool) if with_best else None
+        run = _Batches(self, sums, hits)
         planners: dict[Callable, list[str]] = {}
         for rule in rules:
             planners.setdefault(RULES[rule][0], []).append(rule)
@@ -165,10 +199,11 @@ class TextScorer:
                     run.add(rows, offsets[i] - first)
         run.finish()
         cuts = offsets[1:-1]
-        return {
+        found = {
             rule: np.split(total[:-1].astype(np.float32), cuts)
             for rule, total in sums.items()
         }
+        return found if hits is None else found | {BEST: np.split(hits[:-1], cuts)}
 
     def _check(self, rows: Rows, size: int, rule: str) -> None:
         """Raises UserError where a stack has too few positions for the rows."""
@@ -187,12 +222,17 @@ class TextScorer:
         most = min(self._batch_tokens // per_row, by_logits)
         return 1 << max(most, 1).bit_length() - 1
 
-    def read(self, view: str, arrays: dict[str, np.ndarray]):
-        """log p [B, P] of a batch, on the device."""
-        if view not in self._functions:
-            function = functools.partial(self.network.target_log_probs, view=view)
-            self._functions[view] = self._compile(function)
-        return self._functions[view](self.params, arrays)
+    def read(self, view: str, arrays: dict[str, np.ndarray], with_ranks: bool):
+        """log p [B, P] of a batch, and ranks if they are asked for; on the device."""
+        key = view, with_ranks
+        if key not in self._functions:
+            more = {"with_ranks": True} if with_ranks else {}
+            function = functools.partial(
+                self.network.target_log_probs, view=view, **more
+            )
+            self._functions[key] = self._compile(function)
+        found = self._functions[key](self.params, arrays)
+        return found if with_ranks else (found, None)
 
 
 def list_rules(network: Network, form: TextForm) -> tuple[str, ...]:
@@ -210,12 +250,22 @@ class _Shape:
     dec_length: int
     num_read: int
 
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        """What rows are padded to."""
+        return self.dec_length, self.length, self.num_read
+
 
 class _Batches:
     """Collects rows by shape and runs them through the network a batch at a time."""
 
-    def __init__(self, scorer: TextScorer, sums: dict[str, np.ndarray]):
-        self.scorer, self.sums = scorer, sums
+    def __init__(
+        self,
+        scorer: TextScorer,
+        sums: dict[str, np.ndarray],
+        hits: np.ndarray | None = None,
+    ):
+        self.scorer, self.sums, self.hits = scorer, sums, hits
         # The sets of rules that rows belong to, by number.
         self.codes: dict[tuple[str, ...], int] = {}
         self.waiting: dict[_Shape, list[tuple]] = {}
@@ -234,7 +284,8 @@ class _Batches:
             _round_up(rows.arrays[name].shape[1], most) if name in rows.arrays else 0
             for name in ROW_NAMES
         )
-        shape = _Shape(rows.view, length, dec_length, _round_up(rows.places.shape[1]))
+        num_read = _round_reads(rows.places.shape[1], dec_length or length)
+        shape = _Shape(rows.view, length, dec_length, num_read)
         waiting = self.waiting.setdefault(shape, [])
         waiting.append((rows, offset))
         self.counts[shape] = self.counts.get(shape, 0) + len(rows.places)
@@ -244,12 +295,27 @@ class _Batches:
 
     def finish(self) -> None:
         """Runs what is left, and fetches every result."""
-        for shape in self.waiting:
-            size = self.scorer.count_rows(shape)
-            if self.counts[shape]:
-                self.run(shape, size)
+        order = sorted(self.waiting, key=lambda s: (s.view, *s.sizes))
+        for i, shape in enumerate(order):
+            longer = next((s for s in order[i + 1 :] if self.can_join(shape, s)), None)
+            if longer is not None:
+                self.waiting[longer] += self.waiting.pop(shape)
+                self.counts[longer] += self.counts.pop(shape)
+            elif self.counts[shape]:
+                self.run(shape, self.scorer.count_rows(shape))
         while self.running:
             self.fetch()
+
+    def can_join(self, shape: _Shape, longer: _Shape) -> bool:
+        """Whether a shape's last rows fit a batch of a longer one.
+
+        Their padding costs less than to compile a program for them.
+        """
+        fits = shape.view == longer.view and all(
+            own <= other for own, other in zip(shape.sizes, longer.sizes, strict=True)
+        )
+        num = self.counts[shape] + self.counts[longer]
+        return fits and num <= self.scorer.count_rows(longer)
 
     def run(self, shape: _Shape, size: int) -> None:
         """Runs all rows of a shape, in batches of `size`."""
@@ -265,7 +331,7 @@ class _Batches:
                 self.is_whole.add(shape)
             picked = np.minimum(np.arange(start, start + size_now), num - 1)
             part = {name: values[picked] for name, values in arrays.items()}
-            found = self.scorer.read(shape.view, part)
+            found = self.scorer.read(shape.view, part, self.hits is not None)
             held = slice(start, start + left)
             self.running.append((found, index[held], weights[held], owners[held]))
             if len(self.running) > PENDING:
@@ -274,7 +340,11 @@ class _Batches:
     def fetch(self) -> None:
         """Adds the oldest result to the sums of its rules."""
         found, index, weights, owners = self.running.pop(0)
-        scores = np.asarray(found, np.float64)[: len(index)] * weights
+        log_probs, ranks = found
+        scores = np.asarray(log_probs, np.float64)[: len(index)] * weights
+        if self.hits is not None:
+            is_best = np.asarray(ranks)[: len(index)] == 1
+            self.hits[index[is_best]] = True
         for rules, code in self.codes.items():
             is_theirs = owners == code
             if is_theirs.any():
@@ -325,6 +395,15 @@ def _lengths(arrays: dict[str, np.ndarray]) -> tuple[int, int]:
     """The length of the longer stack's rows, and how many rows there are."""
     found = [arrays[name].shape for name in ROW_NAMES if name in arrays]
     return max(shape[1] for shape in found), found[0][0]
+
+
+def _round_reads(num: int, length: int) -> int:
+    """Positions that are read of rows of a length: one, a quarter of them, or all.
+
+    >>> [_round_reads(n, 32) for n in (1, 3, 8, 9, 32)]
+    [1, 8, 8, 32, 32]
+    """
+    return next(most for most in (1, max(1, length // 4), length) if num <= most)
 
 
 def _round_up(length: int, most: int = 0) -> int:

@@ -4,67 +4,16 @@ A task reads its items from a path and asks for them; nothing is trained. `TASKS
 them by name.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.eval import pairs
+from jaxpt.eval.outcomes import Asker, Figure, Options, Outcome, Task
 from jaxpt.eval.scoring import TextScorer
+from jaxpt.eval.text_tasks import make_tasks
 
 ALL = "all"  # every rule of the network
-
-
-class Asker(NamedTuple):
-    """What a task asks: texts are encoded and then scored.
-
-    Attributes:
-      scorer: of texts as ids.
-      encode: the ids of a text, without what a run puts around it.
-    """
-
-    scorer: TextScorer
-    encode: Callable[[str], np.ndarray]
-
-
-class Figure(NamedTuple):
-    """A number with the ends of its 95 % interval, and how that was found."""
-
-    value: float
-    low: float
-    high: float
-    method: str
-
-
-class Outcome(NamedTuple):
-    """What a task found by one rule.
-
-    Attributes:
-      figures: by name, the main one first.
-      trivial: what answers without the network would have, by name.
-      groups: by kind of group and its name, numbers by name.
-      columns: by name a number of each item.
-      notes: whole sentences on what one should know.
-    """
-
-    figures: dict[str, Figure]
-    trivial: dict[str, float]
-    groups: dict[str, dict[str, dict[str, float]]]
-    columns: dict[str, np.ndarray]
-    notes: list[str]
-
-
-class Task(NamedTuple):
-    """A downstream task without training.
-
-    Attributes:
-      read: a path -> its items, in an order of which any evenly spaced part is fair.
-      evaluate: (asker, items, rules) -> by rule, what was found.
-    """
-
-    read: Callable[[str], Sequence]
-    evaluate: Callable[[Asker, Sequence, Sequence[str]], dict[str, Outcome]]
 
 
 def find_rules(scorer: TextScorer, rule: str) -> tuple[str, ...]:
@@ -112,7 +61,7 @@ def evaluate_pairs(
     asker: Asker, items: Sequence[pairs.Pair], rules: Sequence[str]
 ) -> dict[str, Outcome]:
     """Minimal pairs (`jaxpt.eval.pairs`)."""
-    sums, lengths = pairs.score_pairs(*asker, items, rules)
+    sums, lengths = pairs.score_pairs(asker.scorer, asker.encode, items, rules)
     shorter = float(pairs.find_hits(-lengths).mean())
     trivial = {"accuracy_of_chance": 0.5, "accuracy_of_the_shorter": shorter}
     num_same = sum(pair.good == pair.bad for pair in items)
@@ -136,7 +85,28 @@ def evaluate_pairs(
 TASKS: dict[str, Task] = {
     "blimp": Task(pairs.read_pairs, evaluate_pairs),
     "pairs": Task(pairs.read_pairs, evaluate_pairs),
+    **make_tasks(),
 }
+
+
+def pick_options(task: Task, options: Options) -> dict[str, Any]:
+    """The options that a task reads."""
+    return {name: getattr(options, name) for name in task.options}
+
+
+def check_options(names: Sequence[str], options: Options) -> None:
+    """Checks that each option that is given is one that a task reads.
+
+    Raises:
+      UserError: none of the tasks does, or several would read one file of shots.
+    """
+    for name, default in Options()._asdict().items():
+        value = getattr(options, name)
+        readers = [task for task in names if name in TASKS[task].options]
+        if value != default and not readers:
+            raise UserError(f"--{name}={value}: is read by none of {', '.join(names)}")
+        if value != default and name == "shots" and len(readers) > 1:
+            raise UserError(f"--shots={value}: is of one task; evaluate them in turn")
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:

@@ -58,7 +58,7 @@ def generate_texts(
             f"{spec.num_beams}, which finds one text"
         )
     program, tokenizer, params, _ = load_run(workdir)
-    writer = _Writer(program, tokenizer, params, spec, seed, stop)
+    writer = Writer(program, tokenizer, params, spec, seed, stop)
     if program.task.model.WRITES == "unmasking":
         writer.check_unmasking()
         found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
@@ -74,7 +74,7 @@ def generate_texts(
     return writer.decode(decoder, prompts, num_tokens, num_samples)
 
 
-class _Writer:
+class Writer:
     """A run that writes: from left to right, or by unmasking."""
 
     def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
@@ -91,8 +91,18 @@ class _Writer:
         self, decoder: Decoder, prompts: list[str], num_tokens: int, num_samples: int
     ) -> list[str]:
         """Texts of all prompts at once, token by token."""
-        framing, is_answer = self.framing, decoder.start_id is not None
         asked = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        return self.decode_ids(decoder, asked, num_tokens, num_samples)
+
+    def decode_ids(
+        self,
+        decoder: Decoder,
+        asked: list[np.ndarray],
+        num_tokens: int,
+        num_samples: int,
+    ) -> list[str]:
+        """As `decode`, of prompts' ids."""
+        framing, is_answer = self.framing, decoder.start_id is not None
         rows = [self.wrap(ids) for ids in asked]
         padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
         if not num_tokens:
@@ -121,6 +131,34 @@ class _Writer:
             before = ids[:0] if is_answer else asked[i // num_samples]
             texts.append(_cut_text(self.tokenizer, before, ids, self.stop))
         return texts
+
+    def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
+        """What follows each prompt, which loses its beginning where it is too long.
+
+        Raises:
+          UserError: a run that cannot write, or more tokens than it has positions.
+        """
+        asked = [self.tokenizer.encode(prompt) for prompt in prompts]
+        decoder = self.program.decoder
+        if decoder is None:
+            raise UserError(f"a {self.name} run cannot continue a text from its left")
+        is_answer = decoder.start_id is not None
+        around = len(self.framing.before) + len(self.framing.after)
+        room = decoder.max_len - around - (0 if is_answer else num_tokens)
+        if room < 1:
+            raise UserError(
+                f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
+                f"model's {decoder.max_len} positions"
+            )
+        cut = [ids[-room:] for ids in asked]
+        found = self.decode_ids(decoder, cut, num_tokens, num_samples=1)
+        if is_answer:
+            return found
+        # A text is decoded whole, as its first token may need the one before it.
+        return [
+            text[len(self.tokenizer.decode(ids)) :]
+            for text, ids in zip(found, cut, strict=True)
+        ]
 
     def check_unmasking(self) -> None:
         """Raises UserError for what only text from left to right can have."""

@@ -3,8 +3,8 @@
     <workdir>/evaluations/blimp-1a2b3c4d.json   figures, groups and notes, by rule
                           blimp-1a2b3c4d.npz    numbers of each item, "RULE/good", ...
 
-The digits name the path, the rules and the number of items; what is there for the same
-checkpoint and the same items is not asked again.
+The digits name the path, the rules, the number of items and the options; what is there
+for the same checkpoint and the same items is not asked again.
 """
 
 import hashlib
@@ -18,11 +18,14 @@ import numpy as np
 from jaxpt import __version__, processes, sums
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
+from jaxpt.eval.outcomes import Asker, Options, Task
+from jaxpt.eval.text_tasks import read_shots
 from jaxpt.eval.zero_shot import (
     TASKS,
-    Asker,
+    check_options,
     find_rules,
     list_tasks,
+    pick_options,
     spread_items,
     to_json,
 )
@@ -31,11 +34,16 @@ from jaxpt.run.scorer import make_scorer
 from jaxpt.run.workdir import load_run
 
 FOLDER = "evaluations"
+NO_OPTIONS = Options()
 MOST_ROWS = 16  # of a kind of group that is printed
 
 
 def evaluate_tasks(
-    workdir: Path, told: Sequence[str], rule: str, num_items: int
+    workdir: Path,
+    told: Sequence[str],
+    rule: str,
+    num_items: int,
+    options: Options = NO_OPTIONS,
 ) -> list[dict]:
     """What a run finds of each task (`NAME:PATH`), as it is kept.
 
@@ -48,12 +56,24 @@ def evaluate_tasks(
         raise UserError(f"--num_items={num_items}: must be at least 0, which is all")
 
     def read():
-        return [(name, path, TASKS[name].read(path)) for name, path in list_tasks(told)]
+        named = list_tasks(told)
+        check_options([name for name, _ in named], options)
+        return [
+            (name, path, task.read(path), _read_shots(task, options))
+            for name, path in named
+            for task in [TASKS[name]]
+        ]
 
     tasks = processes.run_on_all(read)
     program, tokenizer, params, step = load_run(workdir)
     scorer = processes.run_on_all(lambda: make_scorer(program, params))
-    asker = Asker(scorer, tokenizer.encode)
+    asker = Asker(
+        scorer,
+        tokenizer.encode,
+        tokenizer.encode_sized,
+        options,
+        count_unknown=tokenizer.count_unknown,
+    )
     rules = find_rules(scorer, rule)
     with hold(workdir):
         return [
@@ -71,8 +91,11 @@ def _ask(
     name: str,
     path: str,
     items: Sequence,
+    shots: Sequence,
 ) -> dict:
     """What was found of one task, now or before."""
+    asker = asker._replace(shots=shots)
+    own = pick_options(TASKS[name], asker.options)
     kept = spread_items(items, num_items)
     chosen = [items[i] for i in kept]
     asked = {
@@ -84,7 +107,9 @@ def _ask(
         "num_all": len(items),
         "items": _fingerprint(chosen),
     }
-    place = folder / f"{name}-{_name(path, rules, num_items)}.json"
+    if own:
+        asked |= {"options": own, "shots": _fingerprint(shots)}
+    place = folder / f"{name}-{_name(path, rules, num_items, own)}.json"
     if (known := _find_known(place, asked)) is not None:
         return known | {"is_known": True, "file": place.name}
     found = processes.run_on_all(lambda: TASKS[name].evaluate(asker, chosen, rules))
@@ -128,10 +153,12 @@ def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
       UserError: the file was altered.
     """
     path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    names = "hit", next(iter(result["results"][rule]["figures"]))
     with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
-        if f"{rule}/hit" not in arrays:
+        name = next((n for n in names if f"{rule}/{n}" in arrays), None)
+        if name is None:
             return None
-        hits = arrays[f"{rule}/hit"]
+        hits = arrays[f"{rule}/{name}"]
         weights = arrays.get(f"{rule}/weight", np.ones(len(hits)))
         index = arrays["index"]
     is_asked = np.isfinite(hits)
@@ -144,8 +171,13 @@ def _fingerprint(items: Sequence) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _name(path: str, rules: Sequence[str], num_items: int) -> str:
-    told = json.dumps([str(Path(path).resolve()), list(rules), num_items])
+def _read_shots(task: Task, options: Options) -> Sequence:
+    return read_shots(task, options) if "shots" in task.options else ()
+
+
+def _name(path: str, rules: Sequence[str], num_items: int, own: dict) -> str:
+    place = str(Path(path).resolve())
+    told = json.dumps([place, list(rules), num_items, *own.values()])
     return hashlib.sha256(told.encode()).hexdigest()[:8]
 
 

@@ -164,7 +164,7 @@ class BiLm(Network, nn.Module):
 
         return self.apply({"params": params}, method=predict)
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """By the direction that the view names."""
 
         def predict(model):
@@ -173,6 +173,9 @@ class BiLm(Network, nn.Module):
             _, *ways = model.read(batch["inputs"], seen, deterministic=True)
             states = ways[view == "backward"][-1]
             states = edits.gather(states, batch["positions"])
+            if with_ranks:
+                nll, ranks = model.head.token_scores(states, None, batch["targets"])
+                return -nll, ranks
             return -model.head.nll(states, None, batch["targets"])
 
         return self.apply({"params": params}, method=predict)

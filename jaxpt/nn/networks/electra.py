@@ -126,7 +126,7 @@ class Electra(Network, nn.Module):
         network = MaskedLM(self.generator_spec, parent=None)
         return network.fill_logits(self._part(params, "generator"), tokens)
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """The generator's, or what the second network says of tokens that are there.
 
         log P(original); where it restores tokens, that it would write the same one.
@@ -134,7 +134,9 @@ class Electra(Network, nn.Module):
         if view != "discriminator":
             network = MaskedLM(self.generator_spec, parent=None)
             own = self._part(params, "generator")
-            return network.target_log_probs(own, batch, view)
+            return network.target_log_probs(own, batch, view, with_ranks)
+        if with_ranks:
+            raise NotImplementedError
 
         def read(model):
             seen = {"self": masks.segments(batch["segment_ids"])}

@@ -27,7 +27,7 @@ class EncoderDecoder(TransformerNetwork):
             method="states",
         )
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """Read in the decoder."""
         source, written = batch["segment_ids"], batch["dec_segment_ids"]
         seen = {
@@ -35,7 +35,7 @@ class EncoderDecoder(TransformerNetwork):
             "dec_self": masks.causal(),
             "cross": masks.segments(jnp.ones_like(written), source),
         }
-        return self._target_log_probs(params, batch, seen)
+        return self._target_log_probs(params, batch, seen, with_ranks)
 
     @property
     def can_choose(self):

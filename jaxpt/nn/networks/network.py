@@ -156,7 +156,9 @@ class Network:
         """-log p in nats, [B, T - 1], of every token after the first of its row."""
         raise NotImplementedError
 
-    def target_log_probs(self, params, batch: dict, view: str):
+    def target_log_probs(
+        self, params, batch: dict, view: str, with_ranks: bool = False
+    ):
         """log p of targets in nats, float32 [B, P], each read at its position.
 
         Only these positions meet the vocabulary; what pads a row changes no number.
@@ -167,6 +169,7 @@ class Network:
             "dec_segment_ids" [B, S], where the positions are then; of a prefix LM
             "prefix_lengths" [B].
           view: how the rows are read; which there are, the rules of `SCORING` say.
+          with_ranks: give their ranks (`ops.losses.target_ranks`) beside.
         """
         raise NotImplementedError
 
@@ -348,10 +351,15 @@ class TransformerNetwork(Network, Transformer):
 
         return self.apply({"params": params}, method=predict)
 
-    def _target_log_probs(self, params, batch: dict, seen: dict[str, Any]):
+    def _target_log_probs(
+        self, params, batch: dict, seen: dict[str, Any], with_ranks: bool
+    ):
         def predict(model):
             states = model.batch_states(batch, seen, deterministic=True)
             states = edits.gather(states, batch["positions"])
+            if with_ranks:
+                nll, ranks = model.token_scores(states, batch["targets"])
+                return -nll, ranks
             return -model.nll(states, batch["targets"])
 
         return self.apply({"params": params}, method=predict)

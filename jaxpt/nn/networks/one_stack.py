@@ -38,9 +38,11 @@ class CausalLM(TransformerNetwork):
 
         return self.apply({"params": params}, method=predict)
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """Causally: what pads a row lies behind all that is read."""
-        return self._target_log_probs(params, batch, {"self": masks.causal()})
+        return self._target_log_probs(
+            params, batch, {"self": masks.causal()}, with_ranks
+        )
 
     def make_decoder(self, start_id=None):
         return make_decoder(self)
@@ -56,10 +58,10 @@ class MaskedLM(TransformerNetwork):
     def fill_logits(self, params, tokens):
         return self._logits(params, tokens, masks.full())
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """In full view of the row."""
         seen = {"self": masks.segments(batch["segment_ids"])}
-        return self._target_log_probs(params, batch, seen)
+        return self._target_log_probs(params, batch, seen, with_ranks)
 
 
 class PrefixLM(TransformerNetwork):
@@ -77,10 +79,10 @@ class PrefixLM(TransformerNetwork):
         """A text is all prefix, but where the batch says what of it is."""
         return _prefix_mask(batch)
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """What pads a row lies behind all that is read."""
         seen = {"self": masks.prefix(batch["prefix_lengths"])}
-        return self._target_log_probs(params, batch, seen)
+        return self._target_log_probs(params, batch, seen, with_ranks)
 
     @property
     def can_choose(self):
@@ -119,12 +121,12 @@ class CausalMaskedLM(CausalLM):
     SCORING = ("causal", "mntp", "mntp_word_l2r")
     READS_AHEAD = True
 
-    def target_log_probs(self, params, batch, view):
+    def target_log_probs(self, params, batch, view, with_ranks=False):
         """By the view: causally, or in full view of the row."""
         if view == "causal":
-            return super().target_log_probs(params, batch, view)
+            return super().target_log_probs(params, batch, view, with_ranks)
         seen = {"self": masks.segments(batch["segment_ids"])}
-        return self._target_log_probs(params, batch, seen)
+        return self._target_log_probs(params, batch, seen, with_ranks)
 
     @property
     def feature_mask(self):

@@ -106,8 +106,9 @@ class StudentTeacher(Network, nn.Module):
     def token_nll(self, params, tokens):
         return self.alone.token_nll(params["student"], tokens)
 
-    def target_log_probs(self, params, batch, view):
-        return self.alone.target_log_probs(params["student"], batch, view)
+    def target_log_probs(self, params, batch, view, with_ranks=False):
+        own = params["student"]
+        return self.alone.target_log_probs(own, batch, view, with_ranks)
 
     def choice_scores(self, params, gap):
         return self.alone.choice_scores(params["student"], gap)

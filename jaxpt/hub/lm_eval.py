@@ -1,0 +1,243 @@
+"""A run as a model of EleutherAI's lm-evaluation-harness, without an export.
+
+    python -m jaxpt.hub.lm_eval run --model jaxpt --model_args workdir=runs/a \\
+        --tasks lambada_openai,arc_easy
+
+runs the harness's own program with `jaxpt` among its models; in Python,
+`lm_eval.simple_evaluate(model=register()(workdir="runs/a"), tasks=[...])`. Needs
+`pip install 'jaxpt[lm-eval]'`.
+
+A run that reads from left to right is given just the ids that the harness's `hf` model
+gives its export: what the run puts before a text, where it puts something, and nothing
+else; behind an empty context [BOS], or else [EOS]. (`jaxpt evaluate --tasks` shows a
+run of joined texts the [EOS] that closed the text before.) All other runs are scored by
+a rule of `jaxpt.eval.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
+"greedy" then means that each token is the likeliest one by that rule. A token that
+shares the highest score with another is not greedy here, and may be in the harness.
+"""
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.eval.continuations import pick_rule
+from jaxpt.eval.generation import SampleSpec
+from jaxpt.run.inference import Writer
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.scorer import make_scorer
+from jaxpt.run.workdir import load_run
+
+NAME = "jaxpt"
+# Rules that are given every id that they read; the others put their own around a text.
+BARE = frozenset({"causal", "forward"})
+MAX_NEW = 256  # tokens that a text is continued by, if a task does not say
+KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
+
+
+class RunLM:
+    """What the harness asks of a model; `register` makes the harness's class of it.
+
+    Args:
+      workdir: the run's folder.
+      rule: by which texts are scored; "auto" takes the run's best for continuations.
+      seed: of what is sampled.
+      max_gen_toks: tokens that a text is continued by, if a task does not say.
+      batch_size: texts that are continued at once; scoring chooses its own.
+      max_batch_size, device: given by the harness; must be None and None or "cpu" or
+        "cuda", as JAX has chosen the device.
+
+    Raises:
+      UserError: there is no such run, or it cannot be scored by the rule.
+    """
+
+    def __init__(
+        self,
+        workdir: str,
+        rule: str = "auto",
+        seed: int = 0,
+        max_gen_toks: int = MAX_NEW,
+        batch_size: int | str = 1,
+        max_batch_size: int | None = None,
+        device: str | None = None,
+    ):
+        super().__init__()
+        if not str(batch_size).isdigit() or int(batch_size) < 1:
+            raise UserError(f"batch_size={batch_size}: must be a number of texts")
+        self.batch_size, self.seed = int(batch_size), int(seed)
+        self.max_gen_toks = int(max_gen_toks)
+        program, tokenizer, params, _ = load_run(Path(workdir))
+        self.program, self.run_tokenizer, self.params = program, tokenizer, params
+        scorer = make_scorer(program, params)
+        self.rule = (
+            pick_rule(scorer.rules) if rule == "auto" else scorer.find_rule(rule)
+        )
+        self.is_bare = self.rule in BARE
+        if self.is_bare:
+            form = dataclasses.replace(scorer.form, left=(), right=())
+            scorer = scorer.with_form(form)
+        self.scorer, self.framing = scorer, find_framing(program.task)
+        self.max_length = program.task.model_spec.max_len
+
+    @property
+    def eot_token_id(self) -> int:
+        """[EOS], or else what a text begins with."""
+        framing = self.framing
+        ids = [id_ for id_ in (*framing.ends, framing.bos) if id_ is not None]
+        if not ids:
+            raise UserError(
+                "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
+                "harness puts before a text that has no context"
+            )
+        return ids[0]
+
+    @property
+    def prefix_token_id(self) -> int:
+        """[BOS], or else [EOS]; -1, which is no token, where rules need neither."""
+        if not self.is_bare:
+            return -1
+        bos = self.framing.bos
+        return bos if bos is not None else self.eot_token_id
+
+    def tok_encode(
+        self, string: str, add_special_tokens: bool | None = None, **_
+    ) -> list[int]:
+        """Ids of a text; those before it, where the network is given every id."""
+        ids = self.run_tokenizer.encode(string).tolist()
+        if self.is_bare and add_special_tokens is not False:
+            return [*self.framing.before, *ids]
+        return ids
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple], disable_tqdm: bool = False, **_
+    ) -> list[tuple[float, bool]]:
+        """(log p, is greedy) of each (texts, context's ids, continuation's ids)."""
+        texts, starts, limit = [], [], self._limit()
+        for _, context, continuation in requests:
+            if not self.is_bare and context == [self.prefix_token_id]:
+                context = []  # what stands before a text the rule itself knows
+            ids = np.array([*context, *continuation], np.int32)[-limit:]
+            if len(continuation) > limit - self.is_bare:
+                raise UserError(
+                    f"a continuation of {len(continuation)} tokens: must fit the "
+                    f"model's {self.max_length} positions"
+                )
+            texts.append(ids)
+            starts.append(len(ids) - len(continuation))
+        found = self.scorer.score(texts, starts, (self.rule,), with_best=True)
+        return [
+            (float(values.sum(dtype=np.float64)), bool(best.all()))
+            for values, best in zip(found[self.rule], found["best"], strict=True)
+        ]
+
+    def _limit(self) -> int:
+        """The most ids of a text; the last of those that are only predicted is free."""
+        if self.is_bare:
+            return self.max_length + 1
+        return self.scorer.room(self.rule) or self.max_length
+
+    def loglikelihood_rolling(
+        self, requests: list, disable_tqdm: bool = False
+    ) -> list[float]:
+        """log p of whole texts, in windows that overlap by one token."""
+        from lm_eval import utils
+
+        windows, owners = [], []
+        length = self._limit() - 1
+        for number, request in enumerate(requests):
+            (text,) = request.args
+            ids = self.tok_encode(text)
+            for pair in utils.get_rolling_token_windows(
+                ids, self.prefix_token_id, length, context_len=1
+            ):
+                windows.append((None, *utils.make_disjoint_window(pair)))
+                owners.append(number)
+        totals = np.zeros(len(requests))
+        found = self._loglikelihood_tokens(windows)
+        np.add.at(totals, owners, [log_prob for log_prob, _ in found])
+        return totals.tolist()
+
+    def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:
+        """What each text goes on with, up to the first of its stops."""
+        groups: dict[str, list[int]] = {}
+        for number, request in enumerate(requests):
+            groups.setdefault(repr(request.args[1]), []).append(number)
+        texts = [""] * len(requests)
+        for numbers in groups.values():
+            options = requests[numbers[0]].args[1]
+            numbers.sort(key=lambda i: len(requests[i].args[0]))
+            for start in range(0, len(numbers), self.batch_size):
+                part = numbers[start : start + self.batch_size]
+                prompts = [requests[i].args[0] for i in part]
+                for i, text in zip(part, self._continue(prompts, options), strict=True):
+                    texts[i] = text
+        return texts
+
+    def _continue(self, prompts: list[str], options: dict[str, Any]) -> list[str]:
+        if unknown := sorted(set(options) - set(KNOWN)):
+            raise UserError(
+                f"generation_kwargs {unknown[0]}: must be one of {', '.join(KNOWN)}"
+            )
+        is_sampled = bool(options.get("do_sample"))
+        spec = SampleSpec(
+            temperature=float(options.get("temperature", 1.0)) if is_sampled else 0.0,
+            top_k=int(options.get("top_k", 0)) if is_sampled else 0,
+            top_p=float(options.get("top_p", 1.0)) if is_sampled else 1.0,
+        )
+        num = int(options.get("max_gen_toks", self.max_gen_toks))
+        writer = Writer(
+            self.program, self.run_tokenizer, self.params, spec, self.seed, ""
+        )
+        stops = options.get("until") or []
+        stops = [stops] if isinstance(stops, str) else stops
+        return [cut_at(text, stops) for text in writer.continue_texts(prompts, num)]
+
+
+def cut_at(text: str, stops: list[str]) -> str:
+    """A text up to the first of the stops, which is left out.
+
+    >>> cut_at("one\\n\\ntwo.", [".", "\\n\\n"])
+    'one'
+    """
+    for stop in stops:
+        text = text.split(stop)[0] if stop else text
+    return text
+
+
+def register() -> type:
+    """The harness's class of runs, which it knows by the name "jaxpt" from now on.
+
+    Raises:
+      UserError: the harness is not installed.
+    """
+    try:
+        from lm_eval.api import registry
+        from lm_eval.api.model import TemplateLM
+    except ImportError as error:
+        raise UserError(
+            f"the lm-evaluation-harness cannot be imported ({error}); install it with "
+            f"pip install 'jaxpt[lm-eval]'"
+        ) from None
+    if NAME in registry.model_registry:
+        return registry.get_model(NAME)
+    return registry.register_model(NAME)(type("JaxptLM", (RunLM, TemplateLM), {}))
+
+
+def main() -> int:
+    """The harness's own program, which knows runs; returns its exit code."""
+    try:
+        register()
+        from lm_eval.__main__ import cli_evaluate
+
+        cli_evaluate()
+    except UserError as error:
+        print(f"jaxpt: error: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
