@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -226,7 +227,7 @@ class TextScorer:
         """log p [B, P] of a batch, and ranks if they are asked for; on the device."""
         key = view, with_ranks
         if key not in self._functions:
-            more = {"with_ranks": True} if with_ranks else {}
+            more: dict[str, Any] = {"with_ranks": True} if with_ranks else {}
             function = functools.partial(
                 self.network.target_log_probs, view=view, **more
             )

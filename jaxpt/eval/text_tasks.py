@@ -152,7 +152,7 @@ def evaluate_last_words(
         if asked.num_cut:
             notes.append(f"{asked.num_cut} passages lose their beginning.")
         notes += _note_unknown(asker, ["".join(item) for item in items])
-        found[rule] = Outcome(figures, asked.trivial, {}, {"word": words}, notes)
+        found[rule] = Outcome(figures, asked.trivial, {}, {"accuracy": words}, notes)
     return found
 
 

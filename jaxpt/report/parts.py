@@ -13,6 +13,7 @@ import dataclasses
 import sys
 import time
 from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 from jaxpt import processes
@@ -159,7 +160,7 @@ def train_runs(
             with claim(folder) as is_ours:
                 if not is_ours:
                     others.append(run)
-                elif not processes.on_first(lambda run=run: trainer.is_finished(*run)):
+                elif not processes.on_first(partial(trainer.is_finished, *run)):
                     trainer.train(*run)
         if len(others) == len(left):
             if new := [run for run in others if run not in told]:
