@@ -32,16 +32,20 @@ BELOW = {
     "tasks": BASE | MODEL | {"text", "eval"},
     "config": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks"},
     "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks", "config"},
-    "report": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
     "finetune": BASE
     | MODEL
     | FILES_ROOMS
     | {"text", "eval", "tasks", "config", "run", "hub"},
-    "cli": BASE
+    "report": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "tasks", "config", "run", "report", "hub", "finetune"},
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetune"},
+    "commands": BASE
+    | MODEL
+    | FILES_ROOMS
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetune", "report"},
+    "cli": {"commands", "errors"},
     "__main__": {"cli"},
 }
 
@@ -57,7 +61,7 @@ OWNERS = {
     "pyarrow": ("text/sources/files.py",),
     "orbax": ("run/checkpoint.py", "run/manifest.py"),
     "ml_collections": ("config", "hub/imports.py"),
-    "absl": ("cli.py", "config/flags.py"),
+    "absl": ("commands", "config/flags.py"),
     "matplotlib": (
         "report/plots.py",
         "report/passage_plot.py",

@@ -1,0 +1,89 @@
+"""How commands begin and run: processes, folders, signals."""
+
+import sys
+from pathlib import Path
+
+from absl import flags
+
+
+def define_processes(values: flags.FlagValues) -> None:
+    """The flags of commands that can run as one of several processes."""
+    flags.DEFINE_boolean(
+        "distributed", False, "run as one of several processes", flag_values=values
+    )
+    flags.DEFINE_integer(
+        "heartbeat_seconds",
+        100,
+        "seconds without a heartbeat until a process counts as dead",
+        flag_values=values,
+    )
+
+
+def run_command(values: flags.FlagValues, function) -> int:
+    """Runs a command's work, together with the other processes if there are any."""
+    start_jax()
+    from jaxpt import processes
+    from jaxpt.run.signals import Stopped
+
+    if values.distributed:
+        processes.start(values.heartbeat_seconds)
+    else:
+        processes.check_alone()
+    try:
+        return processes.guard(function)
+    except Stopped as stop:
+        if processes.is_first():
+            print(f"jaxpt: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+
+
+def read_workdir(values: flags.FlagValues) -> Path:
+    """The folder of --workdir.
+
+    Raises:
+      UserError: none was given, or a file stands there.
+    """
+    from jaxpt.run.workdir import check_workdir
+
+    return check_workdir(values.workdir)
+
+
+def start_jax() -> None:
+    """Keeps what is compiled for the next command."""
+    from jaxpt.processes import set_cache
+
+    set_cache()
+
+
+def list_flag_names(argv: list[str]) -> set[str]:
+    """The flags that are given; of settings only "config".
+
+    >>> sorted(list_flag_names(["--config.train.steps=5", "--workdir", "a"]))
+    ['a', 'config', 'workdir']
+    """
+    return {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
+
+
+def say(line: str) -> None:
+    """Prints a line of progress at once."""
+    print(line, flush=True)
+
+
+def run_alone(function) -> int:
+    """Runs work of one process that a signal may stop."""
+    start_jax()
+    from jaxpt import processes
+    from jaxpt.run.signals import Stopped
+
+    processes.check_alone()
+    try:
+        return function()
+    except Stopped as stop:
+        print(f"jaxpt: {stop}", file=sys.stderr)
+        return 128 + stop.signum
+
+
+def print_metrics(metrics: dict[str, float]) -> None:
+    """Prints a line for each metric."""
+    for name, value in metrics.items():
+        print(f"{name:28s} {value:.4f}")

@@ -1,0 +1,142 @@
+"""Commands that train runs and report on them."""
+
+from pathlib import Path
+
+from absl import flags
+
+from jaxpt.commands.running import (
+    define_processes,
+    list_flag_names,
+    print_metrics,
+    read_workdir,
+    run_command,
+    start_jax,
+)
+from jaxpt.config.flags import (
+    define_parts,
+    list_given,
+    parse,
+    parse_config,
+    repeat_flag,
+)
+from jaxpt.errors import UserError
+
+
+def parse_or_stored(argv: list[str]):
+    """The config of --config; without it, that of the run in --workdir."""
+    names = list_flag_names(argv)
+    if "config" in names or "workdir" not in names:
+        return parse_config("train", argv, define_processes)
+    values = parse("train", argv, define_processes)
+    from jaxpt.folder import load_config
+
+    what = "without --config, --workdir must hold a run"
+    return load_config(read_workdir(values) / "config.json", what), values
+
+
+def train(argv: list[str]) -> int:
+    """jaxpt train: one run; started again, it resumes."""
+    config, values = parse_or_stored(argv)
+    workdir, given = read_workdir(values), None
+    if "config" in values:
+        given = list_given(values)
+    return run_command(values, lambda: _train(config, workdir, given))
+
+
+def _train(config, workdir: Path, given: list[str] | None) -> int:
+    """Trains; without the names that the user has given, the config is a run's own."""
+    from jaxpt import processes
+    from jaxpt.config.plan import make_plan
+    from jaxpt.folder import hold
+    from jaxpt.run import loop
+    from jaxpt.run.data import with_token_counts
+    from jaxpt.run.run_framing import with_framing
+    from jaxpt.run.task import make_task
+    from jaxpt.run.teacher import with_teacher
+    from jaxpt.run.text_progress import SILENT, make_reporter
+    from jaxpt.text.dataset import load_text
+
+    plan = processes.run_on_all(
+        lambda: make_plan(config, given or (), given is None, is_run=True)
+    )
+    reporter = make_reporter() if processes.is_first() else SILENT
+    with hold(workdir):  # locked before the text, which may take long to prepare
+        tokenizer, corpora = processes.first_then_rest(
+            lambda: load_text(plan.text, reporter=reporter)
+        )
+        plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given or ())
+        held = with_framing(tokenizer.vocab, workdir)
+        vocab = with_token_counts(plan, held, corpora["train"])
+        task = processes.run_on_all(lambda: make_task(plan, vocab))
+        result = loop.train(task, tokenizer, corpora, workdir)
+    if processes.is_first():
+        print_metrics(result["metrics"])
+        print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")
+    return 0
+
+
+def compare(argv: list[str]) -> int:
+    """jaxpt compare: trains several objectives at one budget and writes a report."""
+
+    def define(values):
+        define_processes(values)
+        define_parts(values)
+
+    names, given = list_flag_names(argv), []
+    is_kept = "part" in names and "config" not in names
+    if is_kept and (values := parse("compare", argv, define)).part != "prepare":
+        from jaxpt.report.parts import load_compared
+
+        config = load_compared(read_workdir(values))
+    else:
+        config, values = parse_config("compare", argv, define)
+        given = list_given(values)
+    return _compare(config, read_workdir(values), given, values)
+
+
+def _compare(config, workdir: Path, given: list[str], values) -> int:
+    from jaxpt import processes
+    from jaxpt.report.on_ray import Cluster, compare_on_ray
+    from jaxpt.report.parts import Part, do_part
+
+    part = Part(values.part, values.run, values.run_index)
+    asked = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
+    if cluster := Cluster.read(values.ray, asked):
+        if part.what or values.distributed:
+            raise UserError("--ray: must be without --part and --distributed")
+        print(compare_on_ray(cluster, config, workdir, given))
+        return 0
+
+    def do():
+        told = do_part(part, config, workdir, given)
+        if processes.is_first():
+            print(told)
+        return 0
+
+    return run_command(values, do)
+
+
+def report(argv: list[str]) -> int:
+    """jaxpt report: compares finished runs, whoever trained them; trains nothing."""
+
+    def define(values):
+        flags.DEFINE_multi_string(
+            "runs",
+            None,
+            "folders of finished runs, or globs of them: one or several, with spaces "
+            "or commas between; may be repeated",
+            flag_values=values,
+        )
+
+    values = parse("report", repeat_flag("runs", argv), define)
+    workdir = read_workdir(values)
+    start_jax()
+    from jaxpt import processes
+    from jaxpt.report.found_runs import find_folders
+    from jaxpt.report.runs_report import report_runs
+    from jaxpt.report.summary import format_table
+
+    processes.check_alone()
+    print(format_table(report_runs(find_folders(values.runs or []), workdir)))
+    print(f"\nreport: {workdir / 'report.html'}")
+    return 0
