@@ -370,7 +370,8 @@ def find_valley(points: Points) -> Valley | str:
     sizes, flops = np.log10(points.params), float(np.exp(np.log(points.flops).mean()))
     num = len(np.unique(points.params))
     if num < LEAST_SIZES:
-        return f"{flops:.3g} FLOPs: {num} sizes; a parabola needs {LEAST_SIZES}"
+        sizes_found = f"{num} size{'s' * (num != 1)}"
+        return f"{flops:.3g} FLOPs: {sizes_found}; a parabola needs {LEAST_SIZES}"
     square, slope, height = np.polyfit(sizes, points.loss, 2)
     if square <= 0:
         return f"{flops:.3g} FLOPs: the parabola has no lowest point"
