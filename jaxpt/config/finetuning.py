@@ -225,6 +225,11 @@ def _check_plan(plan: FinetunePlan) -> None:
             f"train.warmup_share={plan.train.warmup_share}: must be 0 with "
             f"optim.schedule=slanted_triangle, which rises by itself"
         )
+    if plan.adapt.is_frozen and plan.groups != GroupSpec():
+        raise UserError(
+            f"adapt.method={plan.adapt.method}: trains the head alone, which has one "
+            f"learning rate from the start; groups.decay must be 1, groups.unfreeze 0"
+        )
     for num in plan.train.epochs:
         plan.groups.check_epochs(num)
 

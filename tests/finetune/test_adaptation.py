@@ -106,7 +106,7 @@ def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
     old, new = (program.split(tree)[0] for tree in (first, params))
     moved = {k.split("/")[0] for k in old if np.any(np.asarray(old[k] != new[k]))}
     assert moved == parts
-    assert measure(program, params, dev) == result["cells"][0]["dev"]
+    assert measure(program, params, dev, dev) == result["cells"][0]["dev"]
     if method == "lora":
         network = merge(plan.adapt, params["network"], params["extra"])
         merged = params | {"network": network, "extra": {}}
@@ -178,6 +178,12 @@ def test_what_a_network_lacks_is_refused_before_anything_is_written(
     assert not (tmp_path / "out" / "identity.json").exists()
 
 
+def test_groups_are_of_what_is_trained(texts, refuses):
+    for values in ({"groups__decay": 0.5}, {"groups__unfreeze": 1}):
+        with refuses("adapt.method=linear_probe", "groups.decay", "groups.unfreeze"):
+            make_plan(texts, "linear_probe", train__epochs=(3,), **values)
+
+
 def test_a_prompt_without_room_is_refused(runs, texts, tmp_path, refuses):
     plan = make_plan(texts, "prompt", adapt__prompt_length=17)
     with refuses("adapt.prompt_length=17", "task.max_len", "model.max_len=32"):
@@ -220,7 +226,7 @@ def test_an_exact_probe_is_a_head(runs, texts, tmp_path, refuses):
     assert cell["dev"]["accuracy"] == pytest.approx(best)
     assert cell["dev_by_strength"][str(cell["strength"])] == best > 0.6
     program, first, params, dev = load_program(plan, source, folder)
-    assert measure(program, params, dev) == cell["dev"]
+    assert measure(program, params, dev, dev) == cell["dev"]
     jax.tree.map(np.testing.assert_array_equal, params["network"], first["network"])
 
 

@@ -6,11 +6,23 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from nn.adaptation.networks import BERT, SPEC, T5, make_batch, make_model, paths_of
+from nn.adaptation.networks import (
+    BERT,
+    SPEC,
+    T5,
+    make,
+    make_batch,
+    make_model,
+    paths_of,
+)
 from tiny import slow_but
 
+from jaxpt.eval.generation import SampleSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import check_length
+from jaxpt.tasks.answers import write_answers
+from jaxpt.tasks.model import TaskModel
+from jaxpt.tasks.writing import Writing
 
 PROMPT = AdaptSpec("prompt", prompt_length=3)
 
@@ -58,11 +70,12 @@ def test_a_prompt_of_tokens_vectors_is_those_tokens(kind, values):
 
 
 def test_prompts_begin_as_tokens_and_as_labels():
-    _, state, _ = make_model("encoder", PROMPT)
+    spec = dataclasses.replace(PROMPT, prompt_length=10)
+    _, state, _ = make_model("encoder", spec)
     tokens = state["network"]["embed"]["tokens"]
     rows = {tuple(row) for row in np.asarray(tokens).tolist()}
     drawn = np.asarray(state["extra"]["embed"]["prompt"]).tolist()
-    assert len({tuple(row) for row in drawn} & rows) == 3  # without repeats
+    assert len({tuple(row) for row in drawn} & rows) == 10  # without repeats
     spec = dataclasses.replace(PROMPT, prompt_length=4, prompt_init="labels")
     _, state, _ = make_model("encoder", spec)
     prompt = np.asarray(state["extra"]["embed"]["prompt"])
@@ -112,3 +125,35 @@ def test_labels_without_names_are_refused(refuses):
     params = {"embed": {"tokens": jnp.ones((4, 2))}}
     with refuses("adapt.prompt_init=labels", "vocab"):
         init(spec, Places((), (), (("embed",),)), params, jax.random.key(0), None)
+
+
+@pytest.mark.parametrize("kind", slow_but(("causal",), ("causal", "prefix")))
+def test_answers_that_are_written_behind_a_prompt(kind):
+    """The prompt stands right before each text, whatever padding is before it."""
+    network, params = make(kind, num_layers=1)
+    writing = Writing(False, kind == "prefix", (), (), 2, (), max_len=16)
+    model = TaskModel(network, None, "mean", adaptation=PROMPT, writing=writing)
+    written = jnp.array([9, 2, 10])
+    extra = {"embed": {"prompt": params["embed"]["tokens"][written]}}
+    batch, more = make_batch(), jnp.broadcast_to(written, (2, 3))
+    whole = {
+        "inputs": jnp.concatenate([more, batch["inputs"]], 1),
+        "segment_ids": jnp.pad(batch["segment_ids"], ((0, 0), (3, 0)), "edge"),
+    }
+    plain = dataclasses.replace(model, adaptation=AdaptSpec())
+    sampling = SampleSpec(temperature=0.0)
+    rest = writing, 5, sampling
+
+    @jax.jit
+    def write(extra):
+        state = {"network": params, "extra": extra}
+        other = {"network": params, "extra": {}}
+        return [
+            write_answers(model, state, batch, *rest)["tokens"],
+            write_answers(plain, other, whole, *rest)["tokens"],
+            write_answers(plain, other, batch, *rest)["tokens"],
+        ]
+
+    with_prompt, with_tokens, without = np.asarray(write(extra))
+    np.testing.assert_array_equal(with_prompt, with_tokens)
+    assert np.any(with_prompt != without)
