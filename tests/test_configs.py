@@ -4,11 +4,13 @@ What a config lacks for an objective is filled in (tests/config/test_needs.py).
 """
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.flags import list_given, parse_config
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -18,6 +20,7 @@ from jaxpt.report.compare import _make_plans
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.py"))
+TASK_CONFIGS = sorted(FOLDER.glob("tasks/*.py"))
 
 
 def load(name):
@@ -113,3 +116,15 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
         4,
         4,
     ]
+
+
+@pytest.mark.parametrize("path", TASK_CONFIGS, ids=lambda path: path.name)
+def test_config_of_a_task(path):
+    """Its docstring has its command, and its settings are a whole plan."""
+    module = load(f"tasks/{path.stem}")
+    assert f"--config configs/tasks/{path.name}" in module.__doc__
+    plan = make_finetune_plan(module.get_config())
+    assert plan.data.table("train") is not None
+    for argument in inspect.signature(module.get_config).parameters:
+        given = make_finetune_plan(module.get_config("folder"))
+        assert given.data.train.startswith("folder"), argument

@@ -7,7 +7,6 @@ cells/NAME/result.json     when it is finished
 
 import dataclasses
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt import disk
-from jaxpt.errors import UserError
 from jaxpt.finetune.batches import (
     Batch,
     choose_lengths,
@@ -26,6 +24,7 @@ from jaxpt.finetune.batches import (
     cut_epoch,
     row_length,
 )
+from jaxpt.finetune.meter import Meter
 from jaxpt.finetune.program import TuneProgram, TuneState
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer
@@ -70,16 +69,23 @@ class Examples:
         return np.array([row_length(row) for row in self.rows])
 
 
-def read_outputs(program: TuneProgram, params, split: Examples) -> list[Any]:
-    """What the network says of every row, in the rows' order, as NumPy trees."""
+def read_outputs(
+    program: TuneProgram, params, split: Examples, read: Callable | None = None
+) -> list[Any]:
+    """What the network says of every row, in the rows' order, as NumPy trees.
+
+    Args:
+      read: (params, batch) -> arrays [B, ...]; None is the task's outputs.
+    """
     spec = program.plan.train
+    read = read or program.outputs
     allowed = choose_lengths(
         split.lengths.tolist(), spec.num_lengths, program.base.encoder.max_len
     )
     found: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
         arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
-        outputs = jax.device_get(program.outputs(params, arrays))
+        outputs = jax.device_get(read(params, arrays))
         for place, row in enumerate(batch.rows):
             found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
     return found
@@ -150,6 +156,8 @@ class CellRun:
         self.sizes = {"num_steps": steps, "epoch_steps": self.epoch_steps}
         self.history: list[dict] = []
         self.best: tuple[float, Any] | None = None  # metric, trained parameters
+        # Sum and number of the steps' losses since the last measurement.
+        self.losses = jnp.zeros(()), jnp.zeros((), jnp.int32)
 
     def run(self, watch: SignalWatch) -> tuple[dict, Any]:
         """The finished cell's result, and what it has trained.
@@ -197,13 +205,18 @@ class CellRun:
             main = self.program.spec.main_metric
             metric = max(entry["dev"][main] for entry in self.history)
             self.best = metric, packed["best"]
+        self.losses = packed["losses"]
         params = self.program.join(packed["trained"], kept)
         return TuneState(params, packed["opt_state"], step)
 
     def _pack(self, state: TuneState, is_template: bool = False) -> dict:
         """What is saved: frozen parameters are not, they are the base's."""
         trained, _ = self.program.split(state.params)
-        packed = {"trained": trained, "opt_state": state.opt_state}
+        packed = {
+            "trained": trained,
+            "opt_state": state.opt_state,
+            "losses": self.losses,
+        }
         if self.program.plan.train.keep == "best":
             best = trained if is_template or self.best is None else self.best[1]
             packed["best"] = best
@@ -214,8 +227,9 @@ class CellRun:
     ) -> TuneState:
         plan, cell, rows = self.program.plan, self.cell, self.splits["train"].rows
         sizes = self.sizes
-        meter = _Meter(self, state.step)
+        meter = self._make_meter()
         batches: list[Batch] = []
+        seen: set[int] = set()  # lengths whose step is compiled
         epoch = -1
         if not self.num_steps and not self.history:
             self._measure(state, meter)
@@ -227,8 +241,15 @@ class CellRun:
                 )
             batch = batches[state.step % self.epoch_steps]
             arrays = make_batch(self.program, rows, batch, cell.batch_size)
+            is_new = batch.length not in seen
+            seen.add(batch.length)
+            if is_new:
+                meter.pause()
             state, loss = self.program.train(state, arrays, cell.lr, cell.seed, sizes)
+            self.losses = self.losses[0] + loss, self.losses[1] + 1
             meter.add(state.step, len(batch.rows), loss)
+            if is_new:  # to compile it took most of the time
+                meter.go_on()
             is_measured = state.step in self.measured_at
             if is_measured:
                 self._measure(state, meter)
@@ -241,17 +262,26 @@ class CellRun:
                 raise Stopped(state.step, signum)
         return state
 
-    def _measure(self, state: TuneState, meter: "_Meter") -> None:
+    def _make_meter(self) -> Meter:
+        before = self.history[-1] if self.history else {}
+        return Meter(
+            say=lambda line: self.say(f"{self.cell.name} {line}"),
+            num_steps=self.num_steps,
+            every=self.program.plan.train.log_seconds,
+            seconds=before.get("seconds", 0.0),
+            rate=before.get("examples_per_second", 0.0),
+        )
+
+    def _measure(self, state: TuneState, meter: Meter) -> None:
         """Metrics on dev, kept before the state that they are of is saved."""
-        meter.stop()
+        meter.pause()
         held = self.splits["dev"]
         dev = measure(self.program, state.params, held, held)
         main = self.program.spec.main_metric
-        if main not in dev:
-            raise UserError(
-                f"task.metric={main}: must be one of {', '.join(dev)} for these data"
-            )
-        entry = {"step": state.step, "dev": dev, "loss": meter.mean_loss()}
+        total, num = map(float, self.losses)
+        loss = total / num if num else None
+        self.losses = jax.tree.map(jnp.zeros_like, self.losses)
+        entry = {"step": state.step, "dev": dev, "loss": loss}
         if self.program.plan.train.keep == "best":
             if self.best is None or dev[main] > self.best[0]:
                 trained, _ = self.program.split(state.params)
@@ -260,75 +290,7 @@ class CellRun:
         write_json(self.folder / "history.json", {"history": self.history})
         told = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
         self.say(f"{self.cell.name} step {state.step}/{self.num_steps}: dev {told}")
-        meter.start()
-
-
-class _Meter:
-    """The clock of a cell, its mean loss, and lines of progress.
-
-    Compilation is part of what it measures; the rate is that of the fastest part
-    between two measurements.
-    """
-
-    def __init__(self, run: CellRun, step: int):
-        self.run, self.first = run, step
-        before = run.history[-1] if run.history else {}
-        self.seconds = before.get("seconds", 0.0)
-        self.rate = before.get("examples_per_second", 0.0)
-        self.losses: list[Any] = []
-        self.since = self.told = time.monotonic()
-        self.examples = self.told_examples = 0
-        self.told_step = step
-
-    def add(self, step: int, num: int, loss) -> None:
-        self.losses.append(loss)
-        self.examples += num
-        every = self.run.program.plan.train.log_seconds
-        if time.monotonic() - self.told >= every:
-            recent = float(loss)  # waits for the step
-            now = time.monotonic()
-            rate = (self.examples - self.told_examples) / (now - self.told)
-            left = self.run.num_steps - step
-            pace = (now - self.told) / max(step - self.told_step, 1)
-            self.run.say(
-                f"{self.run.cell.name} step {step}/{self.run.num_steps}: loss "
-                f"{recent:.4f}, {rate:.0f} examples/s, {show_seconds(left * pace)} left"
-            )
-            self.told, self.told_examples, self.told_step = now, self.examples, step
-
-    def stop(self) -> None:
-        """Stands still while something is measured."""
-        if self.losses:
-            jax.block_until_ready(self.losses[-1])
-        passed = time.monotonic() - self.since
-        self.seconds += passed
-        self.rate = max(self.rate, self.examples / max(passed, 1e-9))
-
-    def start(self) -> None:
-        self.since = self.told = time.monotonic()
-        self.examples = self.told_examples = 0
-        self.told_step = self.run.history[-1]["step"]
-        self.losses = []
-
-    def mean_loss(self) -> float | None:
-        """Of the steps since the last measurement; None if there were none."""
-        if not self.losses:
-            return None
-        return float(np.mean([float(loss) for loss in self.losses]))
-
-    def rates(self) -> dict[str, float]:
-        return {"seconds": self.seconds, "examples_per_second": self.rate}
-
-
-def show_seconds(seconds: float) -> str:
-    """As a clock has it.
-
-    >>> show_seconds(75), show_seconds(3700)
-    ('1:15', '1:01:40')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+        meter.go_on()
 
 
 def drop_checkpoints(folder: Path) -> None:

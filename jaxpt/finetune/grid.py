@@ -17,6 +17,7 @@ from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
 from jaxpt.finetune.data import draw_train, encode_splits, read_data
+from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
 from jaxpt.folder import (
@@ -62,7 +63,10 @@ def finetune(
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
         splits = encode_splits(plan, data, base.encoder)
         program = make_program(plan, base, data.labels, splits["train"])
+        if plan.adapt.method == "exact_probe":
+            check_exact_probe(program)
         _claim(folder, plan, base, data.fingerprint(), data.labels)
+        constants = find_constants(plan, data.splits)
         for line in describe(program, splits):
             say(line)
         cells = list_cells(plan)
@@ -78,7 +82,6 @@ def finetune(
                         program, cell, splits | {"train": drawn}, folder, say, watch
                     )
                 done.append(load_measured(place / "result.json"))
-        constants = _find_constants(plan, data.splits)
         result = {
             "task": plan.task_name,
             "source": source,
@@ -139,8 +142,12 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
 def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
     """Trains a cell; its result stands when what it trained is kept, if it is best."""
     place = folder / "cells" / cell.name
-    run = CellRun(program, cell, splits, place, say)
-    result, trained = run.run(watch)
+    if program.plan.adapt.method == "exact_probe":
+        place.mkdir(parents=True, exist_ok=True)
+        result, trained = run_exact_probe(program, cell, splits)
+    else:
+        run = CellRun(program, cell, splits, place, say)
+        result, trained = run.run(watch)
     main = program.spec.main_metric
     others = _load_results(folder)
     if all(result["dev"][main] > other["dev"][main] for other in others):
@@ -171,14 +178,24 @@ def find_model(folder: Path, metric: str) -> dict:
     return max(kept, key=lambda x: x["model_step"])
 
 
-def _find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best answer that looks at no input."""
+def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best answer that looks at no input.
+
+    Raises:
+      UserError: what is to pick is not among them.
+    """
     task, spec, train = plan.task, plan.spec, splits["train"]
-    return {
+    found = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
         for name, items in splits.items()
         if name != "train"
     }
+    if spec.main_metric not in found["dev"]:
+        raise UserError(
+            f"task.metric={spec.main_metric}: must be one of "
+            f"{', '.join(found['dev'])} for these data"
+        )
+    return found
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:

@@ -160,10 +160,8 @@ class TuneProgram:
         return states
 
     def _find_frozen(self) -> tuple[str, ...]:
-        read = None
-        if self.model.head is not None:
-            run = functools.partial(self._read_network, self.batch)
-            read = find_read(run, self.abstract["network"])
+        run = functools.partial(self._read_network, self.batch)
+        read = find_read(run, self.abstract["network"])
         return find_frozen(self.plan.adapt, self.abstract, read)
 
     def _optimizer(self, num_steps: int, epoch_steps: int):

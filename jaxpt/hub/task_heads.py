@@ -171,6 +171,8 @@ def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any
     if what == QUESTIONS:
         return {}  # a start and an end have no names; two outputs are the default
     told: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
+    if what in (QUESTIONS, CHOICES):
+        return told
     names = labels or ("LABEL_0",)
     return told | {
         "id2label": {str(i): name for i, name in enumerate(names)},

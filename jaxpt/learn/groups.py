@@ -180,7 +180,7 @@ class HeldState(NamedTuple):
     """An optimizer's state, and the steps of the run, which its schedules follow."""
 
     inner: optax.OptState
-    count: jax.Array
+    num_steps: jax.Array
 
 
 def hold(inner: optax.GradientTransformation, start: int):
@@ -190,12 +190,12 @@ def hold(inner: optax.GradientTransformation, start: int):
         return HeldState(inner.init(params), jnp.zeros((), jnp.int32))
 
     def update(grads, state, params=None):
-        was = set_schedule_step(state.inner, state.count)
+        was = set_schedule_step(state.inner, state.num_steps)
         updates, now = inner.update(grads, was, params)
-        has_begun = state.count >= start
+        has_begun = state.num_steps >= start
         pick = functools.partial(jnp.where, has_begun)
         updates = jax.tree.map(lambda x: pick(x, jnp.zeros_like(x)), updates)
-        return updates, HeldState(jax.tree.map(pick, now, was), state.count + 1)
+        return updates, HeldState(jax.tree.map(pick, now, was), state.num_steps + 1)
 
     return optax.GradientTransformation(init, update)
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Int
 
 from jaxpt.eval.generation import SampleSpec, generate
+from jaxpt.nn.adaptation.prompts import make_room
 from jaxpt.nn.networks.network import Network
 from jaxpt.tasks.model import TaskModel, shift_right
 from jaxpt.tasks.writing import Writing
@@ -49,6 +50,7 @@ def write_answers(
     """The answers to what a batch reads: "tokens" [B, L], and "counts" [B] of them."""
     network: Network = model.network
     decoder = network.make_decoder(writing.start if writing.has_decoder else None)
+    batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
     most = decoder.max_len - (0 if writing.has_decoder else num_tokens)
     # No text is longer than that; what a batch is padded to may be.

@@ -46,12 +46,12 @@ class TaskSpec:
     READS: ClassVar[str] = "text"
     # The metric that chooses between runs.
     MAIN: ClassVar[str]
+    # What transformers' classes for such a task end with; "" where it has none.
+    EXPORT: ClassVar[str] = ""
     # Whether a text that is too long for a row loses its end.
     CUTS: ClassVar[bool] = True
     # Whether `tune` has something to choose.
     TUNES: ClassVar[bool] = False
-    # What transformers' classes for such a task end with; "" where it has none.
-    EXPORT: ClassVar[str] = ""
 
     max_len: int = 128
     head: str = "auto"

@@ -46,13 +46,13 @@ def silent(line):
 @pytest.mark.parametrize("objective", slow_but(("mlm", "clm"), FORMS))
 def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path):
     lines = []
-    plan = make_tune(train__epochs=(12,), train__evals=1)
+    plan = make_tune(train__epochs=(8,), train__evals=2)
     result = finetune(plan, str(make_base(objective)), tmp_path / "to", lines.append)
     assert result["head"] == FORMS[objective]
     (cell,) = result["cells"]
-    assert cell["steps"] == 60
-    # It is more than the constant answer knows.
-    assert cell["history"][0]["loss"] < 0.69
+    assert cell["steps"] == 40
+    first, second = cell["history"]
+    assert second["loss"] < first["loss"] - 0.02
     assert result["parameters"]["trained"] <= result["parameters"]["total"]
     assert any("trained: " in line for line in lines)
     text = show(result)
@@ -116,26 +116,36 @@ MOMENTS = {
 }
 
 
+QUICK = ("between two saves", "trained, nothing written")
+
+
+@pytest.fixture(scope="module")
+def whole(make_base, tmp_path_factory):
+    """What fine-tunings have found that nothing has stopped, by their settings."""
+    return {}
+
+
+@pytest.mark.parametrize("moment", slow_but(QUICK, MOMENTS))
 def test_a_kill_at_any_moment_changes_nothing(
-    make_base, make_tune, tmp_path, monkeypatch
+    moment, make_base, make_tune, tmp_path, monkeypatch, whole
 ):
     base = str(make_base("mlm"))
     changes = {"train__seeds": (0, 1), "train__keep": "best"}
     plan = make_tune(**changes, train__checkpoint_every=3)
-    wanted = run_whole(plan, base, tmp_path / "whole")
-    model = read_model(plan, base, tmp_path / "whole")
-    for moment, (where, count) in MOMENTS.items():
-        folder = tmp_path / moment.replace(" ", "-")
-        with monkeypatch.context() as patch:
-            kill_at(patch, where, count)
-            with pytest.raises(Killed):
-                finetune(plan, base, folder, silent)
-        assert not (folder / "result.json").exists()
-        assert run_whole(plan, base, folder) == wanted, moment
-        found = read_model(plan, base, folder)
-        assert found.keys() == model.keys()
-        for name, leaf in found.items():
-            np.testing.assert_array_equal(leaf, model[name], err_msg=moment)
+    if not whole:
+        whole["found"] = run_whole(plan, base, tmp_path / "whole")
+        whole["model"] = read_model(plan, base, tmp_path / "whole")
+    folder, (where, count) = tmp_path / "killed", MOMENTS[moment]
+    with monkeypatch.context() as patch:
+        kill_at(patch, where, count)
+        with pytest.raises(Killed):
+            finetune(plan, base, folder, silent)
+    assert not (folder / "result.json").exists()
+    assert run_whole(plan, base, folder) == whole["found"]
+    found = read_model(plan, base, folder)
+    assert found.keys() == whole["model"].keys()
+    for name, leaf in found.items():
+        np.testing.assert_array_equal(leaf, whole["model"][name], err_msg=name)
 
 
 @pytest.mark.slow

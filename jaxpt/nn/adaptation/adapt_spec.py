@@ -4,7 +4,16 @@ import dataclasses
 
 from jaxpt.errors import UserError
 
-METHODS = ("full", "linear_probe", "lora", "houlsby", "pfeiffer", "bitfit", "prompt")
+METHODS = (
+    "full",
+    "linear_probe",
+    "exact_probe",
+    "lora",
+    "houlsby",
+    "pfeiffer",
+    "bitfit",
+    "prompt",
+)
 ADAPTERS = ("houlsby", "pfeiffer")
 PROMPT_INITS = ("vocab", "labels")
 
@@ -30,11 +39,12 @@ class AdaptSpec:
 
     Attributes:
       method: "full" trains all of it; "linear_probe" none of it, and leaves out its
-        dropout; "lora" low-rank additions to matrices (Hu et al. 2022); "houlsby"
-        bottlenecks after attention and MLP, and the norms (Houlsby et al. 2019);
-        "pfeiffer" bottlenecks after the MLP alone (Pfeiffer et al. 2021); "bitfit" the
-        biases (Ben Zaken et al. 2022); "prompt" vectors before the text (Lester et al.
-        2021).
+        dropout; "exact_probe" neither, and the head is not trained by steps but fitted
+        (`jaxpt.eval.linear_probe`); "lora" low-rank additions to matrices (Hu et al.
+        2022); "houlsby" bottlenecks after attention and MLP, and the norms (Houlsby et
+        al. 2019); "pfeiffer" bottlenecks after the MLP alone (Pfeiffer et al. 2021);
+        "bitfit" the biases (Ben Zaken et al. 2022); "prompt" vectors before the text
+        (Lester et al. 2021).
       rank: r of LoRA.
       alpha: LoRA's addition is multiplied by alpha / rank.
       rslora: by alpha / sqrt(rank) instead (Kalajdzievski 2023).
@@ -99,7 +109,7 @@ class AdaptSpec:
     @property
     def is_frozen(self) -> bool:
         """Whether the network is only read, so that its dropout is left out."""
-        return self.method == "linear_probe"
+        return self.method in ("linear_probe", "exact_probe")
 
     def bottleneck(self, d_model: int) -> int:
         """The width of an adapter.

@@ -64,15 +64,14 @@ def init(
 
 
 def change(extra: dict):
-    """Puts a prompt in the first places (`watch.Changes.table`)."""
+    """Puts a prompt in its places, those of `make_room` (`watch.Changes.table`)."""
 
-    def replace(path: Path, vectors: Array) -> Array:
+    def replace(path: Path, ids: Array, vectors: Array) -> Array:
         prompt = get(extra, (*path, "prompt"))
         if isinstance(prompt, dict):
             return vectors
-        prompt = jnp.broadcast_to(prompt, (len(vectors), *prompt.shape))
-        rest = vectors[:, prompt.shape[1] :]
-        return jnp.concatenate([prompt.astype(vectors.dtype), rest], axis=1)
+        own = jnp.take(prompt, ids + len(prompt), axis=0, mode="clip")
+        return jnp.where((ids < 0)[..., None], own.astype(vectors.dtype), vectors)
 
     return replace
 
@@ -97,25 +96,29 @@ def check_length(spec: AdaptSpec, model: ModelSpec, longest: int) -> None:
 def make_room(batch: dict, num: int) -> dict:
     """A batch of texts with `num` more positions before each.
 
+    Their ids are -num, ..., -1, so that the prompt's vectors are found wherever a row
+    is moved to.
+
     Args:
       batch: as of `Network.task_states`: one text in a row, from its first position on.
 
     >>> batch = {"inputs": jnp.array([[7, 8]]), "segment_ids": jnp.array([[1, 0]])}
     >>> {key: x.tolist() for key, x in make_room(batch, 2).items()}
-    {'inputs': [[0, 0, 7, 8]], 'segment_ids': [[1, 1, 1, 0]]}
+    {'inputs': [[-2, -1, 7, 8]], 'segment_ids': [[1, 1, 1, 0]]}
     """
     if not num:
         return batch
     # A prompt is of the text's segment and of its first type, and is seen by all of it.
+    places = jnp.arange(-num, 0)
     ahead = {
-        "inputs": lambda x: jnp.zeros_like(x[:, :1]),
-        "segment_ids": lambda x: x[:, :1],
-        "type_ids": lambda x: x[:, :1],
-        "is_prefix": lambda x: jnp.ones_like(x[:, :1]),
+        "inputs": lambda x: jnp.broadcast_to(places, (len(x), num)).astype(x.dtype),
+        "segment_ids": lambda x: jnp.repeat(x[:, :1], num, axis=1),
+        "type_ids": lambda x: jnp.repeat(x[:, :1], num, axis=1),
+        "is_prefix": lambda x: jnp.ones((len(x), num), x.dtype),
     }
     room = {
-        name: jnp.concatenate([jnp.repeat(first(batch[name]), num, 1), batch[name]], 1)
-        for name, first in ahead.items()
+        name: jnp.concatenate([make(batch[name]), batch[name]], axis=1)
+        for name, make in ahead.items()
         if name in batch
     }
     return batch | room

@@ -42,13 +42,13 @@ class Changes(NamedTuple):
     Attributes:
       dense: (module, its path, its input, its output) -> output.
       sublayer: (a sublayer) -> its output.
-      table: (its path, token vectors [B, T, E]) -> token vectors. Of those that the
-        only stack or the encoder reads.
+      table: (its path, ids [B, T], token vectors [B, T, E]) -> token vectors. Of those
+        that the only stack or the encoder reads.
     """
 
     dense: Callable[[nn.Module, Path, Array, Array], Array] | None = None
     sublayer: Callable[[Sublayer], Array] | None = None
-    table: Callable[[Path, Array], Array] | None = None
+    table: Callable[[Path, Array, Array], Array] | None = None
 
 
 def watch(changes: Changes):
@@ -73,7 +73,7 @@ def intercept(changes: Changes):
         if isinstance(module, Embedder) and context.method_name == "look_up":
             if changes.table is None or module.encoders is not None:
                 return output
-            return changes.table(path, output)
+            return changes.table(path, args[0], output)
         if context.method_name != "__call__" or not path:
             return output
         if isinstance(module, Dense | Affine) and changes.dense is not None:
@@ -129,7 +129,7 @@ def find_places(run: Callable, params) -> Places:
         sublayers[found.path] = found.output.shape[-1]
         return found.output
 
-    def note_table(path, vectors):
+    def note_table(path, ids, vectors):
         tables[path] = None
         return vectors
 

@@ -33,6 +33,7 @@ BIASES = 2 * (4 * D + F + D) + 2 * 2 * D + D
 TRAINED = {
     "full": None,
     "linear_probe": (0, 0),
+    "exact_probe": (0, 0),
     "lora": (0, 2 * 2 * 2 * (D + D)),
     "houlsby": (NORMS, 2 * 2 * (2 * 3 * D + 3 + D)),
     "pfeiffer": (0, 2 * (2 * 3 * D + 3 + D)),
@@ -71,7 +72,7 @@ def train(kind, method, **values):
     return state, after, opt_state, frozen
 
 
-CASES = [("encoder", method) for method in METHODS]
+CASES = [("encoder", method) for method in METHODS if method != "exact_probe"]
 CASES += [("causal", "lora"), ("encoder_decoder", "houlsby"), ("electra", "prompt")]
 CASES += [("bilm", "bitfit"), ("skip_gram", "linear_probe"), ("skip_gram", "full")]
 CASES += [("bilm", "linear_probe"), ("encoder_decoder", "prompt"), ("causal", "bitfit")]

@@ -1,0 +1,22 @@
+"""AG News: world, sports, business or technology? (Zhang et al. 2015)
+
+    jaxpt finetune --from RUN --config configs/tasks/ag_news.py --to DIR
+
+reads TFDS's ag_news_subset: descriptions, without titles. A tenth of the training data
+is the dev set; the test set is asked of the picked setting alone.
+"""
+
+from jaxpt.config.finetuning import default_finetune_config
+
+
+def get_config():
+    """The task and BERT's recipe."""
+    config = default_finetune_config("classification")
+    config.task.text = "description"
+    config.task.labels = ("0", "1", "2", "3")
+    config.task.label_names = ("World", "Sports", "Business", "Sci/Tech")
+    data = config.data
+    data.train, data.train_split = "tfds:ag_news_subset", "train"
+    data.test, data.test_split = "tfds:ag_news_subset", "test"
+    config.train.lr = (3e-5,)
+    return config

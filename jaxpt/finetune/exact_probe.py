@@ -1,0 +1,104 @@
+"""A cell whose head is fitted (`jaxpt.eval.linear_probe`), not trained by steps.
+
+What is fitted becomes the parameters of the head: logits of standardised vectors are
+logits of the vectors themselves with other weights. So it is measured, kept and read as
+any other.
+"""
+
+import dataclasses
+import functools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.config.finetuning import GRID
+from jaxpt.errors import UserError
+from jaxpt.eval.linear_probe import LinearProbe, fit_probe
+from jaxpt.finetune.cell import Cell, Examples, measure, read_outputs
+from jaxpt.finetune.program import TuneProgram
+from jaxpt.nn.task_heads import FORMS, pool
+from jaxpt.tasks import classification
+
+
+def check_exact_probe(program: TuneProgram) -> None:
+    """Raises UserError where the head is not one linear layer that tells one label."""
+    plan, form = program.plan, FORMS[program.base.form]
+    spec = plan.spec
+    if not isinstance(spec, classification.Spec) or spec.separator:
+        raise UserError(
+            "adapt.method=exact_probe: needs task.name=classification of one label; "
+            "must be linear_probe here"
+        )
+    if form.activation or form.mixes_layers:
+        raise UserError(
+            f"adapt.method=exact_probe: the head {program.base.form} is more than a "
+            f"linear layer; task.head must be electra (the first state), gpt (the "
+            f"last) or mean"
+        )
+    for name in GRID[:-1]:
+        values = getattr(plan.train, name)
+        if len(values) > 1:
+            raise UserError(
+                f"train.{name}={values}: must be one value with "
+                f"adapt.method=exact_probe, which takes no steps"
+            )
+
+
+def run_exact_probe(
+    program: TuneProgram, cell: Cell, splits: dict[str, Examples]
+) -> tuple[dict, dict]:
+    """The finished cell's result, and its head by path, as `CellRun.run` gives them."""
+    start = time.monotonic()
+    params = program.init_params(cell.seed)
+    form = FORMS[program.base.form]
+
+    @jax.jit
+    def read(params, batch):
+        states = program.model.states(params, batch, None)
+        return pool(states, batch["segment_ids"], form.pooling).astype(jnp.float32)
+
+    vectors, labels = {}, {}
+    for name in ("train", "dev"):
+        rows = splits[name].rows
+        vectors[name] = np.stack(read_outputs(program, params, splits[name], read))
+        labels[name] = np.array([int(row["targets"]) for row in rows])
+    probe = fit_probe(vectors["train"], labels["train"], vectors["dev"], labels["dev"])
+    head = {"out": make_head(probe, len(program.labels))}
+    params = params | {"head": head}
+    told = functools.partial(measure, program, params, dev=splits["dev"])
+    dev, seconds = told(splits["dev"]), time.monotonic() - start
+    rate = len(vectors["train"]) / seconds
+    times = {"seconds": seconds, "examples_per_second": rate}
+    result = dataclasses.asdict(cell) | {
+        "steps": 0,
+        "measured_at": 0,
+        "dev": dev,
+        **times,
+        "history": [{"step": 0, "dev": dev, "loss": None, **times}],
+        "strength": probe.strength,
+        "dev_by_strength": {str(c): value for c, value in probe.dev.items()},
+    }
+    if "test" in splits:
+        result["test"] = told(splits["test"])
+    trained, _ = program.split(params)
+    return result, trained
+
+
+def make_head(probe: LinearProbe, num_labels: int) -> dict[str, np.ndarray]:
+    """The linear layer whose greatest logit is what the probe says, float32.
+
+    A label that no training example has is never said.
+    """
+    scaler, regression = probe.model[0], probe.model[-1]
+    weights, bias = regression.coef_, regression.intercept_
+    if len(regression.classes_) == 2:  # the second label's logit beside 0
+        weights = np.concatenate([np.zeros_like(weights), weights])
+        bias = np.concatenate([np.zeros_like(bias), bias])
+    weights = weights / scaler.scale_
+    kernel = np.zeros((weights.shape[1], num_labels), np.float32)
+    shift = np.full(num_labels, -1e9, np.float32)
+    kernel[:, regression.classes_] = weights.T
+    shift[regression.classes_] = bias - weights @ scaler.mean_
+    return {"kernel": kernel, "bias": shift}
