@@ -75,6 +75,11 @@ class TuneProgram:
             writing=base.encoder.writing,
             spec=plan.spec,
         )
+        if head is None and plan.adapt.num_prompts:
+            raise UserError(
+                f"adapt.method={plan.adapt.method}: must be another for a task whose "
+                f"answers are written"
+            )
         if plan.adapt.num_prompts:
             check_length(plan.adapt, base.task.model_spec, base.encoder.max_len)
         self.goes_on = self._can_go_on(num)
