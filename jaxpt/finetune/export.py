@@ -53,7 +53,7 @@ def load_finetuned(folder: Path) -> Finetuned:
     identity = load_json(folder / IDENTITY, "must be a fine-tuning's folder")
     config = load_config(folder / "config.json", "must be a fine-tuning's folder")
     plan = make_finetune_plan(config)
-    result = find_model(folder, plan.spec.main_metric)
+    result = find_model(folder)
     spec = plan.spec
     base = load_base(identity["source"], spec.head, spec.max_len, plan.train.dropout)
     if base.fingerprint() != identity["network"]:
