@@ -208,7 +208,7 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, StudentTeacher) and isinstance(model.alone, CausalLM):
         return "gpt"
-    if not find_framing(task).before:
+    if isinstance(model, PrefixLM | CausalMaskedLM) or not find_framing(task).before:
         return "mean"
     if isinstance(model, Electra):
         return "electra"

@@ -13,7 +13,7 @@ from jaxpt.finetune.base import load_base
 from jaxpt.finetune.grid import find_model
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.folder import is_new, load_config, load_json
-from jaxpt.hub.convert import move_places
+from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.export import name_ids, write_tokenizer
 from jaxpt.hub.families import write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
@@ -53,7 +53,7 @@ def load_finetuned(folder: Path) -> Finetuned:
     identity = load_json(folder / IDENTITY, "must be a fine-tuning's folder")
     config = load_config(folder / "config.json", "must be a fine-tuning's folder")
     plan = make_finetune_plan(config)
-    result = find_model(folder, plan.spec.main_metric)
+    result = find_model(folder)
     spec = plan.spec
     base = load_base(identity["source"], spec.head, spec.max_len, plan.train.dropout)
     if base.fingerprint() != identity["network"]:
@@ -64,6 +64,9 @@ def load_finetuned(folder: Path) -> Finetuned:
     labels = tuple(identity["labels"])
     ids = jnp.ones((1, 8), jnp.int32)
     batch = {"inputs": ids, "segment_ids": ids, "type_ids": 0 * ids}
+    if not spec.READS:
+        batch |= {"targets": ids, "answer": ids, "is_prefix": 0 * ids}
+        batch["row_weights"] = jnp.ones(1)
     program = TuneProgram(plan, base, labels, batch)
     params = program.init_params(result["seed"])
     _, kept = program.split(params)
@@ -97,6 +100,8 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     program, base = found.program, found.program.base
     plan, task = program.plan, program.base.task
     what = plan.spec.EXPORT
+    if not plan.spec.READS:
+        return _export_writer(found, to, family)
     if not what:
         raise UserError(
             f"--workdir={folder}: transformers has no class for {plan.task_name}"
@@ -125,6 +130,37 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     write_file(to, "README.md", _write_card(found, config).encode())
     size = sum(int(np.size(tensor)) for tensor in tensors.values())
     lines = [f"{to}: {config['architectures'][0]}, {size:,} numbers"]
+    if not has_tokenizer:
+        lines.append(
+            f"{to}: no tokenizer: transformers has none of kind {base.tokenizer.kind}"
+        )
+    return lines
+
+
+def _export_writer(found: Finetuned, to: Path, family: str) -> list[str]:
+    """A network that writes answers, as what it was: transformers generates with it."""
+    program, base = found.program, found.program.base
+    task, head = base.task, _find_head(base)
+    network_of: Any = base.network
+    spec, vocab = network_of.spec, base.tokenizer.vocab
+    params = found.params
+    network = merge(program.plan.adapt, params["network"], params["extra"])
+    kind, config = write_config(spec, head, family, vocab)
+    laid = kind.lay_out(spec, vocab.pad)
+    tensors = to_hf(move_places(network, spec, laid), kind, laid, head)
+    framing = find_framing(task)
+    ids = name_ids(task.vocab, framing, head)
+    config |= ids | {"dtype": "float32"}
+    to.mkdir(parents=True, exist_ok=True)
+    write_tensors(to, tensors)
+    write_json(to, "config.json", config)
+    write_json(to, "generation_config.json", ids)
+    has_tokenizer = write_tokenizer(base.tokenizer, to, laid, framing)
+    write_file(to, "README.md", _write_card(found, config).encode())
+    size = sum(int(np.size(tensor)) for tensor in tensors.values())
+    lines = [f"{to}: {config['architectures'][0]}, {size:,} numbers"]
+    if note := task.spec.describe_mask():
+        lines.append(f"{to}: {note}")
     if not has_tokenizer:
         lines.append(
             f"{to}: no tokenizer: transformers has none of kind {base.tokenizer.kind}"

@@ -30,6 +30,7 @@ from jaxpt.folder import (
     write_config,
     write_json,
 )
+from jaxpt.run import manifest
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch
 from jaxpt.run.workdir import flatten
@@ -151,9 +152,14 @@ def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
     main = program.spec.main_metric
     others = _load_results(folder)
     if all(result["dev"][main] > other["dev"][main] for other in others):
-        step = 1 + max((other.get("model_step", 0) for other in others), default=0)
+        claimed = {other["model_step"] for other in others if "model_step" in other}
+        step = 1 + max(claimed, default=0)
         # Two are kept: the one before is what stands until this cell's result does.
         with Checkpointer(folder / "model", keep=2) as checkpointer:
+            for orphan in {
+                *checkpointer.steps()
+            } - claimed:  # of a cell that was killed
+                manifest.remove(folder / "model", orphan)
             checkpointer.save(step, {"trained": trained})
         result["model_step"] = step
     write_json(place / "result.json", result)
@@ -166,7 +172,7 @@ def _load_results(folder: Path) -> list[dict]:
     return [load_measured(path) for path in paths]
 
 
-def find_model(folder: Path, metric: str) -> dict:
+def find_model(folder: Path) -> dict:
     """The result of the cell whose parameters are kept.
 
     Raises:

@@ -168,6 +168,8 @@ def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any
     Args:
       kind: "single_label_classification", "multi_label_classification" or "regression".
     """
+    if what == QUESTIONS:
+        return {}  # a start and an end have no names; two outputs are the default
     told: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
     if what in (QUESTIONS, CHOICES):
         return told

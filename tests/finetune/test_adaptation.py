@@ -77,7 +77,7 @@ def load_program(plan, source, folder):
     program = make_program(plan, base, data.labels, splits["train"])
     first = program.init_params(0)
     trained, kept = program.split(first)
-    step = find_model(folder, plan.spec.main_metric)["model_step"]
+    step = find_model(folder)["model_step"]
     with Checkpointer(folder / "model", keep=2) as checkpointer:
         restored, _ = checkpointer.restore({"trained": trained}, step)
     return program, first, program.join(restored["trained"], kept), splits["dev"]

@@ -120,8 +120,8 @@ QUICK = ("between two saves", "trained, nothing written")
 
 
 @pytest.fixture(scope="module")
-def whole(make_base, tmp_path_factory):
-    """What fine-tunings have found that nothing has stopped, by their settings."""
+def whole():
+    """What a fine-tuning has found that nothing has stopped."""
     return {}
 
 

@@ -1,0 +1,79 @@
+"""`jaxpt finetune` and `jaxpt export` as typed."""
+
+import json
+
+import pytest
+
+from jaxpt.cli import main
+from jaxpt.errors import UserError
+
+CONFIG = "configs/tasks/cola.py"
+
+
+@pytest.fixture
+def config(tmp_path, splits):
+    path = tmp_path / "task.py"
+    lines = [
+        "from jaxpt.config.finetuning import default_finetune_config",
+        "def get_config():",
+        "    config = default_finetune_config('classification')",
+        f"    config.data.train = {str(splits / 'train.tsv')!r}",
+        f"    config.data.dev = {str(splits / 'dev.tsv')!r}",
+        "    config.task.max_len, config.train.num_lengths = 32, 1",
+        "    return config",
+    ]
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def fail(capsys, *args):
+    """What a refused command says: one line."""
+    assert main(["finetune", *args]) == 2
+    told = capsys.readouterr().err.strip().splitlines()
+    assert len(told) == 1
+    return told[0]
+
+
+@pytest.mark.parametrize(
+    "args, told",
+    [
+        ((), "--config: must name a file"),
+        (("--config", CONFIG), "--from: must name a run's folder"),
+        (("--config", CONFIG, "--from=a", "--workdir=b"), "not both"),
+        (("--config", CONFIG, "--from=a"), "--to: must name the folder"),
+        (("--config", CONFIG, "--config.task.color=red"), "unknown setting"),
+        (
+            ("--config", CONFIG, "--from=a", "--to=b", "--config.task.name=baking"),
+            "task.name=baking: must be one of classification,",
+        ),
+        (
+            ("--config", CONFIG, "--from=a", "--to=b", "--config.train.lr=-1.0"),
+            "train.lr=(-1.0,)",
+        ),
+    ],
+)
+def test_what_is_refused(args, told, capsys):
+    assert told in fail(capsys, *args)
+
+
+def test_no_run_is_refused(capsys, config, tmp_path):
+    to = tmp_path / "to"
+    line = fail(capsys, "--config", config, "--from", str(tmp_path / "x"), f"--to={to}")
+    assert str(tmp_path / "x") in line
+    assert not (to / "config.json").exists()
+
+
+def test_a_grid_of_two(capsys, config, make_base, tmp_path):
+    to = tmp_path / "to"
+    args = ["--workdir", str(make_base("mlm")), "--config", config, "--to", str(to)]
+    args += ["--config.train.epochs=1", "--config.train.lr=1e-2,1e-3"]
+    assert main(["finetune", *args]) == 0
+    told = capsys.readouterr().out
+    assert "run 2 of 2: lr0.001-b32-e1-s0" in told
+    assert "trained: " in told and "constant" in told
+    result = json.loads((to / "result.json").read_text())
+    assert [cell["lr"] for cell in result["cells"]] == [0.01, 0.001]
+    assert main(["finetune", *args]) == 0  # all is done: nothing is trained
+    assert "run 1 of 2" not in capsys.readouterr().out
+    assert main(["export", "--workdir", str(to), "--to", str(tmp_path / "out")]) == 2
+    assert UserError.__name__ not in capsys.readouterr().err
