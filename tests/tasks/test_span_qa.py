@@ -64,6 +64,13 @@ def test_targets_point_at_the_answer(kind):
     assert wrong.text != text
 
 
+def test_what_follows_an_answer_without_a_space_is_no_part_of_it():
+    begins, ends = np.array([0, 4, 7]), np.array([3, 7, 8])  # "the mat."
+    assert span_qa.find_tokens(begins, ends, 4, 7) == (1, 1)
+    assert span_qa.find_tokens(begins, ends, 7, 8) == (2, 2)
+    assert span_qa.find_tokens(begins, ends, 3, 4) is None  # a space
+
+
 def test_a_window_without_the_answer_points_at_its_first_token():
     encoder = make_encoder(max_len=18)
     text = "the cat"
