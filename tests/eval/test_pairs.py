@@ -167,7 +167,7 @@ def encode(text):
 
 def test_a_task_finds_figures_baselines_and_columns(refuses):
     items = [Pair("ab", "b", "p"), Pair("a", "b", "p"), Pair("a", "a", "p")]
-    asker = zero_shot.Asker(Spelling(), encode)
+    asker = zero_shot.Asker(Spelling(), encode, encode)
     found = zero_shot.evaluate_pairs(asker, items, ("pll", "x"))
     assert list(found) == ["pll", "x"]
     outcome = found["pll"]
