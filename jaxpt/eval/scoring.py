@@ -10,7 +10,6 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import jax
 import numpy as np
@@ -227,10 +226,9 @@ class TextScorer:
         """log p [B, P] of a batch, and ranks if they are asked for; on the device."""
         key = view, with_ranks
         if key not in self._functions:
-            more: dict[str, Any] = {"with_ranks": True} if with_ranks else {}
-            function = functools.partial(
-                self.network.target_log_probs, view=view, **more
-            )
+            function = functools.partial(self.network.target_log_probs, view=view)
+            if with_ranks:
+                function = functools.partial(function, with_ranks=True)
             self._functions[key] = self._compile(function)
         found = self._functions[key](self.params, arrays)
         return found if with_ranks else (found, None)

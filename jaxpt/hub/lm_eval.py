@@ -17,6 +17,7 @@ shares the highest score with another is not greedy here, and may be in the harn
 """
 
 import dataclasses
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -228,6 +229,8 @@ def register() -> type:
 
 def main() -> int:
     """The harness's own program, which knows runs; returns its exit code."""
+    # Its bootstrap forks otherwise, and a copy of JAX's threads may wait for ever.
+    os.environ.setdefault("DISABLE_MULTIPROC", "1")
     try:
         register()
         from lm_eval.__main__ import cli_evaluate

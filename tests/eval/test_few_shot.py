@@ -74,10 +74,10 @@ def test_what_cannot_be_drawn(changes, part, refuses):
 
 
 def test_spread_is_of_draws_and_of_orders():
-    found = find_spread(np.array([[0.5, 0.7], [0.8, 0.8]]))
+    found = find_spread(np.array([[0.4, 0.8], [0.8, 0.8]]))
     assert found.mean == pytest.approx(0.7)
     assert found.sd_draws == pytest.approx(np.std([0.6, 0.8], ddof=1))
-    assert found.sd_orders == pytest.approx(np.sqrt(0.02 / 2))
-    assert (found.lowest, found.highest) == (0.5, 0.8)
+    assert found.sd_orders == pytest.approx(np.sqrt(0.08 / 2))
+    assert (found.lowest, found.highest) == (0.4, 0.8)
     one = find_spread(np.array([[0.5]]))
     assert np.isnan([one.sd_draws, one.sd_orders]).all()

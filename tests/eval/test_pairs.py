@@ -167,7 +167,7 @@ def encode(text):
 
 def test_a_task_finds_figures_baselines_and_columns(refuses):
     items = [Pair("ab", "b", "p"), Pair("a", "b", "p"), Pair("a", "a", "p")]
-    asker = zero_shot.Asker(Spelling(), encode)
+    asker = zero_shot.Asker(Spelling(), encode, encode)
     found = zero_shot.evaluate_pairs(asker, items, ("pll", "x"))
     assert list(found) == ["pll", "x"]
     outcome = found["pll"]
@@ -179,7 +179,7 @@ def test_a_task_finds_figures_baselines_and_columns(refuses):
     assert "1 pairs are two identical texts." in outcome.notes
     assert "Ties: 1; each counts one half." in outcome.notes
     with refuses("''", "has no token"):
-        pairs.score_pairs(*asker, [Pair("", "b", "p")], ("pll",))
+        pairs.score_pairs(asker.scorer, asker.encode, [Pair("", "b", "p")], ("pll",))
 
 
 def test_tasks_are_named_with_paths(refuses):

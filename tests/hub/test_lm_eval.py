@@ -271,3 +271,21 @@ def test_the_export_of_a_run(tmp_path):
     ours, theirs = make_both(run, tmp_path / "out")
     pairs = [("The cat", " sat."), ("", "A dog"), ("A dog ran " * 30, " home again.")]
     check_same(ours, theirs, pairs, ["The cat sat. A dog ran home again." * 9])
+
+
+def test_a_masked_run_is_scored_by_its_rule(speech, tmp_path, refuses):
+    """Behind a context, behind none, and where the context is longer than the model."""
+    run = RunLM(str(tiny.write_run(tiny.make_config(speech, "mlm"), tmp_path / "run")))
+    assert run.rule == "pll_word_l2r" and run.prefix_token_id == -1
+    context, rest = run.tok_encode("to the"), run.tok_encode(" men")
+    pairs = [(None, context, rest), (None, [-1], rest), (None, context * 9, rest)]
+    found = [value for value, _ in run._loglikelihood_tokens(pairs)]
+    room = run.scorer.room(run.rule)
+    texts = [[*context, *rest], rest, [*(context * 9), *rest][-room:]]
+    starts = [len(text) - len(rest) for text in texts]
+    arrays = [np.array(text) for text in texts]
+    wanted = run.scorer.token_log_probs(arrays, starts, run.rule)
+    np.testing.assert_allclose(found, [each.sum() for each in wanted], rtol=1e-5)
+    with refuses("a mlm run cannot continue"):
+        asked = [("to", {"until": []})]
+        run.generate_until(make_requests("generate_until", asked))
