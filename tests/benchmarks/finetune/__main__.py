@@ -60,11 +60,14 @@ def run_ours(args, run: Path, folder: Path, seed: int) -> dict:
     pair = len(task["columns"]) == 3
     settings = {
         "task.text": "text0",
-        "task.text_pair": "text1" if pair else "",
+        "task.pair": "text1" if pair else "",
         "task.max_len": task["max_len"],
         "data.train": folder / "train.tsv",
         "data.dev": folder / "dev.tsv",
+        "task.label": "label",
         "data.test": "",
+        "data.train_split": "",
+        "data.dev_split": "",
         "data.quoting": False,
         "train.lr": (args.lr,),
         "train.batch_size": (args.batch_size,),
