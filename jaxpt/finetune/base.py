@@ -9,7 +9,8 @@ Where a task's head follows from the family (`task.head=auto`):
     one stack, rows that begin with   electra for ELECTRA's discriminator, distilbert
     a special token                   for a student, bert where pretraining read pairs
                                       or the model has segment types, else roberta
-    all others                        mean: their rows have no token of the text's own
+    all others                        mean: a prefix, and rows that have no token of the
+                                      text's own
 """
 
 import dataclasses

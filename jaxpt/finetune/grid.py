@@ -120,6 +120,8 @@ def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
     parts = ", ".join(f"{names[k]} {counts[k]:,}" for k in names if counts[k])
     share = counts["trained"] / counts["total"]
     rows = ", ".join(f"{name} {len(x.items):,}" for name, x in splits.items())
+    if plan.data.num_train:
+        rows = rows.replace("train ", f"train {plan.data.num_train:,} of ", 1)
     labels = f", labels {', '.join(program.labels)}" if program.labels else ""
     lengths = splits["train"].lengths
     most = base.encoder.max_len
