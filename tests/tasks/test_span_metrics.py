@@ -80,6 +80,7 @@ ANSWERS = [
     ("x", "", 0, 0),
     ("a a b", "b b", 0, 2 / 3),  # the articles go; b counts once
     ("no no yes", "no yes yes", 0, 2 / 3),
+    ("b b c", "b b d", 0, 2 / 3),  # a word counts as often as it stands in both
 ]
 
 
