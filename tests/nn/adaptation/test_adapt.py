@@ -169,7 +169,10 @@ def test_short_paths_say_the_same_as_all_paths(network, method, data):
 @pytest.mark.parametrize(
     "values, parts",
     [
-        ({"method": "qlora"}, ("adapt.method=qlora", "linear_probe, exact_probe, lora")),
+        (
+            {"method": "qlora"},
+            ("adapt.method=qlora", "linear_probe, exact_probe, lora"),
+        ),
         ({"method": "lora", "rank": 0}, ("adapt.rank=0", "at least 1")),
         ({"method": "lora", "alpha": 0.0}, ("adapt.alpha=0.0", "above 0")),
         ({"method": "lora", "targets": ()}, ("adapt.targets=()", "not empty")),
