@@ -3,20 +3,31 @@
     jaxpt finetune --from RUN --config configs/tasks/ag_news.py --to DIR
 
 reads TFDS's ag_news_subset: descriptions, without titles. A tenth of the training data
-is the dev set; the test set is asked of the picked setting alone.
+is the dev set; the test set is asked of the picked setting alone. A file of descriptions
+and names of classes, with a tab between and no header:
+
+    --config configs/tasks/ag_news.py:train.tsv
+
+It has no test set.
 """
 
 from jaxpt.config.finetuning import default_finetune_config
 
 
-def get_config():
+def get_config(file=""):
     """The task and BERT's recipe."""
     config = default_finetune_config("classification")
     config.task.text = "description"
     config.task.labels = ("0", "1", "2", "3")
     config.task.label_names = ("World", "Sports", "Business", "Sci/Tech")
     data = config.data
-    data.train, data.train_split = "tfds:ag_news_subset", "train"
-    data.test, data.test_split = "tfds:ag_news_subset", "test"
+    if file:
+        config.task.text, config.task.label, data.header = "0", "1", False
+        config.task.labels = ("World", "Sports", "Business", "Sci/Tech")
+        config.task.label_names = ()
+        data.train = file
+    else:
+        data.train, data.train_split = "tfds:ag_news_subset", "train"
+        data.test, data.test_split = "tfds:ag_news_subset", "test"
     config.train.lr = (3e-5,)
     return config
