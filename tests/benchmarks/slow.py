@@ -34,6 +34,14 @@ KEPT = (
     "tests/report/test_runs_report.py::test_the_report_is_that_of_the_comparison",
     "tests/report/test_parts.py::test_two_workers_of_which_one_is_killed",
     "tests/report/test_compare.py::test_a_budget_of_seconds_is_kept",
+    "tests/report/test_compared_tasks.py::test_every_run_is_asked_and_the_report_says",
+    # A fine-tuning that is killed; additions that change nothing at first.
+    "tests/finetune/test_grid.py::test_a_kill_at_any_moment_changes_nothing[between",
+    "tests/finetune/test_grid.py::test_every_kind_of_network_learns[clm",
+    "tests/nn/adaptation/test_lora.py::test_at_step_0_it_is_the_network_bit_for_bit[e",
+    # Scores of the kinds that are asked most.
+    "tests/eval/test_scoring.py::test_every_rule_is_its_loop[clm]",
+    "tests/eval/test_scoring.py::test_every_rule_is_its_loop[mlm]",
     # What is measured: a bound, text that was not trained on.
     "tests/objectives/test_masked_diffusion.py::test_the_bound_is_the_exact_one",
     "tests/run/test_measure.py::test_a_likelihood_is_that_of_text_not_trained_on",
