@@ -113,16 +113,14 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
     is_scratch = source.startswith(SCRATCH)
     folder = Path(source.removeprefix(SCRATCH))
     if is_scratch:
-        task, tokenizer = load_task(folder)
-        params, step = None, 0
-        network, _ = _part(task, jax.eval_shape(_init(task)))
-    else:
-        program, tokenizer, params, step = load_run(folder)
-        task, params = program.task, jax.device_get(params)
-        network, params = _part(task, params)
+        fresh = make_fresh_base(*load_task(folder), head, max_len, dropout)
+        return dataclasses.replace(fresh, source=source)
+    program, tokenizer, params, step = load_run(folder)
+    task, params = program.task, jax.device_get(params)
+    network, params = _part(task, params)
     form = choose_form(task, head)
     pooler = None
-    if form == "bert" and params is not None and "pair_score" in params:
+    if form == "bert" and "pair_score" in params:
         pooler = params["pair_score"]["pool"]
     if dropout >= 0:
         network = _with_dropout(network, dropout)
@@ -136,7 +134,31 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         encoder=make_encoder(task, tokenizer, form, max_len),
         source=source,
         step=step,
-        head=None if is_scratch else load_head(folder),
+        head=load_head(folder),
+    )
+
+
+def make_fresh_base(
+    task: Task, tokenizer: Tokenizer, head: str, max_len: int, dropout: float
+) -> Base:
+    """A run's network with fresh parameters; nothing of it need be trained.
+
+    Raises:
+      UserError: a setting does not fit the network.
+    """
+    network, _ = _part(task, jax.eval_shape(_init(task)))
+    form = choose_form(task, head)
+    return Base(
+        task=task,
+        tokenizer=tokenizer,
+        network=_with_dropout(network, dropout) if dropout >= 0 else network,
+        params=None,
+        pooler=None,
+        form=form,
+        encoder=make_encoder(task, tokenizer, form, max_len),
+        source=SCRATCH,
+        step=0,
+        head=None,
     )
 
 

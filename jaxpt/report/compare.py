@@ -26,6 +26,7 @@ from jaxpt.report.budget import (
 )
 from jaxpt.report.compared_tasks import (
     ask_run,
+    check_networks,
     describe_tasks,
     has_answered,
     identify_tasks,
@@ -125,6 +126,8 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
         for name, plan in plans.items()
     }
     processes.run_on_all(lambda: _check_steps(plans, vocabs))
+    made = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
+    processes.run_on_all(lambda: check_networks(spec, made, tokenizer))
     return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 

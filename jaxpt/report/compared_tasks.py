@@ -18,7 +18,7 @@ runs of one seed learn from the same ones. What a run answered is kept in its fo
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from jaxpt import processes
@@ -30,12 +30,15 @@ from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
 from jaxpt.eval.zero_shot import TASKS, list_tasks
-from jaxpt.finetune.base import SCRATCH
+from jaxpt.finetune.base import SCRATCH, make_fresh_base
+from jaxpt.finetune.cell import Examples as TuneExamples
 from jaxpt.finetune.data import read_data
-from jaxpt.finetune.grid import finetune
+from jaxpt.finetune.grid import finetune, make_program
 from jaxpt.folder import load_measured, write_json
+from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_examples, load_task, write_examples
 from jaxpt.run.zero_shot import evaluate_tasks, load_main
+from jaxpt.text.tokens.tokenizer import Tokenizer
 
 FINETUNE = "finetune"
 PREFIX = "task"  # of the metrics' names
@@ -135,6 +138,35 @@ def identify_tasks(spec: CompareSpec) -> dict[str, str]:
                 [plan.config, read_data(plan).fingerprint()]
             )
     return found
+
+
+def check_networks(
+    spec: CompareSpec, tasks: Mapping[str, Task], tokenizer: Tokenizer
+) -> None:
+    """Finds before anything is trained which network cannot be fine-tuned as asked.
+
+    Args:
+      tasks: of each name that is compared.
+
+    Raises:
+      UserError: one cannot.
+    """
+    for asked in list_compare_tasks(spec):
+        if asked.is_zero_shot:
+            continue
+        plan = make_plan_of(asked, max(asked.sizes), spec.seeds[0])
+        data = read_data(plan)
+        items = data.splits["train"][:2]
+        settings = plan.spec.head, plan.spec.max_len, plan.train.dropout
+        for name, task in tasks.items():
+            try:
+                base = make_fresh_base(task, tokenizer, *settings)
+                rows = plan.task.encode(
+                    items, base.encoder, plan.spec, is_training=True
+                )
+                make_program(plan, base, data.labels, TuneExamples(items, rows))
+            except UserError as error:
+                raise UserError(f"{error} (for {name}, {asked.told})") from error
 
 
 def _digest(value) -> str:

@@ -196,6 +196,29 @@ def test_what_cannot_be_asked_is_refused_before_anything_is_trained(
     assert not (tmp_path / "run" / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    "old, new, error",
+    [
+        (
+            "max_len = 16",
+            "max_len = 64",
+            "task.max_len=64: must be at most the model's",
+        ),
+        ("max_len = 16", "head = 'bart'", "task.head=bart: reads a decoder"),
+    ],
+)
+def test_a_network_that_cannot_be_tuned_is_refused_before_it_is_trained(
+    old, new, error, speech, folder, tmp_path, refuses
+):
+    config = tmp_path / "toy.py"
+    config.write_text(CONFIG.replace(f"config.task.{old}", f"config.task.{new}"))
+    told = {"compare__tasks": (f"finetune:{config}:{folder}",)}
+    with refuses(error) as found:
+        compare(make_compared(speech, **told), tmp_path / "run")
+    assert f"(for clm, finetune:{config}:{folder})" in str(found.value)
+    assert not (tmp_path / "run" / "runs").exists()
+
+
 def test_names_of_tasks():
     settings = {"amount": 1.0, "tasks": ("blimp:a", "finetune:b/sst2.py:c")}
     spec = make_compare_spec({"compare": settings | {"task_sizes": (32, 0)}})
