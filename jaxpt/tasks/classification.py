@@ -159,22 +159,9 @@ def encode(
     examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
 ) -> list[Row]:
     """See `Task.encode`; "targets" are int32 [], or float32 [C] of several labels."""
-    rows = []
-    for number, example in enumerate(examples):
-        orders = [(example.text, example.pair)]
-        if spec.both_orders and is_training and example.pair is not None:
-            orders.append((example.pair, example.text))
-        for first, second in orders:
-            framed = encoder.texts(first, second)
-            rows.append(
-                {
-                    "tokens": framed.tokens,
-                    "type_ids": framed.type_ids,
-                    "targets": _target(example, spec),
-                    "example": np.asarray(number, np.int32),
-                }
-            )
-    return rows
+    targets = [_target(example, spec) for example in examples]
+    both = spec.both_orders and is_training
+    return encoder.rows(examples, targets, both)
 
 
 def _target(example: Example, spec: Spec) -> Any:

@@ -8,6 +8,7 @@ Host side, NumPy only. Special tokens in a text are plain text, as in pretrainin
 
 import dataclasses
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
@@ -175,6 +176,35 @@ class TextEncoder:
     def texts(self, first: str, second: str | None = None) -> Framed:
         """`row` of the ids of texts."""
         return self.row(self.ids(first), None if second is None else self.ids(second))
+
+    def rows(
+        self,
+        examples: Sequence[Any],
+        targets: Sequence[np.ndarray],
+        both_orders: bool = False,
+    ) -> list[dict[str, np.ndarray]]:
+        """The rows of examples of one text, or of a pair, each with its target.
+
+        Args:
+          examples: with `text` and `pair`, which is None where there is one text.
+          both_orders: a pair is also read the other way round, in a row of its own.
+        """
+        found = []
+        for number, example in enumerate(examples):
+            orders = [(example.text, example.pair)]
+            if both_orders and example.pair is not None:
+                orders.append((example.pair, example.text))
+            for first, second in orders:
+                framed = self.texts(first, second)
+                found.append(
+                    {
+                        "tokens": framed.tokens,
+                        "type_ids": framed.type_ids,
+                        "targets": targets[number],
+                        "example": np.asarray(number, np.int32),
+                    }
+                )
+        return found
 
 
 def cut_pair(first: int, second: int, room: int) -> tuple[int, int]:

@@ -110,22 +110,9 @@ def encode(
     examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
 ) -> list[Row]:
     """See `Task.encode`; "targets" are float32 []."""
-    rows = []
-    for number, example in enumerate(examples):
-        orders = [(example.text, example.pair)]
-        if spec.both_orders and is_training and example.pair is not None:
-            orders.append((example.pair, example.text))
-        for first, second in orders:
-            framed = encoder.texts(first, second)
-            rows.append(
-                {
-                    "tokens": framed.tokens,
-                    "type_ids": framed.type_ids,
-                    "targets": np.asarray(example.value, np.float32),
-                    "example": np.asarray(number, np.int32),
-                }
-            )
-    return rows
+    targets = [np.asarray(example.value, np.float32) for example in examples]
+    both = spec.both_orders and is_training
+    return encoder.rows(examples, targets, both)
 
 
 def outputs(model, params, batch, rngs):

