@@ -196,6 +196,8 @@ class CompareSpec:
         with as many of each label; 0 is all of them.
       task_items: of a zero-shot task, how many of its items are asked, spread evenly; 0
         is all.
+      task_settings: sections of settings that every fine-tuning has in place of its
+        config file's, such as {"train": {"lr": (5e-4,)}} for small networks.
     """
 
     objectives: tuple[str, ...] = COMPARED
@@ -212,6 +214,7 @@ class CompareSpec:
     tasks: tuple[str, ...] = ()
     task_sizes: tuple[int, ...] = (0,)
     task_items: int = 0
+    task_settings: dict = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         for name, sections in self.overrides.items():

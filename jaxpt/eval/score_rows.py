@@ -84,6 +84,14 @@ class Rows(NamedTuple):
     places: Int[np.ndarray, "n P"]
     weights: Float[np.ndarray, "n P"]
 
+    def pick(self, part: slice) -> "Rows":
+        """Some of the rows."""
+        return self._replace(
+            arrays={name: values[part] for name, values in self.arrays.items()},
+            places=self.places[part],
+            weights=self.weights[part],
+        )
+
 
 # (tokens [T], start, form, rules that are asked for, seed) -> rows
 Planner = Callable[[np.ndarray, int, TextForm, tuple[str, ...], int], list[Rows]]

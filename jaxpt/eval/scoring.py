@@ -285,12 +285,19 @@ class _Batches:
         )
         num_read = _round_reads(rows.places.shape[1], dec_length or length)
         shape = _Shape(rows.view, length, dec_length, num_read)
-        waiting = self.waiting.setdefault(shape, [])
-        waiting.append((rows, offset))
-        self.counts[shape] = self.counts.get(shape, 0) + len(rows.places)
+        self.waiting.setdefault(shape, [])
         size = self.scorer.count_rows(shape)
-        if self.counts[shape] >= size:
-            self.run(shape, size)
+        while self.counts.setdefault(shape, 0) + len(rows.places) >= size:
+            space = size - self.counts[shape]
+            self._put(shape, rows.pick(slice(space)), offset)
+            self.run(shape)
+            rows = rows.pick(slice(space, None))
+        if len(rows.places):
+            self._put(shape, rows, offset)
+
+    def _put(self, shape: _Shape, rows: Rows, offset: int) -> None:
+        self.waiting[shape].append((rows, offset))
+        self.counts[shape] += len(rows.places)
 
     def finish(self) -> None:
         """Runs what is left, and fetches every result."""
@@ -301,7 +308,7 @@ class _Batches:
                 self.waiting[longer] += self.waiting.pop(shape)
                 self.counts[longer] += self.counts.pop(shape)
             elif self.counts[shape]:
-                self.run(shape, self.scorer.count_rows(shape))
+                self.run(shape)
         while self.running:
             self.fetch()
 
@@ -316,25 +323,21 @@ class _Batches:
         num = self.counts[shape] + self.counts[longer]
         return fits and num <= self.scorer.count_rows(longer)
 
-    def run(self, shape: _Shape, size: int) -> None:
-        """Runs all rows of a shape, in batches of `size`."""
+    def run(self, shape: _Shape) -> None:
+        """Runs the rows of a shape, of which there is at most a batch."""
         arrays, index, weights, owners = _join(self.waiting[shape], shape, self.codes)
         self.waiting[shape], self.counts[shape] = [], 0
-        num = len(index)
-        for start in range(0, num, size):
-            left = min(num - start, size)
-            if left < size and shape not in self.is_whole:
-                size_now = 1 << (left - 1).bit_length()
-            else:
-                size_now = size
-                self.is_whole.add(shape)
-            picked = np.minimum(np.arange(start, start + size_now), num - 1)
-            part = {name: values[picked] for name, values in arrays.items()}
-            found = self.scorer.read(shape.view, part, self.hits is not None)
-            held = slice(start, start + left)
-            self.running.append((found, index[held], weights[held], owners[held]))
-            if len(self.running) > PENDING:
-                self.fetch()
+        num, size = len(index), self.scorer.count_rows(shape)
+        if num < size and shape not in self.is_whole:
+            size = 1 << (num - 1).bit_length()
+        else:
+            self.is_whole.add(shape)
+        picked = np.minimum(np.arange(size), num - 1)
+        arrays = {name: values[picked] for name, values in arrays.items()}
+        found = self.scorer.read(shape.view, arrays, self.hits is not None)
+        self.running.append((found, index, weights, owners))
+        if len(self.running) > PENDING:
+            self.fetch()
 
     def fetch(self) -> None:
         """Adds the oldest result to the sums of its rules."""

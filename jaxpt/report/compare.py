@@ -50,7 +50,12 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 
 # Runs that are trained are asked more, or less, without being trained again.
-ASKED_AFTER = {"compare.tasks", "compare.task_sizes", "compare.task_items"}
+ASKED_AFTER = (
+    "compare.tasks",
+    "compare.task_sizes",
+    "compare.task_items",
+    "compare.task_settings",
+)
 
 
 def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
@@ -335,8 +340,8 @@ def check_folder(workdir: Path, config: dict) -> None:
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
-    for name in sorted((stored.keys() | wanted.keys()) - ASKED_AFTER):
-        if stored.get(name) != wanted.get(name):
+    for name in sorted(stored.keys() | wanted.keys()):
+        if stored.get(name) != wanted.get(name) and not name.startswith(ASKED_AFTER):
             raise UserError(
                 f"--workdir={workdir}: holds a comparison with {name}="
                 f"{stored.get(name)}, not {wanted.get(name)}; use another folder"

@@ -25,7 +25,7 @@ from jaxpt import processes
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.config.sections import CompareSpec
-from jaxpt.config.settings import to_dict
+from jaxpt.config.settings import override, to_dict
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
@@ -100,13 +100,19 @@ def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
     return list(found.values())
 
 
-def make_plan_of(task: CompareTask, size: int, seed: int) -> FinetunePlan:
+def make_plan_of(
+    task: CompareTask, size: int, seed: int, settings: dict
+) -> FinetunePlan:
     """How a run with this seed is fine-tuned, with so many labels.
 
+    Args:
+      settings: `compare.task_settings`.
+
     Raises:
-      UserError: the config file is wrong.
+      UserError: the config file is wrong, or a setting is.
     """
     config = to_dict(read_config_file(task.path))
+    config = override(config, settings, "compare.task_settings")
     config["data"] = config.get("data", {}) | {"num_train": size}
     config["train"] = config.get("train", {}) | {"seeds": (seed,)}
     return make_finetune_plan(config)
@@ -133,7 +139,7 @@ def identify_tasks(spec: CompareSpec) -> dict[str, str]:
                     TASKS[name].read(path)
                 )
         for size in task.sizes:
-            plan = make_plan_of(task, size, spec.seeds[0])
+            plan = make_plan_of(task, size, spec.seeds[0], spec.task_settings)
             found[f"{task.told} {size}"] = _digest(
                 [plan.config, read_data(plan).fingerprint()]
             )
@@ -154,7 +160,7 @@ def check_networks(
     for asked in list_compare_tasks(spec):
         if asked.is_zero_shot:
             continue
-        plan = make_plan_of(asked, max(asked.sizes), spec.seeds[0])
+        plan = make_plan_of(asked, max(asked.sizes), spec.seeds[0], spec.task_settings)
         data = read_data(plan)
         items = data.splits["train"][:2]
         settings = plan.spec.head, plan.spec.max_len, plan.train.dropout
@@ -208,7 +214,7 @@ def ask_run(
                 examples[task.metric()] = kept
     for task in tasks:
         for size in task.sizes:
-            plan = make_plan_of(task, size, seed)
+            plan = make_plan_of(task, size, seed, spec.task_settings)
             found = [
                 finetune(plan, source, place, say)
                 for source, place in _list_sources(task, size, folder)

@@ -288,6 +288,24 @@ def test_alike_texts_are_read_once():
     assert sorted(asked) == [(MASK, 8), (7, MASK)]
 
 
+def test_only_the_last_batch_of_a_shape_is_padded():
+    num = []
+
+    class Counted(Table):
+        def target_log_probs(self, params, batch, view):
+            num.append(len(batch["inputs"]))
+            return super().target_log_probs(params, batch, view)
+
+    form = TextForm(gap=(MASK,))
+    network = Counted(lambda *asked: -1.0)
+    scorer = TextScorer(network, {}, form, "mlm", lambda f: f, batch_tokens=64)
+    scorer.token_log_probs([np.array([i, *range(10, 17)]) for i in range(10, 15)])
+    assert num == [8, 8, 8, 8, 8]  # five texts of 8 tokens, 8 rows a batch
+    num.clear()
+    scorer.token_log_probs([np.array([i, *range(11, 16)]) for i in range(10, 13)])
+    assert num == [8, 8, 8]  # 18 rows, none more than the last batch is short of
+
+
 def test_the_bound_is_the_mean_over_all_that_can_be_masked():
     """LLaDA's: l of 1..n alike, any l of the n tokens alike, each counting n / l."""
 

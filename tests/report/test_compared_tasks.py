@@ -61,6 +61,14 @@ def name_tasks(folder):
     return (f"pairs:{folder}/pairs.jsonl", f"finetune:{folder}/toy.py:{folder}")
 
 
+def ask_both(folder):
+    return {
+        "compare__tasks": name_tasks(folder),
+        "compare__task_sizes": (4,),
+        "compare__task_settings": {"train": {"lr": (2e-3,)}},
+    }
+
+
 def make_compared(speech, **changes):
     settings = {
         "train__steps": 4,
@@ -80,8 +88,7 @@ def asked(speech, folder, tmp_path_factory):
     assert not any("tasks" in run for run in before["runs"])
     path = workdir / "runs" / "clm-seed0" / "result.json"
     trained = path.stat().st_mtime_ns
-    more = {"compare__tasks": name_tasks(folder), "compare__task_sizes": (4,)}
-    report = compare(make_compared(speech, **more), workdir)
+    report = compare(make_compared(speech, **ask_both(folder)), workdir)
     assert path.stat().st_mtime_ns == trained  # asked, not trained again
     return workdir, report
 
@@ -99,6 +106,7 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
             (folder / "finetune/toy-4/pretrained/result.json").read_text()
         )
         (cell,) = kept["cells"]
+        assert cell["lr"] == 2e-3  # of task_settings, not of the task's file
         assert run["metrics"]["task_toy_4"] == cell["dev"]["accuracy"]
         assert (
             cell["seed"] == run["seed"] and kept["constant"]["dev"]["accuracy"] == 0.5
@@ -135,8 +143,7 @@ def test_what_was_answered_is_not_asked_again_but_on_other_data(
     spec = make_compared(speech, **more)
     path = again / "runs" / "mlm-seed0" / "tasks.json"
     kept = path.read_bytes()
-    both = {"compare__tasks": name_tasks(folder), "compare__task_sizes": (4,)}
-    compare(make_compared(speech, **both), again)
+    compare(make_compared(speech, **ask_both(folder)), again)
     assert not asked_of and path.read_bytes() == kept
     with (folder / "pairs.jsonl").open("a") as file:
         line = {"sentence_good": "a", "sentence_bad": "b", "UID": "more"}
@@ -153,8 +160,7 @@ def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
     workdir, _ = asked
     again = tmp_path / "again"
     shutil.copytree(workdir, again)
-    both = {"compare__tasks": name_tasks(folder), "compare__task_sizes": (4,)}
-    config = make_compared(speech, **both)
+    config = make_compared(speech, **ask_both(folder))
     (again / "runs/mlm-seed0/tasks.json").unlink()
     with refuses("mlm-seed0/tasks.json: is missing"):
         do_part(Part("report"), config, again)
@@ -174,6 +180,13 @@ def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
         (
             {"tasks": ("finetune:FOLDER/toy.py:FOLDER",), "task_sizes": (17,)},
             "data.num_train=17: must be at most 16",
+        ),
+        (
+            {
+                "tasks": ("finetune:FOLDER/toy.py:FOLDER",),
+                "task_settings": {"train": {"rate": 1.0}},
+            },
+            "compare.task_settings: train.rate: unknown setting",
         ),
         ({"task_sizes": ()}, "compare.task_sizes=(): must be whole numbers"),
         ({"task_items": -1}, "compare.task_items=-1: must be at least 0"),
