@@ -4,7 +4,7 @@
 
 DIR is that of babylm3m.py. TASKS holds BLiMP (blimp/blimp.tar.xz), SST-2 (sst2/), CoLA
 (cola/) and AG News (ag-news/train-10k.tsv.xz), as configs/tasks/ reads them. Three
-seeds of each objective are trained at 1e13 FLOPs, asked 50 pairs of each paradigm, and
+seeds of each objective are trained at 5e12 FLOPs, asked 20 pairs of each paradigm, and
 fine-tuned with 100, 316 and 1,000 labels, beside the same networks with fresh
 parameters.
 """
@@ -28,13 +28,14 @@ def get_config(folders=".,."):
     config = get_base(folder)
     compare = config.compare
     compare.objectives, compare.seeds = OBJECTIVES, (0, 1, 2)
+    compare.amount = 5e12
     compare.tasks = (
         f"blimp:{tasks}/blimp/blimp.tar.xz",
         f"finetune:configs/tasks/sst2.py:{tasks}/sst2",
         f"finetune:configs/tasks/cola.py:{tasks}/cola",
         f"finetune:configs/tasks/ag_news.py:{tasks}/ag-news/train-10k.tsv.xz",
     )
-    compare.task_items = 67 * 50
+    compare.task_items = 67 * 20
     compare.task_sizes = (100, 316, 1000)
     compare.task_settings = {
         "task": {"max_len": 64},

@@ -76,7 +76,8 @@ class TuneSpec:
       lm_weight: of a causal model's own loss beside the task's; -1 is 0.5 with the head
         "gpt", as in Radford et al. 2018, and 0 with others.
       eval_batch_size: rows of a batch that is only read.
-      num_lengths: the most lengths that batches are padded to, each compiled once.
+      num_lengths: the most lengths that batches are padded to, each compiled once; 0 is
+        1 to 6, the more the more batches there are.
       checkpoint_every: steps between two saves; 0 saves where a run is measured.
       log_seconds: between two lines of progress.
     """
@@ -92,7 +93,7 @@ class TuneSpec:
     dropout: float = -1.0
     lm_weight: float = -1.0
     eval_batch_size: int = 64
-    num_lengths: int = 6
+    num_lengths: int = 0
     checkpoint_every: int = 0
     log_seconds: float = 10.0
 
@@ -103,10 +104,17 @@ class TuneSpec:
             _check_list(self, name, is_good, f"whole numbers from {least}")
         is_good = all(type(x) in (int, float) and x > 0 for x in self.lr)
         _check_list(self, "lr", is_good, "numbers above 0")
-        for name in ("min_steps", "evals", "checkpoint_every", "log_seconds"):
+        for name in (
+            "min_steps",
+            "evals",
+            "num_lengths",
+            "checkpoint_every",
+            "log_seconds",
+        ):
             _check("train", self, name, getattr(self, name) >= 0, "at least 0")
-        for name in ("eval_batch_size", "num_lengths"):
-            _check("train", self, name, getattr(self, name) >= 1, "at least 1")
+        _check(
+            "train", self, "eval_batch_size", self.eval_batch_size >= 1, "at least 1"
+        )
         is_good = 0 <= self.warmup_share < 1
         _check("train", self, "warmup_share", is_good, "at least 0 and below 1")
         _check("train", self, "keep", self.keep in KEEPS, f"one of {', '.join(KEEPS)}")

@@ -18,6 +18,8 @@ STEP = 8
 # Batches whose rows are sorted together: rows of like length then meet in a batch, and
 # batches of an epoch differ from those of another.
 WINDOW = 50
+# Each takes seconds to compile.
+MAX_LENGTHS = 6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,6 +33,15 @@ class Batch:
 def row_length(row: Row) -> int:
     """Tokens of a row; of several texts, of the longest."""
     return row["tokens"].shape[-1]
+
+
+def count_lengths(num_batches: int, worth: int) -> int:
+    """How many lengths so many batches are padded to: one for each `worth` of them.
+
+    >>> [count_lengths(n, 32) for n in (3, 64, 10_000)]
+    [1, 2, 6]
+    """
+    return min(max(num_batches // worth, 1), MAX_LENGTHS)
 
 
 def choose_lengths(

@@ -20,6 +20,7 @@ from jaxpt.finetune.batches import (
     Batch,
     choose_lengths,
     collate,
+    count_lengths,
     cut_all,
     cut_epoch,
     row_length,
@@ -30,6 +31,9 @@ from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.tasks.task import Row
+
+# Batches for which another length is worth the seconds that compiling it takes.
+WORTH_TRAINING, WORTH_READING = 32, 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +83,11 @@ def read_outputs(
     """
     spec = program.plan.train
     read = read or program.outputs
+    num_batches = len(split.rows) // spec.eval_batch_size
     allowed = choose_lengths(
-        split.lengths.tolist(), spec.num_lengths, program.base.encoder.max_len
+        split.lengths.tolist(),
+        spec.num_lengths or count_lengths(num_batches, WORTH_READING),
+        program.base.encoder.max_len,
     )
     found: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
@@ -143,7 +150,9 @@ class CellRun:
         self.num_steps = max(self.epoch_steps * self.cell.epochs, train.min_steps)
         self.lengths = self.splits["train"].lengths
         self.allowed = choose_lengths(
-            self.lengths.tolist(), train.num_lengths, self.program.base.encoder.max_len
+            self.lengths.tolist(),
+            train.num_lengths or count_lengths(self.num_steps, WORTH_TRAINING),
+            self.program.base.encoder.max_len,
         )
         if train.evals:
             shares = np.arange(1, train.evals + 1) / train.evals

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.config.finetuning import DataSpec, FinetunePlan
+from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import UserError
 from jaxpt.finetune.cell import Examples
 from jaxpt.tasks.encoder import TextEncoder
@@ -92,24 +92,23 @@ def draw_nested(items: list, num: int, seed: int) -> list:
 def encode_splits(
     plan: FinetunePlan, data: TaskData, encoder: TextEncoder
 ) -> dict[str, Examples]:
-    """The rows of all splits; the training data whole."""
-    task = plan.task
+    """The rows of all splits; of the training data those of the first seed."""
+    splits = data.splits | {"train": draw_train(plan, data, plan.train.seeds[0])}
     return {
-        name: Examples(
-            items,
-            task.encode(items, encoder, plan.spec, is_training=name == "train"),
-        )
-        for name, items in data.splits.items()
+        name: encode_split(plan, items, encoder, is_training=name == "train")
+        for name, items in splits.items()
     }
 
 
-def draw_train(
-    plan: FinetunePlan, data: TaskData, whole: Examples, encoder: TextEncoder, seed: int
+def encode_split(
+    plan: FinetunePlan, items: list, encoder: TextEncoder, is_training: bool
 ) -> Examples:
-    """The training examples of a seed."""
-    spec: DataSpec = plan.data
-    if not spec.num_train:
-        return whole
-    items = draw_nested(data.splits["train"], spec.num_train, seed)
-    rows = plan.task.encode(items, encoder, plan.spec, is_training=True)
+    """Examples with their rows."""
+    rows = plan.task.encode(items, encoder, plan.spec, is_training=is_training)
     return Examples(items, rows)
+
+
+def draw_train(plan: FinetunePlan, data: TaskData, seed: int) -> list[Any]:
+    """The training examples of a seed: all, or `data.num_train` of them."""
+    items, num = data.splits["train"], plan.data.num_train
+    return draw_nested(items, num, seed) if num else items

@@ -16,7 +16,7 @@ from jaxpt.errors import UserError
 from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetune.batches import choose_lengths, collate
 from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
-from jaxpt.finetune.data import draw_train, encode_splits, read_data
+from jaxpt.finetune.data import draw_train, encode_split, encode_splits, read_data
 from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetune.program import TuneProgram
 from jaxpt.finetune.summary import format_summary, summarise
@@ -68,20 +68,24 @@ def finetune(
             check_exact_probe(program)
         _claim(folder, plan, base, data.fingerprint(), data.labels)
         constants = find_constants(plan, data.splits)
-        for line in describe(program, splits):
+        sizes = {name: len(items) for name, items in data.splits.items()}
+        for line in describe(program, sizes, splits["train"]):
             say(line)
         cells = list_cells(plan)
         done: list[dict] = []
         with SignalWatch() as watch:
             for number, cell in enumerate(cells, 1):
-                drawn = draw_train(plan, data, splits["train"], base.encoder, cell.seed)
                 place = folder / "cells" / cell.name
                 if not (place / "result.json").exists():
                     if len(cells) > 1:
                         say(f"run {number} of {len(cells)}: {cell.name}")
-                    _run_cell(
-                        program, cell, splits | {"train": drawn}, folder, say, watch
-                    )
+                    if plan.data.num_train and cell.seed != plan.train.seeds[0]:
+                        drawn = draw_train(plan, data, cell.seed)
+                        train = encode_split(plan, drawn, base.encoder, True)
+                    else:
+                        train = splits["train"]
+                    held = splits | {"train": train}
+                    _run_cell(program, cell, held, folder, say, watch)
                 done.append(load_measured(place / "result.json"))
         result = {
             "task": plan.task_name,
@@ -89,7 +93,7 @@ def finetune(
             "head": base.form,
             "labels": list(data.labels),
             "parameters": program.counts,
-            "examples": {name: len(x.items) for name, x in splits.items()},
+            "examples": sizes,
             **summarise(done, plan.spec.main_metric),
             "constant": constants,
             "cells": done,
@@ -111,19 +115,24 @@ def make_program(
     return TuneProgram(plan, base, labels, arrays)
 
 
-def describe(program: TuneProgram, splits: dict[str, Examples]) -> list[str]:
-    """What is trained, and on what, in lines."""
+def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> list[str]:
+    """What is trained, and on what, in lines.
+
+    Args:
+      sizes: examples of each split.
+      train: those that are trained on.
+    """
     plan, base, counts = program.plan, program.base, program.counts
     task = base.task
     whose = "fresh parameters, as of" if base.params is None else f"step {base.step} of"
     names = {"network": "the network", "head": "the head", "extra": plan.adapt.method}
     parts = ", ".join(f"{names[k]} {counts[k]:,}" for k in names if counts[k])
     share = counts["trained"] / counts["total"]
-    rows = ", ".join(f"{name} {len(x.items):,}" for name, x in splits.items())
+    rows = ", ".join(f"{name} {num:,}" for name, num in sizes.items())
     if plan.data.num_train:
         rows = rows.replace("train ", f"train {plan.data.num_train:,} of ", 1)
     labels = f", labels {', '.join(program.labels)}" if program.labels else ""
-    lengths = splits["train"].lengths
+    lengths = train.lengths
     most = base.encoder.max_len
     num_cut = int((lengths >= most).sum())
     folder = base.source.removeprefix(SCRATCH)
