@@ -5,7 +5,7 @@
 DIR is that of babylm3m.py. TASKS holds BLiMP (blimp/blimp.tar.xz), SST-2 (sst2/), CoLA
 (cola/) and AG News (ag-news/train-10k.tsv.xz), as configs/tasks/ reads them. Three
 seeds of each objective are trained at 5e12 FLOPs, asked 20 pairs of each paradigm, and
-fine-tuned with 100, 316 and 1,000 labels, beside the same networks with fresh
+fine-tuned with 100 and 1,000 labels, beside the same networks with fresh
 parameters.
 """
 
@@ -36,9 +36,9 @@ def get_config(folders=".,."):
         f"finetune:configs/tasks/ag_news.py:{tasks}/ag-news/train-10k.tsv.xz",
     )
     compare.task_items = 67 * 20
-    compare.task_sizes = (100, 316, 1000)
+    compare.task_sizes = (100, 1000)
     compare.task_settings = {
         "task": {"max_len": 64},
-        "train": {"lr": (5e-4,), "batch_size": (16,), "min_steps": 120, "evals": 1},
+        "train": {"lr": (1e-3,), "batch_size": (16,), "min_steps": 60, "evals": 1},
     }
     return config
