@@ -33,18 +33,18 @@ BELOW = {
     "config": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks"},
     "run": BASE | MODEL | FILES_ROOMS | {"text", "eval", "tasks", "config"},
     "hub": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run"},
-    "finetune": BASE
+    "finetuning": BASE
     | MODEL
     | FILES_ROOMS
     | {"text", "eval", "tasks", "config", "run", "hub"},
     "report": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "tasks", "config", "run", "hub", "finetune"},
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning"},
     "commands": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "tasks", "config", "run", "hub", "finetune", "report"},
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"},
     "cli": {"commands", "errors"},
     "__main__": {"cli"},
 }

@@ -103,8 +103,8 @@ def finetune(argv: list[str]) -> int:
     plan = make_finetune_plan(config)
 
     def do():
-        from jaxpt.finetune.grid import finetune as run_grid
-        from jaxpt.finetune.grid import show
+        from jaxpt.finetuning.grid import finetune as run_grid
+        from jaxpt.finetuning.grid import show
 
         print(show(run_grid(plan, source, Path(values.to), say)))
         print(values.to)

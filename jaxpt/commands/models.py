@@ -34,7 +34,7 @@ def export(argv: list[str]) -> int:
     if not values.to:
         raise UserError("--to: must name the folder to write")
     start_jax()
-    from jaxpt.finetune.export import export_finetuned, is_finetuned
+    from jaxpt.finetuning.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import export_run
 
     if is_finetuned(workdir):

@@ -30,10 +30,10 @@ from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
 from jaxpt.eval.zero_shot import TASKS, list_tasks
-from jaxpt.finetune.base import SCRATCH, make_fresh_base
-from jaxpt.finetune.cell import Examples as TuneExamples
-from jaxpt.finetune.data import read_data
-from jaxpt.finetune.grid import finetune, make_program
+from jaxpt.finetuning.base import SCRATCH, make_fresh_base
+from jaxpt.finetuning.cell import Examples as TuneExamples
+from jaxpt.finetuning.data import read_data
+from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_examples, load_task, write_examples

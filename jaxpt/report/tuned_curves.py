@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from jaxpt.finetune.summary import mean_interval
+from jaxpt.finetuning.summary import mean_interval
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis
 from jaxpt.report.plots import choose_styles, format_count

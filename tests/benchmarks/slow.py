@@ -36,8 +36,8 @@ KEPT = (
     "tests/report/test_compare.py::test_a_budget_of_seconds_is_kept",
     "tests/report/test_compared_tasks.py::test_every_run_is_asked_and_the_report_says",
     # A fine-tuning that is killed; additions that change nothing at first.
-    "tests/finetune/test_grid.py::test_a_kill_at_any_moment_changes_nothing[between",
-    "tests/finetune/test_grid.py::test_every_kind_of_network_learns[clm",
+    "tests/finetuning/test_grid.py::test_a_kill_at_any_moment_changes_nothing[between",
+    "tests/finetuning/test_grid.py::test_every_kind_of_network_learns[clm",
     "tests/nn/adaptation/test_lora.py::test_at_step_0_it_is_the_network_bit_for_bit[e",
     # Scores of the kinds that are asked most.
     "tests/eval/test_scoring.py::test_every_rule_is_its_loop[clm]",

@@ -9,7 +9,7 @@ import pytest
 from shared import find_shared
 
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.finetune.data import read_data
+from jaxpt.finetuning.data import read_data
 
 ROOT = Path(__file__).resolve().parents[2]
 

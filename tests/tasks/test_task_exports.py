@@ -8,7 +8,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from jaxpt.finetune.export import export_finetuned, load_finetuned
+from jaxpt.finetuning.export import export_finetuned, load_finetuned
 from jaxpt.nn.presets import get_preset
 from tests.tasks.test_fitting import WORDS, write_questions, write_sentences
 from tests.tasks.tuned import fit, make_run, write_lines

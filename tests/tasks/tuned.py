@@ -5,7 +5,7 @@ import json
 from tiny import make_config, write_run
 
 from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
-from jaxpt.finetune.grid import finetune
+from jaxpt.finetuning.grid import finetune
 
 TEXT = "the lower lowest slower slowest newer newest wide wider cat sat on the mat\n"
 TOKENIZER = {

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt import disk
-from jaxpt.finetune.batches import (
+from jaxpt.finetuning.batches import (
     Batch,
     choose_lengths,
     collate,
@@ -25,8 +25,8 @@ from jaxpt.finetune.batches import (
     cut_epoch,
     row_length,
 )
-from jaxpt.finetune.meter import Meter
-from jaxpt.finetune.program import TuneProgram, TuneState
+from jaxpt.finetuning.meter import Meter
+from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch, Stopped

@@ -16,8 +16,8 @@ import numpy as np
 from jaxpt.config.finetuning import GRID
 from jaxpt.errors import UserError
 from jaxpt.eval.linear_probe import LinearProbe, fit_probe
-from jaxpt.finetune.cell import Cell, Examples, measure, read_outputs
-from jaxpt.finetune.program import TuneProgram
+from jaxpt.finetuning.cell import Cell, Examples, measure, read_outputs
+from jaxpt.finetuning.program import TuneProgram
 from jaxpt.nn.task_heads import FORMS, pool
 from jaxpt.tasks import classification
 

@@ -1,6 +1,6 @@
 """The clock of a run, with a clock that the test sets."""
 
-from jaxpt.finetune.meter import Meter
+from jaxpt.finetuning.meter import Meter
 
 
 def test_what_is_compiled_does_not_count():

@@ -9,7 +9,7 @@ import numpy as np
 
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.cell import Examples
+from jaxpt.finetuning.cell import Examples
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.task import Labels
 from jaxpt.text.labelled.tables import read_table

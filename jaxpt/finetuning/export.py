@@ -9,9 +9,9 @@ import numpy as np
 
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import load_base
-from jaxpt.finetune.grid import find_model
-from jaxpt.finetune.program import TuneProgram
+from jaxpt.finetuning.base import load_base
+from jaxpt.finetuning.grid import find_model
+from jaxpt.finetuning.program import TuneProgram
 from jaxpt.folder import is_new, load_config, load_json
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.export import name_ids, write_tokenizer

@@ -10,11 +10,11 @@ from tiny import make_config, slow_but, write_run
 from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
 from jaxpt.errors import UserError
 from jaxpt.eval.linear_probe import fit_probe
-from jaxpt.finetune.base import load_base
-from jaxpt.finetune.cell import measure
-from jaxpt.finetune.data import encode_splits, read_data
-from jaxpt.finetune.exact_probe import make_head
-from jaxpt.finetune.grid import find_model, finetune, make_program
+from jaxpt.finetuning.base import load_base
+from jaxpt.finetuning.cell import measure
+from jaxpt.finetuning.data import encode_splits, read_data
+from jaxpt.finetuning.exact_probe import make_head
+from jaxpt.finetuning.grid import find_model, finetune, make_program
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.adaptation.adapt_spec import METHODS
 from jaxpt.run.checkpoint import Checkpointer

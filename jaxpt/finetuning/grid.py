@@ -2,7 +2,7 @@
 
 config.json      the settings; the grid's lists may grow
 identity.json    what was fine-tuned, on which examples
-cells/NAME       a run each (`jaxpt.finetune.cell`)
+cells/NAME       a run each (`jaxpt.finetuning.cell`)
 model            what the run with the best dev metric has trained
 result.json      all of it, and what is picked
 """
@@ -13,13 +13,13 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import HARMLESS, FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import BASE, SCRATCH, Base, import_source, load_base
-from jaxpt.finetune.batches import choose_lengths, collate
-from jaxpt.finetune.cell import Cell, CellRun, Examples, drop_checkpoints
-from jaxpt.finetune.data import draw_train, encode_split, encode_splits, read_data
-from jaxpt.finetune.exact_probe import check_exact_probe, run_exact_probe
-from jaxpt.finetune.program import TuneProgram
-from jaxpt.finetune.summary import format_summary, summarise
+from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
+from jaxpt.finetuning.batches import choose_lengths, collate
+from jaxpt.finetuning.cell import Cell, CellRun, Examples, drop_checkpoints
+from jaxpt.finetuning.data import draw_train, encode_split, encode_splits, read_data
+from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
+from jaxpt.finetuning.program import TuneProgram
+from jaxpt.finetuning.summary import format_summary, summarise
 from jaxpt.folder import (
     LOCK,
     hold,

@@ -6,10 +6,10 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpt.finetune.cell import read_outputs
-from jaxpt.finetune.data import encode_splits, read_data
-from jaxpt.finetune.export import export_finetuned, is_finetuned, load_finetuned
-from jaxpt.finetune.grid import finetune
+from jaxpt.finetuning.cell import read_outputs
+from jaxpt.finetuning.data import encode_splits, read_data
+from jaxpt.finetuning.export import export_finetuned, is_finetuned, load_finetuned
+from jaxpt.finetuning.grid import finetune
 from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import FAMILIES, read_config
 from jaxpt.hub.files import read_json, write_json, write_tensors

@@ -14,7 +14,7 @@ import optax
 
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetune.base import Base
+from jaxpt.finetuning.base import Base
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.update import weigh

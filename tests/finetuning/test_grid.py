@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tiny import slow_but
 
-from jaxpt.finetune import cell as cells
-from jaxpt.finetune import grid
-from jaxpt.finetune.base import load_base
-from jaxpt.finetune.grid import finetune, show
+from jaxpt.finetuning import cell as cells
+from jaxpt.finetuning import grid
+from jaxpt.finetuning.base import load_base
+from jaxpt.finetuning.grid import finetune, show
 from jaxpt.run.checkpoint import Checkpointer
 
 FORMS = {
