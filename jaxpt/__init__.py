@@ -1,3 +1,78 @@
-"""Pretrain Transformers under any objective; say which taught most for its cost."""
+"""Pretrain Transformers under any objective; say which taught most for its cost.
 
-__version__ = "0.2.0"
+import jaxpt
+
+run = jaxpt.load("runs/mine")    # or a folder or a name of transformers
+run.fill("the [MASK] of the union")
+run.generate("the ")
+run.nll(["a text", "another"])   # nats
+run.embed(["a text", "another"])
+run.params, run.model, run.tokenizer, run.config
+
+jaxpt.train("configs/quickstart.py", "runs/mine", {"objective": "mlm"})
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+from jaxpt.version import __version__
+
+if TYPE_CHECKING:
+    from jaxpt.api import (
+        Prepared,
+        Run,
+        compare,
+        evaluate,
+        finetune,
+        load,
+        prepare,
+        read_config,
+        train,
+    )
+    from jaxpt.config.settings import default_config
+    from jaxpt.errors import UserError
+    from jaxpt.rng import split_step, stream
+
+# By name, the module that has it: imported when it is first used, as jax is.
+_PLACES = {
+    "Prepared": "jaxpt.api",
+    "Run": "jaxpt.api",
+    "UserError": "jaxpt.errors",
+    "compare": "jaxpt.api",
+    "default_config": "jaxpt.config.settings",
+    "evaluate": "jaxpt.api",
+    "finetune": "jaxpt.api",
+    "load": "jaxpt.api",
+    "prepare": "jaxpt.api",
+    "read_config": "jaxpt.api",
+    "split_step": "jaxpt.rng",
+    "stream": "jaxpt.rng",
+    "train": "jaxpt.api",
+}
+
+__all__ = [
+    "Prepared",
+    "Run",
+    "UserError",
+    "__version__",
+    "compare",
+    "default_config",
+    "evaluate",
+    "finetune",
+    "load",
+    "prepare",
+    "read_config",
+    "split_step",
+    "stream",
+    "train",
+]
+
+
+def __getattr__(name: str):
+    if name not in _PLACES:
+        raise AttributeError(f"module 'jaxpt' has no attribute {name!r}")
+    return getattr(importlib.import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

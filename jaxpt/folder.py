@@ -7,8 +7,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxpt import __version__, disk, lock, processes, sums
+from jaxpt import disk, lock, processes, sums
 from jaxpt.errors import UserError
+from jaxpt.version import __version__
 
 LOCK = ".lock"
 OLDEST = (0, 2)  # version whose runs are read

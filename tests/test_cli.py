@@ -370,8 +370,14 @@ def test_bad_text(content, named, files, tmp_path, capsys):
         (["generate", "--workdir", "clm", "--num_samples=0"], "--num_samples=0"),
         (["generate", "--workdir", "clm", "--top_p=1.2"], "--top_p=1.2"),
         (["generate", "--workdir", "clm", "--temperature=-1"], "--temperature=-1"),
-        (["generate", "--workdir", "mlm"], "must hold a causal one"),
-        (["fill", "--workdir", "clm", "--text", "[MASK]"], "must hold a masked one"),
+        (
+            ["generate", "--workdir", "mlm"],
+            "objective=mlm: must be that of a causal one",
+        ),
+        (
+            ["fill", "--workdir", "clm", "--text", "[MASK]"],
+            "objective=clm: must be that of a masked one",
+        ),
         (["fill", "--workdir", "mlm", "--text", "no blank"], "at least one [MASK]"),
         (["fill", "--workdir", "mlm", "--text", "[MASK]" + "a" * 99], "at most"),
     ],

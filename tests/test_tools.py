@@ -74,7 +74,7 @@ def test_one_version():
     newest = re.search(r"^## \[(\d\S*)\]", read("CHANGELOG.md"), re.M)
     assert newest[1] == jaxpt.__version__
     assert PROJECT["tool"]["setuptools"]["dynamic"] == {
-        "version": {"attr": "jaxpt.__version__"}
+        "version": {"attr": "jaxpt.version.__version__"}
     }
 
 

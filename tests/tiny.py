@@ -172,8 +172,8 @@ def write_config(path, speech, **changes):
 
 def write_stored(path, config, **more):
     """A config as a run stores it, a file for --config too; `more` is put in."""
-    from jaxpt import __version__
     from jaxpt.config.settings import to_dict
+    from jaxpt.version import __version__
 
     stored = {"version": __version__} | to_dict(config) | more
     path.write_text(json.dumps(stored), encoding="utf-8")

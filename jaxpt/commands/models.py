@@ -74,10 +74,12 @@ def generate(argv: list[str]) -> int:
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.run.inference import generate_texts, read_prompts
+    from jaxpt.run.workdir import load_run
 
+    prompts = read_prompts(values.prompt or [], values.prompt_file)
     for text in generate_texts(
-        workdir,
-        read_prompts(values.prompt or [], values.prompt_file),
+        load_run(workdir),
+        prompts,
         values.num_tokens,
         values.num_samples,
         values.seed,
@@ -105,8 +107,10 @@ def fill(argv: list[str]) -> int:
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.run.inference import fill_text
+    from jaxpt.run.workdir import load_run
 
-    for number, candidates in enumerate(fill_text(workdir, values.text, values.top_k)):
+    found = fill_text(load_run(workdir), values.text, values.top_k)
+    for number, candidates in enumerate(found):
         shown = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
         print(f"[MASK] {number + 1}: {shown}")
     return 0

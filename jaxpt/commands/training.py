@@ -46,29 +46,9 @@ def train(argv: list[str]) -> int:
 def _train(config, workdir: Path, given: list[str] | None) -> int:
     """Trains; without the names that the user has given, the config is a run's own."""
     from jaxpt import processes
-    from jaxpt.config.plan import make_plan
-    from jaxpt.folder import hold
-    from jaxpt.run import loop
-    from jaxpt.run.data import with_token_counts
-    from jaxpt.run.run_framing import with_framing
-    from jaxpt.run.task import make_task
-    from jaxpt.run.teacher import with_teacher
-    from jaxpt.run.text_progress import SILENT, make_reporter
-    from jaxpt.text.dataset import load_text
+    from jaxpt.run.training import train_run
 
-    plan = processes.run_on_all(
-        lambda: make_plan(config, given or (), given is None, is_run=True)
-    )
-    reporter = make_reporter() if processes.is_first() else SILENT
-    with hold(workdir):  # locked before the text, which may take long to prepare
-        tokenizer, corpora = processes.first_then_rest(
-            lambda: load_text(plan.text, reporter=reporter)
-        )
-        plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given or ())
-        held = with_framing(tokenizer.vocab, workdir)
-        vocab = with_token_counts(plan, held, corpora["train"])
-        task = processes.run_on_all(lambda: make_task(plan, vocab))
-        result = loop.train(task, tokenizer, corpora, workdir)
+    result = train_run(config, workdir, given or (), given is None)
     if processes.is_first():
         print_metrics(result["metrics"])
         print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")

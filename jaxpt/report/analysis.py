@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-import jaxpt
 from jaxpt.errors import UserError
 from jaxpt.eval import attention_maps, similarity
 from jaxpt.eval.attention_maps import HeadCounter
@@ -31,6 +30,7 @@ from jaxpt.text.dataset import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.version import __version__
 
 NAME = "analysis.json"
 LENGTH = 64  # tokens of a row, where the models read so many
@@ -90,7 +90,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
         if sentence is not None and heads:
             drawn.append(draw_from(member, program, params, sentence, spec))
     result = {
-        "version": jaxpt.__version__,
+        "version": __version__,
         "text": spec.file or f"held-out text of {members[0].folder}",
         "rows": len(rows),
         "row_length": length,

@@ -4,7 +4,6 @@ import datetime
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-import jaxpt
 from jaxpt import processes
 from jaxpt.eval.choices import measure_bigrams
 from jaxpt.eval.examples import Examples
@@ -22,6 +21,7 @@ from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.version import __version__
 
 FLOPS_NOTE = (
     "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
@@ -132,7 +132,7 @@ def assemble(
     report = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        "version": jaxpt.__version__,
+        "version": __version__,
         "config": config,
         "budget": budget,
         "data": data,

@@ -20,7 +20,6 @@ from pathlib import Path
 import jax
 import numpy as np
 
-import jaxpt
 from jaxpt.errors import UserError
 from jaxpt.eval import scaling
 from jaxpt.eval.scaling import Law, Points
@@ -30,6 +29,7 @@ from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot
 from jaxpt.report.found_runs import FoundRun, is_same_text
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.version import __version__
 
 NAME = "scaling.json"
 COLUMNS = ("params", "tokens", "flops", "loss")
@@ -173,7 +173,7 @@ def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
         name: {column: values.tolist() for column, values in p._asdict().items()}
         for name, p in groups.items()
     }
-    result = {"version": jaxpt.__version__, "points": points, "fits": dict(found)}
+    result = {"version": __version__, "points": points, "fits": dict(found)}
     try:
         to.mkdir(parents=True, exist_ok=True)
         with hold(to):

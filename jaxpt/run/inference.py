@@ -17,7 +17,7 @@ from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.program import Program
 from jaxpt.run.run_framing import find_framing
-from jaxpt.run.workdir import load_corpora, load_run
+from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.framing import Framing
 
 SIDE = 12  # tokens shown to either side of a word
@@ -25,7 +25,7 @@ Ability = TypeVar("Ability")
 
 
 def generate_texts(
-    workdir: Path,
+    run: LoadedRun,
     prompts: list[str],
     num_tokens: int,
     num_samples: int = 1,
@@ -57,8 +57,8 @@ def generate_texts(
             f"--num_samples={num_samples}: must be 1 with --num_beams="
             f"{spec.num_beams}, which finds one text"
         )
-    program, tokenizer, params, _ = load_run(workdir)
-    writer = Writer(program, tokenizer, params, spec, seed, stop)
+    program = run.program
+    writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
     if program.task.model.WRITES == "unmasking":
         writer.check_unmasking()
         found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
@@ -70,7 +70,7 @@ def generate_texts(
         )
     kind = "causal one or an encoder-decoder"
     names = "clm or span_corruption"
-    decoder = _require(program.decoder, program, workdir, kind, names)
+    decoder = _require(program.decoder, program, kind, names)
     return writer.decode(decoder, prompts, num_tokens, num_samples)
 
 
@@ -252,7 +252,7 @@ def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
     return text if place < 0 else text[:place]
 
 
-def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]:
+def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]]:
     """The k likeliest tokens and their probabilities for each [MASK] of a text.
 
     Raises:
@@ -260,9 +260,9 @@ def fill_text(workdir: Path, text: str, k: int) -> list[list[tuple[str, float]]]
     """
     if k < 1:
         raise UserError(f"--top_k={k}: must be at least 1")
-    program, tokenizer, params, _ = load_run(workdir)
+    program, tokenizer, params, _ = run
     kind, names = "masked one", "mlm or electra"
-    fill_logits = _require(program.fill_logits, program, workdir, kind, names)
+    fill_logits = _require(program.fill_logits, program, kind, names)
     mask_id = tokenizer.vocab.require("mask")
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len
@@ -317,11 +317,11 @@ def neighbour_words(
 
 
 def _require(
-    ability: Ability | None, program: Program, workdir: Path, kind: str, names: str
+    ability: Ability | None, program: Program, kind: str, names: str
 ) -> Ability:
     if ability is None:
         held = program.task.plan.objective_name
         raise UserError(
-            f"--workdir={workdir}: holds a {held} run; must hold a {kind} ({names})"
+            f"the run's objective={held}: must be that of a {kind} ({names})"
         )
     return ability

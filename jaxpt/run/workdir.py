@@ -11,7 +11,7 @@ import io
 import json
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -209,10 +209,23 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     return make_task(plan, vocab), tokenizer
 
 
-def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
-    """A run ready for use: its compiled functions, tokenizer, parameters and step.
+class LoadedRun(NamedTuple):
+    """A run ready for use.
 
-    With `optim.ema_decay`, the parameters are their mean.
+    Attributes:
+      program: its compiled functions.
+      params: with `optim.ema_decay`, their mean.
+      step: of the checkpoint.
+    """
+
+    program: Program
+    tokenizer: Tokenizer
+    params: Any
+    step: int
+
+
+def load_run(workdir: Path) -> LoadedRun:
+    """A run from its last good checkpoint.
 
     Raises:
       UserError: there is no run, or no good checkpoint.
@@ -229,7 +242,7 @@ def load_run(workdir: Path) -> tuple[Program, Tokenizer, dict, int]:
         return restored
 
     params, step = processes.run_on_all(check)
-    return program, tokenizer, params, step
+    return LoadedRun(program, tokenizer, params, step)
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:

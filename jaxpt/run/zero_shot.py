@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt import __version__, processes, sums
+from jaxpt import processes, sums
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.outcomes import Asker, Options, Task
@@ -32,6 +32,7 @@ from jaxpt.eval.zero_shot import (
 from jaxpt.folder import hold, load_measured, write_json
 from jaxpt.run.scorer import make_scorer
 from jaxpt.run.workdir import load_run
+from jaxpt.version import __version__
 
 FOLDER = "evaluations"
 NO_OPTIONS = Options()

@@ -62,7 +62,7 @@ def test_fills_are_of_the_ids_of_the_exported_tokenizer(objective, kind, tmp_pat
     export_run(tmp_path / "run", tmp_path / "out", "bert")
     text = "a b [MASK] c\n[MASK]"
     theirs = auto.from_pretrained(tmp_path / "out")(text)
-    found = fill_text(tmp_path / "run", text, 5)
+    found = fill_text(load_run(tmp_path / "run"), text, 5)
     assert found == fill_ids(tmp_path / "run", theirs["input_ids"], 5)
     vocab, ids = tokenizer.vocab, theirs["input_ids"]
     assert theirs["token_type_ids"] == [0] * len(ids)
@@ -111,7 +111,7 @@ def test_an_imported_model_fills_what_its_tokenizer_makes_of_a_text(tmp_path):
     import_run(theirs, run, settings(tmp_path))
     vocab = make_tokenizer().vocab
     body = make_tokenizer().encode_prompt("a [MASK] b")
-    found = fill_text(run, "a [MASK] b", 4)
+    found = fill_text(load_run(run), "a [MASK] b", 4)
     assert found == fill_ids(run, [vocab.cls, vocab.bos, *body, vocab.sep], 4)
     assert found != fill_ids(run, body, 4)
     # It keeps that when it has been trained on, and gives it back.
@@ -135,7 +135,7 @@ def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
 
     def write(run):
         import_run(theirs, run, settings(tmp_path))
-        return generate_texts(run, prompts, 8, temperature=0)
+        return generate_texts(load_run(run), prompts, 8, temperature=0)
 
     write_folder(theirs, fixture, {"eos_token_id": None})
     endless = write(tmp_path / "endless")
@@ -194,7 +194,7 @@ def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
     )  # fmt: skip
     assert counts.tolist() == [5] and found[0, 0] == 2 and found[0, 4] == 6
     beams = {"temperature": spec.temperature, "num_beams": spec.num_beams}
-    (text,) = generate_texts(run, ["a b"], 5, **beams)
+    (text,) = generate_texts(load_run(run), ["a b"], 5, **beams)
     assert text == tokenizer.decode(found[0, 1:4])
     export_run(run, tmp_path / "back", "bart")
     for file in ("config.json", "generation_config.json"):

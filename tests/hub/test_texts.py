@@ -109,7 +109,7 @@ def check_fills(run, folder, text):
     size = pipe.model.config.vocab_size
     specials = set(load_run(run)[1].vocab.special_ids.tolist())
     wanted = [x for x in pipe(text, top_k=size) if x["token"] not in specials]
-    (found,) = fill_text(run, text, 8)
+    (found,) = fill_text(load_run(run), text, 8)
     tokenizer = load_run(run)[1]
     assert [name for name, _ in found] == [
         tokenizer.token_name(x["token"]) for x in wanted[:8]
@@ -143,7 +143,7 @@ def write_theirs(folder, text, num_beams, num_tokens, **options):
 def write_ours(run, text, num_beams, num_tokens):
     temperature = 0.0 if num_beams == 1 else 1.0
     beams = {"temperature": temperature, "num_beams": num_beams}
-    (found,) = generate_texts(run, [text], num_tokens, **beams)
+    (found,) = generate_texts(load_run(run), [text], num_tokens, **beams)
     return found
 
 

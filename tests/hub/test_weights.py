@@ -23,6 +23,7 @@ from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.run.inference import generate_texts
+from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 
 
@@ -192,7 +193,9 @@ def test_a_story_goes_on_from_its_text(tmp_path):
     )
     import_run(theirs, run, default_config())
     golden = (folder / "golden.txt").read_text()
-    (found,) = generate_texts(run, ["Once upon a time, there"], 60, temperature=0)
+    (found,) = generate_texts(
+        load_run(run), ["Once upon a time, there"], 60, temperature=0
+    )
     assert len(found) > 120 and golden.startswith(found)
 
 

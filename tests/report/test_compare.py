@@ -147,12 +147,12 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
     # Twice the same question: what `jaxpt generate` and `jaxpt fill` answer.
     for given, new, _ in taken["clm"]["forms"]["continuation"]:
         (text,) = generate_texts(
-            folder, [given[0]], length - length // 2, temperature=0.0
+            load_run(folder), [given[0]], length - length // 2, temperature=0.0
         )
         assert text == given[0] + new[0]
     pieces = taken["mlm"]["forms"]["fills"][0]
     masked = "".join(t if kind == "given" else "[MASK]" for t, kind, _ in pieces)
-    filled = fill_text(workdir / "runs/mlm-seed0", masked, 1)
+    filled = fill_text(load_run(workdir / "runs/mlm-seed0"), masked, 1)
     guesses = [text for text, kind, _ in pieces if kind != "given"]
     assert [make_visible(text) for text in guesses] == [best[0][0] for best in filled]
     assert len(guesses) >= 3

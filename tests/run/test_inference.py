@@ -4,13 +4,15 @@ import pytest
 from tiny import make_config, write_run
 
 from jaxpt.run.inference import generate_texts
+from jaxpt.run.workdir import load_run
 
 
 @pytest.fixture(scope="module")
 def run(speech, tmp_path_factory):
     """A masked diffusion run before its first step."""
     folder = tmp_path_factory.mktemp("diffusion")
-    return write_run(make_config(speech, "masked_diffusion"), folder / "run")
+    config = make_config(speech, "masked_diffusion")
+    return load_run(write_run(config, folder / "run"))
 
 
 def test_each_prompt_has_its_texts_of_a_length(run):
@@ -40,10 +42,10 @@ def test_each_prompt_has_its_texts_of_a_length(run):
 )
 def test_what_unmasking_has_not_is_refused(changes, told, run, refuses):
     with refuses(told):
-        generate_texts(**{"workdir": run, "prompts": ["a"], "num_tokens": 5} | changes)
+        generate_texts(**{"run": run, "prompts": ["a"], "num_tokens": 5} | changes)
 
 
 def test_others_do_not_unmask(speech, tmp_path, refuses):
     run = write_run(make_config(speech, "clm"), tmp_path / "run")
     with refuses("--num_steps=2: must be 0 for a clm run"):
-        generate_texts(run, ["a"], 4, num_steps=2)
+        generate_texts(load_run(run), ["a"], 4, num_steps=2)

@@ -173,7 +173,7 @@ def test_samples_are_what_generate_writes(name, speech, tmp_path):
             given, *rest = sample
             new = "".join(piece.text for piece in rest if piece.kind == "written")
             num = length - length // 2
-            (text,) = generate_texts(run, [given.text], num, temperature=0.0)
+            (text,) = generate_texts(load_run(run), [given.text], num, temperature=0.0)
             begins = "" if program.task.model.HAS_DECODER else given.text
             assert text == begins + new and new
         elif form == "rewriting":

@@ -1,0 +1,77 @@
+"""Texts of any length to vectors, by a network as it is: nothing is trained."""
+
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from jaxpt.errors import UserError
+from jaxpt.finetuning.base import make_encoder
+from jaxpt.finetuning.batches import choose_lengths, collate, count_lengths, cut_all
+from jaxpt.run.workdir import LoadedRun
+from jaxpt.tasks.encoder import Framed
+
+POOLS = ("mean", "first", "last", "none")
+BATCH_SIZE = 32
+WORTH = 16  # batches for which another length is compiled
+
+
+class Embedder:
+    """A run's states of texts, each framed as in its training.
+
+    What is compiled stays with it, so that the next texts cost less.
+    """
+
+    def __init__(self, run: LoadedRun):
+        task = run.program.task
+        self.encoder = make_encoder(task, run.tokenizer, "mean", 0)
+        self.params = run.params
+        self._read = run.program.compile_reader(task.model.task_states)
+
+    def embed(self, texts: Sequence[str], pool: str = "mean"):
+        """A vector of each text, or one of each token.
+
+        Args:
+          texts: cut where they are longer than the model reads.
+          pool: "mean" of all positions, special tokens included; the "first" or the
+            "last" position; "none" gives the states of the text's own tokens, which
+            `run.tokenizer.encode` lists.
+
+        Returns:
+          float32 [n, D]; with "none" a list of n arrays [T_i, D].
+
+        Raises:
+          UserError: another pool, or a text without any token.
+        """
+        if pool not in POOLS:
+            raise UserError(f"pool={pool}: must be one of {', '.join(POOLS)}")
+        rows = [self.encoder.texts(text) for text in texts]
+        states = self._read_rows(rows)
+        if pool == "none":
+            return [own[row.sources > 0] for own, row in zip(states, rows, strict=True)]
+        pick = {"mean": lambda x: x.mean(0), "first": lambda x: x[0]}
+        read = pick.get(pool, lambda x: x[-1])
+        if not rows:
+            return np.zeros((0, 0), np.float32)
+        return np.stack([read(own) for own in states])
+
+    def _read_rows(self, rows: list[Framed]) -> list[Float[np.ndarray, "T D"]]:
+        """The states of each row, padded to few lengths."""
+        if not rows:
+            return []
+        kept = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
+        sizes = np.array([len(row.tokens) for row in rows])
+        num = count_lengths(len(rows) // BATCH_SIZE, WORTH)
+        allowed = choose_lengths(sizes.tolist(), num, self.encoder.max_len)
+        found: list = [None] * len(rows)
+        for batch in cut_all(sizes, BATCH_SIZE, allowed):
+            chosen = [kept[i] for i in batch.rows]
+            count = min(BATCH_SIZE, 1 << (len(chosen) - 1).bit_length())
+            arrays = collate(chosen, batch.length, count, {}, self.encoder.pad)
+            names = "inputs", "segment_ids", "type_ids"
+            inputs = {name: arrays[name] for name in names}
+            states = jax.device_get(self._read(self.params, inputs))
+            for i, own in zip(batch.rows, states, strict=False):
+                found[i] = np.asarray(own[: sizes[i]], np.float32)
+        return found

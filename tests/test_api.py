@@ -1,0 +1,212 @@
+"""`import jaxpt`: runs in Python, and the commands as functions."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import optax
+import pytest
+from tiny import make_config, write_config, write_run
+
+import jaxpt
+from jaxpt.run.workdir import load_run
+
+
+@pytest.fixture(scope="module")
+def mlm(speech, tmp_path_factory):
+    """A masked run before its first step, as `jaxpt.load` gives it."""
+    folder = tmp_path_factory.mktemp("api") / "mlm"
+    return jaxpt.load(str(write_run(make_config(speech, "mlm"), folder)))
+
+
+@pytest.fixture(scope="module")
+def clm(speech, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("api") / "clm"
+    return jaxpt.load(write_run(make_config(speech, "clm"), folder))
+
+
+def test_names_are_public_and_jax_is_imported_late():
+    assert set(jaxpt.__all__) <= set(dir(jaxpt))
+    for name in jaxpt.__all__:
+        assert getattr(jaxpt, name).__doc__
+    code = "import sys, jaxpt; print(jaxpt.__version__, 'jax' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], text=True, capture_output=True)
+    assert told.stdout.split() == [jaxpt.__version__, "False"]
+    with pytest.raises(AttributeError, match="no attribute 'Train'"):
+        jaxpt.Train  # noqa: B018
+
+
+def test_a_run_tells_what_it_is(mlm):
+    assert mlm.objective == "mlm" and mlm.step == 0
+    assert mlm.config["model"]["d_model"] == 16
+    assert mlm.tokenizer.decode(mlm.tokenizer.encode("the men")) == "the men"
+    num = sum(x.size for x in jax.tree.leaves(mlm.params))
+    assert f"mlm, {num:,} parameters, step 0 of {mlm.workdir}" in repr(mlm)
+
+
+def test_a_run_fills_and_another_writes(mlm, clm, refuses):
+    (found,) = mlm.fill("the [MASK]en", top_k=3)
+    assert len(found) == 3 and sum(p for _, p in found) < 1
+    assert found == sorted(found, key=lambda each: -each[1])
+    texts = clm.generate("the ", num_tokens=4, num_samples=2, seed=3)
+    assert len(texts) == 2 and all(text.startswith("the ") for text in texts)
+    assert texts == clm.generate(["the "], num_tokens=4, num_samples=2, seed=3)
+    with refuses("objective=mlm: must be that of a causal one"):
+        mlm.generate("the ")
+    with refuses("objective=clm: must be that of a masked one"):
+        clm.fill("[MASK]")
+
+
+def test_likelihoods_are_the_models(clm):
+    """By its network's logits, read at the token before."""
+    text = "the men speak"
+    ids = clm.tokenizer.encode(text)
+    left = clm.task.vocab.eos
+    logits = clm.model.next_logits(clm.params, np.array([[left, *ids]]))[0, :-1]
+    wanted = jax.nn.log_softmax(logits)[np.arange(len(ids)), ids]
+    (found,) = clm.token_log_probs(text)
+    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    both = clm.nll([text, "a"])
+    np.testing.assert_allclose(both[0], -wanted.sum(), rtol=1e-5)
+    assert both.shape == (2,) and clm.rules == ("causal",)
+
+
+@pytest.mark.parametrize("pool", ["mean", "first", "last", "none"])
+def test_embeddings_are_of_each_text_alone(pool, mlm):
+    """Whatever is embedded beside it, however long: padding is not seen."""
+    texts = ["the men", "a", "speak to the king of men", "the men"]
+    found = mlm.embed(texts, pool)
+    for text, vectors in zip(texts, found, strict=True):
+        ids = mlm.tokenizer.encode(text)
+        states = mlm.model.features(mlm.params, ids[None])[0]
+        wanted = {"mean": states.mean(0), "first": states[0], "last": states[-1]}
+        np.testing.assert_allclose(vectors, wanted.get(pool, states), atol=1e-5)
+    assert len(mlm.embed([], pool)) == 0
+
+
+def test_a_pool_that_there_is_not_is_refused(mlm, refuses):
+    with refuses("pool=max: must be one of mean, first, last, none"):
+        mlm.embed("a", "max")
+
+
+def test_a_loop_of_ones_own_is_the_commands(speech, tmp_path):
+    """The same parameters after the same steps as `jaxpt.train`."""
+    config = make_config(speech, "mlm", train__steps=4)
+    made = jaxpt.prepare(config)
+    state, step = made.init_state(seed=0), jax.jit(made.train_step)
+    for i in range(4):
+        state, metrics = step(state, made.feed[i])
+    total, weight = metrics["loss"]
+    assert 0 < total / weight < 10
+    result = jaxpt.train(config, tmp_path / "run")
+    assert result["steps"] == 4
+    trained = load_run(tmp_path / "run").params
+    for own, other in zip(*map(jax.tree.leaves, (state.params, trained)), strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-5)
+
+
+def test_the_functions_of_an_objective_and_optax(speech):
+    """Corrupt, masks, loss: all that a step is made of."""
+    made = jaxpt.prepare(make_config(speech, "clm"), {"objective": "mlm"})
+    task = made.task
+    objective, model, optimizer = task.objective, task.model, optax.adam(1e-2)
+
+    @jax.jit
+    def step(params, opt_state, rows, key):
+        rngs = jaxpt.split_step(key)
+        batch = objective.corrupt(rngs["corrupt"], rows, task.vocab, task.spec)
+
+        def mean_loss(params):
+            masks = objective.masks(batch)
+            terms, _ = objective.loss(params, model, batch, masks, rngs)
+            total, weight = terms["loss"]
+            return total / weight
+
+        loss, grads = jax.value_and_grad(mean_loss)(params)
+        updates, opt_state = optimizer.update(grads, opt_state)
+        return optax.apply_updates(params, updates), opt_state, loss
+
+    params = model.init_params(jax.random.key(0))
+    opt_state, losses = optimizer.init(params), []
+    for i in range(20):
+        key = jaxpt.stream(0, i, "train")
+        params, opt_state, loss = step(params, opt_state, made.feed[0], key)
+        losses.append(float(loss))
+    assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
+
+
+def test_settings_are_flags(speech, tmp_path, refuses):
+    path = tmp_path / "config.py"
+    write_config(path, speech)
+    found = jaxpt.read_config(path, {"objective": "mlm", "mlm.mask_rate": 0.3})
+    assert found["objective"] == "mlm" and found["mlm"]["mask_rate"] == 0.3
+    stored = tmp_path / "config.json"
+    stored.write_text(json.dumps({"version": "0"} | found))
+    for name, value, error in (
+        ("train.step", 5, "settings: train.step: unknown setting"),
+        ("train.steps", "five", "settings: train.steps='five': must be a int"),
+    ):
+        with refuses(error):
+            jaxpt.read_config(str(path), {name: value})
+
+
+def test_what_cannot_be_loaded_is_one_line(tmp_path, refuses):
+    with refuses("is no folder, and no name of the Hub"):
+        jaxpt.load(tmp_path / "no" / "such" / "run")
+    with refuses("must be a run's folder, or one of transformers"):
+        jaxpt.load(tmp_path)
+
+
+def test_a_folder_of_transformers_is_loaded(speech, tmp_path):
+    from jaxpt.hub.export import export_run
+
+    config = make_config(speech, "clm", model__positions="learned")
+    config.model.max_len = 128  # as many as the default rows
+    run = jaxpt.load(write_run(config, tmp_path / "run"))
+    export_run(tmp_path / "run", tmp_path / "hf", "")
+    again = jaxpt.load(tmp_path / "hf")
+    assert again.workdir is None
+    ids = run.tokenizer.encode("the men speak")
+    assert again.tokenizer.encode("the men speak").tolist() == ids.tolist()
+    found, wanted = (
+        each.model.next_logits(each.params, ids[None]) for each in (again, run)
+    )
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
+
+
+def test_evaluate_asks_for_metrics_or_tasks(speech, tmp_path):
+    config = make_config(speech, "clm", train__steps=2)
+    result = jaxpt.train(config, tmp_path / "run", {"train.log_every": 1})
+    assert jaxpt.evaluate(tmp_path / "run")["valid_loss"] == pytest.approx(
+        result["metrics"]["valid_loss"], rel=1e-5
+    )
+    pair = {"sentence_good": "the men", "sentence_bad": "men the", "UID": "order"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
+    (told,) = jaxpt.evaluate(tmp_path / "run", f"pairs:{tmp_path}/pairs.jsonl")
+    assert told["num_items"] == 1 and "causal" in told["results"]
+
+
+def test_compare_and_finetune_are_functions(speech, tmp_path):
+    settings = {
+        "compare.objectives": ("clm", "mlm"),
+        "compare.seeds": (0,),
+        "compare.budget": "steps",
+        "train.steps": 2,
+    }
+    report = jaxpt.compare(make_config(speech), tmp_path / "compared", settings)
+    assert [run["objective"] for run in report["runs"]] == ["clm", "mlm"]
+    rows = [f"we {'speak' if i % 2 else 'hear'} well\t{i % 2}" for i in range(8)]
+    for name in ("train", "dev"):
+        (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows, ""]))
+    from jaxpt.config.finetuning import default_finetune_config
+
+    config = default_finetune_config("classification")
+    tuned = {"task.text": "text", "task.label": "label", "task.max_len": 16}
+    tuned |= {
+        f"data.{name}": str(tmp_path / f"{name}.tsv") for name in ("train", "dev")
+    }
+    source = tmp_path / "compared" / "runs" / "mlm-seed0"
+    result = jaxpt.finetune(config, source, tmp_path / "tuned", tuned)
+    assert result["examples"] == {"train": 8, "dev": 8}
