@@ -1,6 +1,7 @@
-"""The labelled examples of a run: read, checked, drawn and encoded."""
+"""The labelled examples of a fine-tuning: read, checked and drawn."""
 
 import dataclasses
+import functools
 import hashlib
 from collections import defaultdict
 from typing import Any
@@ -9,8 +10,6 @@ import numpy as np
 
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import UserError
-from jaxpt.finetuning.cell import Examples
-from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.task import Labels
 from jaxpt.text.labelled.tables import read_table
 
@@ -22,6 +21,7 @@ class TaskData:
     splits: dict[str, list[Any]]
     labels: Labels
 
+    @functools.cached_property
     def fingerprint(self) -> dict[str, str]:
         """sha256 of each split's examples, in hex."""
         return {
@@ -34,8 +34,16 @@ def read_data(plan: FinetunePlan) -> TaskData:
     """Reads all splits before anything is trained.
 
     Raises:
-      UserError: a table or an example is not what the task reads.
+      UserError: a table or an example is not what the task reads, or there are fewer
+        than `data.num_train`.
     """
+    data = read_splits(plan)
+    check_num_train(plan, data)
+    return data
+
+
+def read_splits(plan: FinetunePlan) -> TaskData:
+    """`read_data`, however many examples are asked for."""
     task, splits, labels = plan.task, {}, None
     for name in ("train", "dev", "test"):
         if spec := plan.data.table(name):
@@ -44,10 +52,14 @@ def read_data(plan: FinetunePlan) -> TaskData:
             labels = found if labels is None else labels
     if "dev" not in splits:
         splits["train"], splits["dev"] = hold_out(splits["train"], plan.data.dev_share)
-    num, held = plan.data.num_train, len(splits["train"])
+    return TaskData(splits, labels or ())
+
+
+def check_num_train(plan: FinetunePlan, data: TaskData) -> None:
+    """Raises UserError where more examples are asked for than there are."""
+    num, held = plan.data.num_train, len(data.splits["train"])
     if num > held:
         raise UserError(f"data.num_train={num}: must be at most {held}, all there are")
-    return TaskData(splits, labels or ())
 
 
 def hold_out(items: list, share: float) -> tuple[list, list]:
@@ -87,25 +99,6 @@ def draw_nested(items: list, num: int, seed: int) -> list:
         chosen += [queue[depth] for queue in queues if depth < len(queue)]
         depth += 1
     return [items[i] for i in chosen[:num]]
-
-
-def encode_splits(
-    plan: FinetunePlan, data: TaskData, encoder: TextEncoder
-) -> dict[str, Examples]:
-    """The rows of all splits; of the training data those of the first seed."""
-    splits = data.splits | {"train": draw_train(plan, data, plan.train.seeds[0])}
-    return {
-        name: encode_split(plan, items, encoder, is_training=name == "train")
-        for name, items in splits.items()
-    }
-
-
-def encode_split(
-    plan: FinetunePlan, items: list, encoder: TextEncoder, is_training: bool
-) -> Examples:
-    """Examples with their rows."""
-    rows = plan.task.encode(items, encoder, plan.spec, is_training=is_training)
-    return Examples(items, rows)
 
 
 def draw_train(plan: FinetunePlan, data: TaskData, seed: int) -> list[Any]:

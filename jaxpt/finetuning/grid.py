@@ -16,9 +16,10 @@ from jaxpt.errors import UserError
 from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetuning.batches import choose_lengths, collate
 from jaxpt.finetuning.cell import Cell, CellRun, Examples, drop_checkpoints
-from jaxpt.finetuning.data import draw_train, encode_split, encode_splits, read_data
+from jaxpt.finetuning.data import draw_train
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.program import TuneProgram
+from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import format_summary, summarise
 from jaxpt.folder import (
     LOCK,
@@ -44,29 +45,35 @@ def list_cells(plan: FinetunePlan) -> list[Cell]:
 
 
 def finetune(
-    plan: FinetunePlan, source: str, folder: Path, say: Callable[[str], None]
+    plan: FinetunePlan,
+    source: str,
+    folder: Path,
+    say: Callable[[str], None],
+    reuse: Reuse | None = None,
 ) -> dict:
     """Runs what is not finished of a grid; the whole result.
 
     Args:
       source: as of `load_base`.
       say: gets lines of progress.
+      reuse: of the fine-tunings before, what this one may have in common with them.
 
     Raises:
       UserError: something does not fit, found before anything is trained; or the folder
         holds other work.
       Stopped: a signal came; the same command goes on.
     """
+    reuse = reuse or Reuse()
     with hold(folder):
         _check_folder(folder, plan)
-        data = read_data(plan)
+        data = reuse.read_data(plan)
         source = import_source(source, folder)
         base = load_base(source, plan.spec.head, plan.spec.max_len, plan.train.dropout)
-        splits = encode_splits(plan, data, base.encoder)
-        program = make_program(plan, base, data.labels, splits["train"])
+        splits = reuse.encode_splits(plan, data, base.encoder)
+        program = make_program(plan, base, data.labels, splits["train"], reuse)
         if plan.adapt.method == "exact_probe":
             check_exact_probe(program)
-        _claim(folder, plan, base, data.fingerprint(), data.labels)
+        _claim(folder, plan, base, data.fingerprint, data.labels)
         constants = find_constants(plan, data.splits)
         sizes = {name: len(items) for name, items in data.splits.items()}
         for line in describe(program, sizes, splits["train"]):
@@ -103,16 +110,17 @@ def finetune(
 
 
 def make_program(
-    plan: FinetunePlan, base: Base, labels, train: Examples
+    plan: FinetunePlan, base: Base, labels, train: Examples, reuse: Reuse | None = None
 ) -> TuneProgram:
     """The program, traced with two rows of the training data."""
+    reuse = reuse or Reuse()
     rows = train.rows[:2]
     length = choose_lengths(
         [row["tokens"].shape[-1] for row in rows], 1, base.encoder.max_len
     )[0]
     arrays = collate(rows, length, 2, plan.task.PADS, base.encoder.pad)
     del arrays["example"]
-    return TuneProgram(plan, base, labels, arrays)
+    return reuse.make_program(plan, base, labels, arrays)
 
 
 def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> list[str]:

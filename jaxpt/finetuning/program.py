@@ -3,6 +3,7 @@
 The learning rate is an argument, so runs of a grid share what is compiled.
 """
 
+import copy
 import dataclasses
 import functools
 from typing import Any
@@ -92,6 +93,16 @@ class TuneProgram:
             self._step, static_argnames=("num_steps", "epoch_steps"), donate_argnums=0
         )
         self._read = jax.jit(self._outputs)
+
+    def with_base(self, plan: FinetunePlan, base: Base) -> "TuneProgram":
+        """This program of other parameters of the same network, compiled with it.
+
+        Args:
+          plan: which may differ in the examples and seeds that are drawn.
+        """
+        other = copy.copy(self)
+        other.plan, other.base = plan, base
+        return other
 
     def _can_go_on(self, num_outputs: int) -> bool:
         """Whether the base came with a head for such a task and as many outputs."""

@@ -9,6 +9,7 @@ from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.folder import REPORT, hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.assembly import (
@@ -98,7 +99,8 @@ def prepare(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepare
 
 def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
     spec, plans, text = processes.run_on_all(lambda: _make_plans(config, given))
-    processes.run_on_all(lambda: identify_tasks(spec))
+    labelled = Reuse()
+    processes.run_on_all(lambda: identify_tasks(spec, labelled))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
         name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
@@ -132,7 +134,7 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
     }
     processes.run_on_all(lambda: _check_steps(plans, vocabs))
     made = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
-    processes.run_on_all(lambda: check_networks(spec, made, tokenizer))
+    processes.run_on_all(lambda: check_networks(spec, made, tokenizer, labelled))
     return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
@@ -151,7 +153,8 @@ class Trainer:
     def __init__(self, prepared: Prepared, workdir: Path):
         self._prepared, self._workdir = prepared, workdir
         self._name, self._program = "", None
-        self._identity = identify_tasks(prepared.spec)
+        self._labelled = Reuse()
+        self._identity = identify_tasks(prepared.spec, self._labelled)
 
     def train(self, name: str, seed: int) -> dict:
         """A run's entry in the report; one that is finished is not repeated.
@@ -169,7 +172,8 @@ class Trainer:
         run = train(task, *text, folder, self._program, label)
         if self._identity:
             say = make_reporter().say if processes.is_first() else SILENT.say
-            ask_run(prepared.spec, self._identity, folder, seed, say)
+            asked = prepared.spec, self._identity, folder, seed
+            ask_run(*asked, say, self._labelled)
         return describe_run(run, name, folder, self._workdir, prepared.spec)
 
     def is_finished(self, name: str, seed: int) -> bool:

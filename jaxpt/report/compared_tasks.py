@@ -32,8 +32,8 @@ from jaxpt.eval.scoring import AUTO
 from jaxpt.eval.zero_shot import TASKS, list_tasks
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
 from jaxpt.finetuning.cell import Examples as TuneExamples
-from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, make_program
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_examples, load_task, write_examples
@@ -118,8 +118,11 @@ def make_plan_of(
     return make_finetune_plan(config)
 
 
-def identify_tasks(spec: CompareSpec) -> dict[str, str]:
+def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     """Each task and size with the sha256 of its data, once all of it was read.
+
+    Args:
+      reuse: keeps what was read for `ask_run`.
 
     Raises:
       UserError: a file is missing or wrong, or has fewer labels than are asked for; or
@@ -141,13 +144,16 @@ def identify_tasks(spec: CompareSpec) -> dict[str, str]:
         for size in task.sizes:
             plan = make_plan_of(task, size, spec.seeds[0], spec.task_settings)
             found[f"{task.told} {size}"] = _digest(
-                [plan.config, read_data(plan).fingerprint()]
+                [plan.config, reuse.read_data(plan).fingerprint]
             )
     return found
 
 
 def check_networks(
-    spec: CompareSpec, tasks: Mapping[str, Task], tokenizer: Tokenizer
+    spec: CompareSpec,
+    tasks: Mapping[str, Task],
+    tokenizer: Tokenizer,
+    reuse: Reuse,
 ) -> None:
     """Finds before anything is trained which network cannot be fine-tuned as asked.
 
@@ -161,7 +167,7 @@ def check_networks(
         if asked.is_zero_shot:
             continue
         plan = make_plan_of(asked, max(asked.sizes), spec.seeds[0], spec.task_settings)
-        data = read_data(plan)
+        data = reuse.read_data(plan)
         items = data.splits["train"][:2]
         settings = plan.spec.head, plan.spec.max_len, plan.train.dropout
         for name, task in tasks.items():
@@ -186,11 +192,13 @@ def ask_run(
     folder: Path,
     seed: int,
     say: Callable[[str], None],
+    reuse: Reuse,
 ) -> None:
     """Puts every task to a finished run; what is done already is not repeated.
 
     Args:
       identity: as of `identify_tasks`.
+      reuse: of the runs before, what this one has in common with them.
 
     Raises:
       UserError, Stopped: as `run.zero_shot.evaluate_tasks` and
@@ -216,7 +224,7 @@ def ask_run(
         for size in task.sizes:
             plan = make_plan_of(task, size, seed, spec.task_settings)
             found = [
-                finetune(plan, source, place, say)
+                finetune(plan, source, place, say, reuse)
                 for source, place in _list_sources(task, size, folder)
             ]
             entry, values = _describe_tuned(task, size, *found)

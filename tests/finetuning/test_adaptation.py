@@ -12,9 +12,10 @@ from jaxpt.errors import UserError
 from jaxpt.eval.linear_probe import fit_probe
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.cell import measure
-from jaxpt.finetuning.data import encode_splits, read_data
+from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.exact_probe import make_head
 from jaxpt.finetuning.grid import find_model, finetune, make_program
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.adaptation.adapt_spec import METHODS
 from jaxpt.run.checkpoint import Checkpointer
@@ -73,7 +74,7 @@ def load_program(plan, source, folder):
     """The program of a finished fine-tuning, its parameters, and its dev examples."""
     data = read_data(plan)
     base = load_base(str(source), plan.spec.head, plan.spec.max_len, -1)
-    splits = encode_splits(plan, data, base.encoder)
+    splits = Reuse().encode_splits(plan, data, base.encoder)
     program = make_program(plan, base, data.labels, splits["train"])
     first = program.init_params(0)
     trained, kept = program.split(first)

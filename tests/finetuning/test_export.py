@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from jaxpt.finetuning.cell import read_outputs
-from jaxpt.finetuning.data import encode_splits, read_data
+from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.export import export_finetuned, is_finetuned, load_finetuned
 from jaxpt.finetuning.grid import finetune
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import FAMILIES, read_config
 from jaxpt.hub.files import read_json, write_json, write_tensors
@@ -123,7 +124,7 @@ def test_transformers_gives_the_same_logits(exported):
     found = load_finetuned(folder / "to")
     program = found.program
     data = read_data(program.plan)
-    dev = encode_splits(program.plan, data, program.base.encoder)["dev"]
+    dev = Reuse().encode_splits(program.plan, data, program.base.encoder)["dev"]
     ours = np.stack(read_outputs(program, found.params, dev))
     out = str(folder / "out")
     tokenizer = transformers.AutoTokenizer.from_pretrained(out)

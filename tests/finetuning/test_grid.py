@@ -1,6 +1,5 @@
 """Fine-tuning from end to end: learned, killed at any moment, gone on with, refused."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,8 +14,11 @@ from tiny import slow_but
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning import grid
 from jaxpt.finetuning.base import load_base
+from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, show
+from jaxpt.finetuning.reuse import Reuse
 from jaxpt.run.checkpoint import Checkpointer
+from tests.finetuning.folders import read_all, silent
 
 FORMS = {
     "mlm": "mean",
@@ -37,10 +39,6 @@ FORMS = {
 
 class Killed(BaseException):
     """As a kill -9: nothing may be done about it."""
-
-
-def silent(line):
-    pass
 
 
 @pytest.mark.parametrize("objective", slow_but(("mlm", "clm"), FORMS))
@@ -64,15 +62,6 @@ def run_whole(plan, base, folder):
     return read_all(folder)
 
 
-def read_all(folder):
-    """All that a folder has found, without its seconds."""
-    result = json.loads((folder / "result.json").read_text())
-    for entry in result["cells"]:
-        for each in (entry, *entry["history"]):
-            del each["seconds"], each["examples_per_second"]
-    return result
-
-
 def read_model(plan, base, folder):
     """The parameters that are kept."""
     program = load_program(plan, base)
@@ -83,9 +72,9 @@ def read_model(plan, base, folder):
 
 
 def load_program(plan, base):
-    data = grid.read_data(plan)
+    data = read_data(plan)
     made = load_base(base, plan.spec.head, plan.spec.max_len, plan.train.dropout)
-    splits = grid.encode_splits(plan, data, made.encoder)
+    splits = Reuse().encode_splits(plan, data, made.encoder)
     return grid.make_program(plan, made, data.labels, splits["train"])
 
 

@@ -1,0 +1,94 @@
+"""What fine-tunings one after another have in common: read, encoded, compiled once.
+
+Those of a comparison differ in the run, in the number of labels and in the seed; the
+data are the same, and a network with fresh parameters is the same network.
+"""
+
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from jaxpt.config.finetuning import FinetunePlan
+from jaxpt.finetuning.base import Base
+from jaxpt.finetuning.cell import Examples
+from jaxpt.finetuning.data import TaskData, check_num_train, draw_train, read_splits
+from jaxpt.finetuning.program import TuneProgram
+from jaxpt.tasks.encoder import TextEncoder
+from jaxpt.text.tokens import tokenizer as tokenizers
+
+MOST = 8  # of a kind that are kept: the oldest goes
+
+
+class Reuse:
+    """Kept by whoever fine-tunes several times; a file is read once, as it was then."""
+
+    def __init__(self):
+        self._data: dict[str, TaskData] = {}
+        self._rows: dict[str, Examples] = {}
+        self._programs: dict[str, TuneProgram] = {}
+
+    def read_data(self, plan: FinetunePlan) -> TaskData:
+        """As `jaxpt.finetuning.data.read_data`."""
+        data = _keep(self._data, _name_data(plan), lambda: read_splits(plan))
+        check_num_train(plan, data)
+        return data
+
+    def encode_splits(
+        self, plan: FinetunePlan, data: TaskData, encoder: TextEncoder
+    ) -> dict[str, Examples]:
+        """The rows of all splits; of the training data those of the first seed."""
+        drawn = draw_train(plan, data, plan.train.seeds[0])
+        found = {"train": encode_split(plan, drawn, encoder, is_training=True)}
+        how = encoder.frame, encoder.max_len, encoder.pad, encoder.writing
+        whole = f"{_name_data(plan)} {tokenizers.fingerprint(encoder.tokenizer)} {how}"
+        for name in data.splits.keys() - {"train"}:
+            encode = functools.partial(encode_split, plan, data.splits[name], encoder)
+            found[name] = _keep(self._rows, f"{name} {whole}", encode)
+        return {name: found[name] for name in data.splits}
+
+    def make_program(
+        self, plan: FinetunePlan, base: Base, labels, batch: dict
+    ) -> TuneProgram:
+        """A program of this base; what it compiles is shared by those that are alike.
+
+        Args:
+          batch: as of `TuneProgram`.
+        """
+        if base.head is not None:
+            return TuneProgram(plan, base, labels, batch)
+        drawn = {"data": ("num_train",), "train": ("seeds",)}
+        config = {
+            name: {k: v for k, v in part.items() if k not in drawn.get(name, ())}
+            for name, part in plan.config.items()
+        }
+        encoder = base.encoder
+        how = encoder.max_len, encoder.pad, encoder.writing, base.task.vocab.start
+        key = f"{json.dumps(config)} {base.network!r} {base.form} {labels} {how}"
+        made = _keep(
+            self._programs, key, lambda: TuneProgram(plan, base, labels, batch)
+        )
+        return made.with_base(plan, base)
+
+
+def encode_split(
+    plan: FinetunePlan, items: list, encoder: TextEncoder, is_training: bool = False
+) -> Examples:
+    """Examples with their rows."""
+    rows = plan.task.encode(items, encoder, plan.spec, is_training=is_training)
+    return Examples(items, rows)
+
+
+def _name_data(plan: FinetunePlan) -> str:
+    """What the examples of all splits follow from."""
+    data = {k: v for k, v in plan.config["data"].items() if k != "num_train"}
+    return f"{plan.task_name} {plan.spec} {json.dumps(data)}"
+
+
+def _keep(kept: dict[str, Any], key: str, make: Callable[[], Any]) -> Any:
+    """What is kept under a key, made if it is not there."""
+    if key not in kept:
+        while len(kept) >= MOST:
+            del kept[next(iter(kept))]
+        kept[key] = make()
+    return kept[key]

@@ -1,0 +1,76 @@
+"""What fine-tunings share changes none of their numbers, and is read and made once."""
+
+import pytest
+
+from jaxpt.finetuning import data as datas
+from jaxpt.finetuning import program as programs
+from jaxpt.finetuning.grid import finetune
+from jaxpt.finetuning.reuse import MOST, Reuse
+from tests.finetuning.folders import read_all, silent
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """Counts of tables that were read, and of programs that were made."""
+    found = {"tables": 0, "programs": 0}
+
+    def count(owner, name, what):
+        function = getattr(owner, name)
+
+        def call(*args, **kwargs):
+            found[what] += 1
+            return function(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, call)
+
+    count(datas, "read_table", "tables")
+    count(programs.TuneProgram, "__init__", "programs")
+    return found
+
+
+def test_what_is_shared_changes_no_number(counted, make_base, make_tune, tmp_path):
+    """Two networks, each pretrained and fresh, with few labels of two seeds."""
+    mlm, clm, reuse = str(make_base("mlm")), str(make_base("clm")), Reuse()
+    asked = [
+        (make_tune(train__seeds=(seed,), data__num_train=size), source)
+        for source in (mlm, f"scratch:{mlm}", clm)
+        for size, seed in ((16, 0), (24, 1))
+    ]
+    shared = []
+    for i, (plan, source) in enumerate(asked):
+        finetune(plan, source, tmp_path / f"shared{i}", silent, reuse)
+        shared.append(read_all(tmp_path / f"shared{i}"))
+    assert counted == {"tables": 3, "programs": 2}
+    for i in (1, 2, 5):
+        plan, source = asked[i]
+        finetune(plan, source, tmp_path / f"alone{i}", silent)
+        assert read_all(tmp_path / f"alone{i}") == shared[i]
+    losses = {(x["source"], x["cells"][0]["history"][0]["loss"]) for x in shared}
+    assert len(losses) == 6
+
+
+def test_other_settings_are_others(counted, make_base, make_tune, tmp_path):
+    reuse, base = Reuse(), str(make_base("mlm"))
+    for i, changes in enumerate(
+        ({}, {"train__dropout": 0.5}, {"task__max_len": 16}, {"task__head": "roberta"})
+    ):
+        finetune(make_tune(**changes), base, tmp_path / str(i), silent, reuse)
+    assert counted["programs"] == 4
+
+
+def test_the_oldest_goes(make_tune):
+    reuse = Reuse()
+    for i in range(MOST + 3):
+        reuse.read_data(make_tune(task__max_len=20 + i))
+    assert len(reuse._data) == MOST
+
+
+def test_only_examples_that_are_drawn_are_encoded(make_tune, make_base):
+    from jaxpt.finetuning.base import load_base
+
+    plan, reuse = make_tune(data__num_train=6), Reuse()
+    data = reuse.read_data(plan)
+    base = load_base(str(make_base("mlm")), "auto", 32, -1)
+    splits = reuse.encode_splits(plan, data, base.encoder)
+    assert [len(splits[name].rows) for name in splits] == [6, 16, 16]
+    assert len(data.splits["train"]) == 40
