@@ -3,9 +3,11 @@
     make test-peers   # once, for an environment with torch
     .venv-peers/bin/python tests/benchmarks/finetune --task sst2 --data DIR --limit 6400
     .venv-peers/bin/python tests/benchmarks/finetune --task mrpc --data DIR --epochs 4
+    .venv-peers/bin/python tests/benchmarks/finetune --task wnut17 --data DIR --epochs 3
 
 The weights are all-MiniLM-L6-v2 (a BERT of 6 layers), which `make test-peers` installs;
-DIR has SST-2's train.tsv(.xz) and dev.tsv, or MRPC's msr-para-train.tsv and -val.tsv.
+DIR has SST-2's train.tsv(.xz) and dev.tsv, MRPC's msr-para-train.tsv and -val.tsv, or
+WNUT-17's wnut17train.conll and emerging.dev.conll, whose metric is the F1 of entities.
 The sides take turns; seconds are those of training, ours without the steps that were
 compiled, whose examples do not count either. Both print the dev metrics of the last
 step.
@@ -16,6 +18,7 @@ import csv
 import importlib.util
 import json
 import lzma
+import re
 import statistics
 import subprocess
 import sys
@@ -37,6 +40,12 @@ TASKS = {
         "columns": ("#1 String", "#2 String", "Quality"),
         "max_len": 128,
     },
+    "wnut17": {
+        "train": ("wnut17train.conll",),
+        "dev": ("emerging.dev.conll",),
+        "columns": (),
+        "max_len": 128,
+    },
 }
 
 
@@ -45,6 +54,12 @@ def shorten(
 ) -> None:
     """The columns of the first examples of a file, as both sides read them."""
     path = next(p for p in (folder / name for name in names) if p.exists())
+    if path.suffix == ".conll":
+        text = path.read_text(encoding="utf-8").strip()
+        parts = re.split(r"\n\s*\n", text)
+        parts = parts[:limit] if limit else parts
+        to.write_text("\n\n".join(parts) + "\n", encoding="utf-8")
+        return
     opener = lzma.open if path.suffix == ".xz" else open
     with opener(path, "rt", encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
@@ -59,17 +74,19 @@ def run_ours(args, run: Path, folder: Path, seed: int) -> dict:
     """`jaxpt finetune`, as a user runs it."""
     task, into = TASKS[args.task], folder / f"ours-{seed}"
     pair = len(task["columns"]) == 3
-    settings = {
+    columns = {
         "task.text": "text0",
         "task.pair": "text1" if pair else "",
-        "task.max_len": task["max_len"],
-        "data.train": folder / "train.tsv",
-        "data.dev": folder / "dev.tsv",
         "task.label": "label",
-        "data.test": "",
         "data.train_split": "",
         "data.dev_split": "",
         "data.quoting": False,
+    }
+    settings = (columns if task["columns"] else {}) | {
+        "task.max_len": task["max_len"],
+        "data.train": folder / "train.tsv",
+        "data.dev": folder / "dev.tsv",
+        "data.test": "",
         "train.lr": (args.lr,),
         "train.batch_size": (args.batch_size,),
         "train.epochs": (args.epochs,),
@@ -92,7 +109,8 @@ def run_ours(args, run: Path, folder: Path, seed: int) -> dict:
 def run_peer(args, model: Path, folder: Path, seed: int) -> dict:
     """The PyTorch loop, in a process of its own."""
     task = TASKS[args.task]
-    names = [f"text{i}" for i in range(len(task["columns"]) - 1)] + ["label"]
+    columns = task["columns"]
+    names = [f"text{i}" for i in range(len(columns) - 1)] + ["label"] * bool(columns)
     given = {"model": model, "columns": ",".join(names), "seed": seed}
     given |= {name: folder / f"{name}.tsv" for name in ("train", "dev")}
     given |= {"lr": args.lr, "batch_size": args.batch_size, "epochs": args.epochs}

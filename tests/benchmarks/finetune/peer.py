@@ -12,9 +12,11 @@ import time
 
 import numpy as np
 import torch
+from seqeval.metrics import f1_score as entity_f1
 from sklearn.metrics import f1_score
 from transformers import (
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     AutoTokenizer,
     get_linear_schedule_with_warmup,
 )
@@ -25,6 +27,41 @@ def read(path: str, columns: list[str]) -> list[list[str]]:
     with open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
         return [[row[name] for name in columns] for row in rows]
+
+
+def read_words(path: str) -> list[tuple[list[str], list[str]]]:
+    """The words and tags of sentences, a word a line, an empty line behind each."""
+    with open(path, encoding="utf-8") as file:
+        parts = file.read().strip().split("\n\n")
+    rows = [[line.split("\t") for line in part.split("\n")] for part in parts]
+    return [([row[0] for row in part], [row[1] for row in part]) for part in rows]
+
+
+def encode_texts(tokenizer, rows, max_len: int) -> list:
+    """Ids, segment types and label of each row; the label is its last column."""
+    texts = [[row[i] for row in rows] for i in range(len(rows[0]) - 1)]
+    found = tokenizer(*texts, truncation=True, max_length=max_len)
+    labels = [int(row[-1]) for row in rows]
+    return list(zip(found["input_ids"], found["token_type_ids"], labels, strict=True))
+
+
+def encode_words(tokenizer, rows, max_len: int, tags: list[str]) -> list:
+    """Ids, segment types and labels of tokens: a word's at its first, else -100."""
+    found = tokenizer(
+        [words for words, _ in rows],
+        is_split_into_words=True,
+        truncation=True,
+        max_length=max_len,
+    )
+    encoded = []
+    for i, (_, own) in enumerate(rows):
+        words = found.word_ids(i)
+        labels = [
+            tags.index(own[word]) if word is not None and word != before else -100
+            for before, word in zip([None, *words], words, strict=False)
+        ]
+        encoded.append((found["input_ids"][i], found["token_type_ids"][i], labels))
+    return encoded
 
 
 def make_batches(encoded, order, size, pad):
@@ -39,7 +76,10 @@ def make_batches(encoded, order, size, pad):
             ids[i, : len(row)] = torch.tensor(row)
             types[i, : len(row)] = torch.tensor(kinds)
             seen[i, : len(row)] = 1
-        labels = torch.tensor([label for *_, label in rows])
+        wanted = [label for *_, label in rows]
+        if isinstance(wanted[0], list):
+            wanted = [each + [-100] * (length - len(each)) for each in wanted]
+        labels = torch.tensor(wanted)
         yield (
             {"input_ids": ids, "token_type_ids": types, "attention_mask": seen},
             labels,
@@ -49,25 +89,28 @@ def make_batches(encoded, order, size, pad):
 def main() -> None:
     """Trains, measures, prints."""
     parser = argparse.ArgumentParser(description=__doc__)
-    for name in ("model", "train", "dev", "columns"):
+    for name in ("model", "train", "dev"):
         parser.add_argument(f"--{name}", required=True)
+    parser.add_argument("--columns", required=True, help="empty: words and tags")
     parser.add_argument("--lr", type=float, required=True)
     for name in ("batch_size", "epochs", "max_len", "seed"):
         parser.add_argument(f"--{name}", type=int, required=True)
     args = parser.parse_args()
     torch.manual_seed(args.seed)
     tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2)
-    columns = args.columns.split(",")
-    splits = {}
+    splits, tags = {}, []
     for name in ("train", "dev"):
-        rows = read(getattr(args, name), columns)
-        texts = [[row[i] for row in rows] for i in range(len(columns) - 1)]
-        found = tokenizer(*texts, truncation=True, max_length=args.max_len)
-        labels = [int(row[-1]) for row in rows]
-        splits[name] = list(
-            zip(found["input_ids"], found["token_type_ids"], labels, strict=True)
-        )
+        if args.columns:
+            rows = read(getattr(args, name), args.columns.split(","))
+            splits[name] = encode_texts(tokenizer, rows, args.max_len)
+            continue
+        words = read_words(getattr(args, name))
+        tags = tags or sorted({tag for _, own in words for tag in own})
+        splits[name] = encode_words(tokenizer, words, args.max_len, tags)
+    kind = (
+        AutoModelForTokenClassification if tags else AutoModelForSequenceClassification
+    )
+    model = kind.from_pretrained(args.model, num_labels=len(tags) or 2)
     plain = ("bias", "LayerNorm.weight")
     groups = [
         {"params": [], "weight_decay": 0.01},
@@ -98,12 +141,22 @@ def main() -> None:
     with torch.no_grad():
         order = list(range(len(splits["dev"])))
         for inputs, labels in make_batches(splits["dev"], order, 64, pad):
-            found += model(**inputs).logits.argmax(-1).tolist()
+            guesses = model(**inputs).logits.argmax(-1).tolist()
+            if tags:
+                pairs = list(zip(labels.tolist(), guesses, strict=True))
+                for own, guess in pairs:
+                    kept = [(a, b) for a, b in zip(own, guess, strict=True) if a >= 0]
+                    wanted.append([tags[a] for a, _ in kept])
+                    found.append([tags[b] for _, b in kept])
+                continue
+            found += guesses
             wanted += labels.tolist()
-    hits = np.mean(np.array(found) == np.array(wanted))
-    told = {
-        "accuracy": float(hits),
-        "f1": float(f1_score(wanted, found)),
+    if tags:
+        metrics = {"entity_f1": float(entity_f1(wanted, found))}
+    else:
+        hits = np.mean(np.array(found) == np.array(wanted))
+        metrics = {"accuracy": float(hits), "f1": float(f1_score(wanted, found))}
+    told = metrics | {
         "seconds": seconds,
         "examples_per_second": args.epochs * len(train) / seconds,
         "steps": steps,
