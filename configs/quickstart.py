@@ -5,8 +5,7 @@
 About 6 minutes on 2 cores; the README has the table it ends with. One objective by
 itself, and on your own text:
 
-    jaxpt train --config configs/quickstart.py --config.objective=mlm \
-        --config.data.path=my.txt --workdir DIR
+    jaxpt train --config quickstart:mlm --config.data.path=my.txt --workdir DIR
 
 Any other objective trains by its name; what it needs is filled in, and said.
 """
@@ -16,7 +15,7 @@ from jaxpt.config.settings import default_config
 SPECIALS = ("pad", "unk", "mask", "eos")
 
 
-def get_config():
+def get_config(objective="clm"):
     """Five seeds each, the same rows, the same FLOPs; characters of dated speeches.
 
     Relative positions, a wide initialisation and a high learning rate let masked
@@ -25,6 +24,7 @@ def get_config():
     as many parameters as one stack of two.
     """
     config = default_config()
+    config.objective = objective
     config.data.path = "sotu"
     config.data.row_length = 64
     config.tokenizer.kind = "char"

@@ -2,8 +2,9 @@
 
 import sys
 
-from jaxpt.commands import downstream, models, texts, training
-from jaxpt.errors import UserError
+from jaxpt.commands import discovery, downstream, models, texts, training
+from jaxpt.errors import UserError, suggest
+from jaxpt.version import __version__
 
 USAGE = """usage: jaxpt COMMAND [flags]
 
@@ -30,9 +31,12 @@ USAGE = """usage: jaxpt COMMAND [flags]
   fill      predict each [MASK]  --workdir DIR --text "... [MASK] ..."
   neighbours  nearest neighbours of a word's vectors
                             --workdir DIR --word TEXT
+  settings  every setting, its default and what it is       [SECTION] [--task NAME]
+  list      what there is of objectives, presets, configs, tasks or corpora
 
 Any setting of a config is a flag: --config.optim.lr=3e-4 --config.data.path=my.txt
 A run's config.json is a config file too: --config runs/a/config.json
+A config that comes with jaxpt goes by its name: --config quickstart
 train, compare and evaluate run on several processes with --distributed (see launch/).
 compare spreads its runs over processes and machines with --part or --ray (see launch/).
 tokenizer, prepare, inspect and import work without --config, from default settings;
@@ -47,10 +51,14 @@ def main(argv: list[str] | None = None) -> int:
     if not argv or argv[0] in ("help", "-h", "--help", "-help"):
         print(USAGE, end="")
         return 0 if argv else 2
+    if argv[0] in ("version", "--version", "-version"):
+        print(f"jaxpt {__version__}")
+        return 0
     try:
         if argv[0] not in COMMANDS:
             raise UserError(
-                f"{argv[0]}: unknown command; must be one of {', '.join(COMMANDS)}"
+                f"{argv[0]}: unknown command{suggest(argv[0], COMMANDS)}; must be one "
+                f"of {', '.join(COMMANDS)}"
             )
         return COMMANDS[argv[0]](argv[1:])
     except UserError as error:
@@ -77,4 +85,6 @@ COMMANDS = {
     "generate": models.generate,
     "fill": models.fill,
     "neighbours": models.neighbours,
+    "settings": discovery.settings,
+    "list": discovery.list_,
 }

@@ -1,5 +1,8 @@
 """The one exception a user should ever see: a single line and exit code 2."""
 
+import difflib
+from collections.abc import Iterable
+
 
 class UserError(Exception):
     """Bad input, said in one line: the setting or file, its value, what is allowed.
@@ -14,3 +17,13 @@ class UserError(Exception):
 
 class DivergedError(UserError):
     """The loss is not finite; the run stops and keeps its last good checkpoint."""
+
+
+def suggest(given: str, known: Iterable[str]) -> str:
+    """ " (did you mean X?)", where something known is spelt almost like it; else "".
+
+    >>> suggest("train.step", ["train.steps", "train.seed"])
+    ' (did you mean train.steps?)'
+    """
+    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.7)
+    return f" (did you mean {near[0]}?)" if near else ""

@@ -50,7 +50,7 @@ BELOW = {
     | MODEL
     | FILES_ROOMS
     | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"},
-    "cli": {"commands", "errors"},
+    "cli": {"commands", "errors", "version"},
     "__main__": {"cli"},
 }
 

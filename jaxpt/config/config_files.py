@@ -6,16 +6,19 @@ from pathlib import Path
 
 import ml_collections
 
+from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError
 
 
 def read_config_file(told: str) -> ml_collections.ConfigDict:
     """The config of `FILE.py` or `FILE.py:ARGUMENT`; the file is executed.
 
+    One that comes with jaxpt is named without its folder and suffix: "quickstart:mlm".
+
     Raises:
       UserError: there is no such file, or it gives no config.
     """
-    name, mark, argument = told.partition(":")
+    name, mark, argument = find_config(told).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
         raise UserError(f"{name}: is no config file; must be a .py file")

@@ -161,7 +161,7 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
       UserError: there is no such task.
     """
     config: dict[str, dict] = {"task": {"name": task}}
-    for name, spec in _sections(task).items():
+    for name, spec in list_sections(task).items():
         config.setdefault(name, {})
         for field in _fields(name, spec):
             default: Any = field.default
@@ -173,7 +173,7 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
     return ml_collections.ConfigDict(config)
 
 
-def _sections(task: str) -> dict[str, type]:
+def list_sections(task: str) -> dict[str, type]:
     if task not in TASKS:
         raise UserError(f"task.name={task}: must be one of {', '.join(TASKS)}")
     return {
@@ -199,7 +199,7 @@ def make_finetune_plan(config) -> FinetunePlan:
     """
     config = to_dict(config)
     task = config.get("task", {}).get("name", "")
-    sections, made = _sections(task), {}
+    sections, made = list_sections(task), {}
     _check_names("config", config, sections)
     for name, spec in sections.items():
         given = dict(config.get(name, {}))

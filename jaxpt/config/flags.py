@@ -10,12 +10,13 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
-from jaxpt.errors import UserError
+from jaxpt.config.shipped import find_config
+from jaxpt.errors import UserError, suggest
 
 # Work without a --config file, and have no run's folder or name it by themselves.
 TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
 # Read several runs, and write elsewhere.
-READERS = ("analyse", "fit-scaling")
+READERS = ("analyse", "fit-scaling", "settings")
 # What config_flags says of a ValueError in a config file, before the whole traceback.
 IN_FILE = "Error whilst parsing config file"
 
@@ -44,6 +45,7 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
     except flags.UnrecognizedFlagError as error:
         raise UserError(
             f"--{error.flagname}: unknown flag of jaxpt {command}"
+            f"{suggest(error.flagname, values)}"
         ) from None
     except (flags.Error, ValueError) as error:
         flag, is_in_file, trace = str(error).partition(f": {IN_FILE}")
@@ -68,6 +70,9 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
     Raises:
       UserError: no config, one that cannot be loaded, or a setting that it lacks.
     """
+    if told := _config_value(argv):
+        found = find_config(told)
+        argv = argv if found == told else _replace_config(argv, f"--config={found}")
     path = _config_path(argv)
     defaults = str(Path(__file__).parent / "stored.py")
     if path.endswith(".json"):  # of a run: data, not executed
@@ -275,10 +280,15 @@ def repeat_flag(name: str, argv: list[str]) -> list[str]:
 
 def _config_path(argv: list[str]) -> str:
     """The config file's path among the flags, without `:ARGUMENT`; "" for none."""
+    return _config_value(argv).partition(":")[0]
+
+
+def _config_value(argv: list[str]) -> str:
+    """What --config says; "" where it is not given."""
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         name, has_value, value = arg.partition("=")
         if name in ("--config", "-config"):
-            return (value if has_value else following).partition(":")[0]
+            return value if has_value else following
     return ""
 
 
@@ -345,7 +355,8 @@ def _check_override(config, arg: str) -> None:
         if not hasattr(here, "keys") or name not in here:
             where = ".".join(path[:depth]) or "config"
             known = ", ".join(here.keys()) if hasattr(here, "keys") else "no settings"
-            raise UserError(f"{flag}: unknown setting; {where} has {known}")
+            near = suggest(name, here.keys() if hasattr(here, "keys") else ())
+            raise UserError(f"{flag}: unknown setting{near}; {where} has {known}")
         here = here[name]
     if hasattr(here, "keys"):
         raise UserError(f"{flag}: is a section; it has {', '.join(here.keys())}")

@@ -24,7 +24,7 @@ from jaxpt.config.settings import (
     read_sections,
     to_dict,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import UserError, suggest
 from jaxpt.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
@@ -108,7 +108,10 @@ def make_plan(
     read_sections(config)
     name = config.get("objective", "")
     if name not in OBJECTIVES:
-        raise UserError(f"objective={name}: must be one of {', '.join(OBJECTIVES)}")
+        near = suggest(name, OBJECTIVES)
+        raise UserError(
+            f"objective={name}: must be one of {', '.join(OBJECTIVES)}{near}"
+        )
     settings = config.get(name, {})
     if settings.get("teacher") and not settings.get("teacher_model"):
         settings["teacher_model"] = _read_teacher(name, settings["teacher"])

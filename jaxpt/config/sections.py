@@ -42,10 +42,12 @@ class TrainSpec:
     """One run.
 
     Attributes:
+      steps: of the optimizer.
       seconds: of training, after which the run ends, whatever its steps; the schedule
         of `steps` steps is spread over that time, and so are `eval_every` and
         `checkpoint_every` (`jaxpt.run.clock`). 0 is no limit.
       batch_size: rows in a step, over all devices and microbatches.
+      seed: of the parameters, the order of the rows, corruption and dropout.
       num_microbatches: gradients are summed over so many parts of the batch.
       steps_per_call: steps in one dispatch (`lax.scan`).
       backend: "jit" over a mesh of devices, or "pmap", which only shares out the rows.
@@ -55,8 +57,10 @@ class TrainSpec:
         rows. What both leave shares out the rows alone.
       init_from: folder of a run whose newest parameters (or their mean, if it keeps
         one) this one begins with, at step 0 with a fresh optimizer; "" draws them.
+      log_every: steps between two lines of progress.
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
+      keep_checkpoints: the newest so many are kept.
       trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
         (Weights & Biases) and "mlflow" (`jaxpt.run.trackers`).
       profile_steps: of so many steps, in whole calls, after the first call of a start
@@ -116,16 +120,18 @@ class EvalSpec:
 
     Attributes:
       num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
-      probe_length: tokens the model reads at once of a probed passage, which is
-        probe_windows of them; probe_passages: the most passages each split gives, 0
-        to probe for no labels. Of 2,500 a share of answers has a binomial standard
-        error of 0.01 at most.
+      batch_size: rows that are evaluated at once.
+      probe_length: tokens the model reads at once of a probed passage.
+      probe_windows: how many of these a passage has.
+      probe_passages: the most passages each split gives, 0 to probe for no labels. Of
+        2,500 a share of answers has a binomial standard error of 0.01 at most.
       num_words: the most frequent words, of which one is asked for where it was taken
-        out of a text (`jaxpt.eval.words`); 0 asks for none. word_context: tokens on
-        either side that the model reads; word_questions: the most of each word in
-        either split.
+        out of a text (`jaxpt.eval.words`); 0 asks for none.
+      word_context: tokens on either side that the model reads.
+      word_questions: the most of each word in either split.
       num_choices: tokens of which one stood in a gap (`jaxpt.eval.choices`), with
-        word_context tokens on either side; 0 asks for none. choice_questions: how many.
+        word_context tokens on either side; 0 asks for none.
+      choice_questions: how many such gaps.
       probe_every_eval: probe, and ask for words and choices, at every evaluation too,
         for the learning curves.
       samples: held-out passages of which each evaluation of a run shows what the model
@@ -172,9 +178,11 @@ class CompareSpec:
       objectives: names of objectives, or other names (letters, digits, "_", "-")
         whose `overrides` say the `objective`, so that one is compared with itself in
         other settings.
+      seeds: every objective is trained with each.
       budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
         them (of seconds by the clock of each run, `train.seconds`); or "steps", which
         takes each objective's train.steps and matches nothing.
+      amount: of the budget; 0 where it is "steps".
       num_evals: measurements along each run, at the same shares of what it costs (in
         whole calls); 0 leaves them to train.eval_every.
       overrides: name -> sections -> settings that differ for it

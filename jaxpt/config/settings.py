@@ -9,7 +9,7 @@ import json
 import ml_collections
 
 from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
-from jaxpt.errors import UserError
+from jaxpt.errors import UserError, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
@@ -43,7 +43,7 @@ def default_config() -> ml_collections.ConfigDict:
     for name, specs in SECTIONS.items():
         section = {}
         for spec in specs:
-            for field in _fields(spec):
+            for field in list_fields(spec):
                 make = field.default_factory
                 section[field.name] = (
                     field.default if make is dataclasses.MISSING else make()
@@ -52,7 +52,7 @@ def default_config() -> ml_collections.ConfigDict:
     return config
 
 
-def _fields(spec) -> list[dataclasses.Field]:
+def list_fields(spec) -> list[dataclasses.Field]:
     hidden = HIDDEN.get(spec, set())
     return [f for f in dataclasses.fields(spec) if f.name not in hidden]
 
@@ -69,7 +69,7 @@ def read_sections(config: dict) -> dict[str, dict]:
             listed = ", ".join(["objective", *SECTIONS])
             raise UserError(f"{name}: unknown section; there are {listed}")
     for name, specs in SECTIONS.items():
-        known = {field.name for spec in specs for field in _fields(spec)}
+        known = {field.name for spec in specs for field in list_fields(spec)}
         given = config.get(name, {})
         for key in given:
             if key not in known:
@@ -85,7 +85,7 @@ def read_sections(config: dict) -> dict[str, dict]:
 
 def pick_fields(spec, section: dict) -> dict:
     """Those of a section's settings that are fields of a dataclass."""
-    return {f.name: section[f.name] for f in _fields(spec) if f.name in section}
+    return {f.name: section[f.name] for f in list_fields(spec) if f.name in section}
 
 
 def to_dict(config) -> dict:
@@ -117,7 +117,8 @@ def override(config: dict, changes: dict, place: str = "compare.overrides") -> d
         for field, value in fields.items():
             name = f"{place}: {section}.{field}"
             if field not in config.get(section, {}):
-                raise UserError(f"{name}: unknown setting")
+                near = suggest(field, config.get(section, {}))
+                raise UserError(f"{name}: unknown setting{near}")
             old = config[section][field]
             is_number = isinstance(old, float) and type(value) is int
             if type(old) is not type(value) and not is_number:

@@ -81,6 +81,9 @@ class ModelSpec:
         tokenizer has ids. More pads them (GPT-2 to 50,304 for speed, T5 to 32,128).
       num_layers: layers of the only stack, or of the encoder.
       num_decoder_layers: 0 for one stack; more makes an encoder-decoder.
+      d_model: D, the width of the hidden states.
+      num_heads: N, heads of attention.
+      d_ff: F, the width between the two layers of an MLP.
       max_len: positions of the learned table, and the longest generation.
       embedding_size: E; 0 means E = D. Otherwise a projection leads from E to D
         (ELECTRA).
@@ -88,15 +91,21 @@ class ModelSpec:
         (Llama); 0 means num_heads.
       head_dim: H; 0 means D / num_heads (T5 1.1 has another).
       num_types: rows of the table of segment types, added to the embeddings (BERT: 2).
+      norm: "layernorm" or "rmsnorm" (T5, Llama).
+      norm_epsilon: added to the variance.
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
       norm_position: "pre" (GPT-2, T5: a last norm closes the stack) or "post" (BERT:
         the embeddings are normed too).
       embed_norm: with "pre", the embeddings are normed in place of the first layer's
         input (ModernBERT).
+      activation: of the MLPs and of the head's transform.
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
       positions: learned and sinusoidal are added to the embeddings, with an encoder and
         a decoder each by itself; relative is T5's bucketed bias, one table per stack;
         rotary turns queries and keys (Su et al. 2021, in Llama's halves).
+      rotary_base: of the angles' frequencies.
+      relative_buckets: of T5's bias, how many.
+      relative_max_distance: from which on all distances share a bucket.
       relative_directions: what T5's buckets are spent on: "both" sides of a token, half
         of them on each, or all on its "past" (a decoder's beside an encoder always
         are). "auto" is "past" for an objective that never reads ahead (`clm`,
@@ -105,16 +114,20 @@ class ModelSpec:
       position_offset: rows of the learned table before the first place, which no token
         uses (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
+      use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
       scale_logits: hidden states are divided by sqrt(D) before the head (T5 1.0).
+      head_bias: the vocabulary head has one (BERT).
       head_transform: BERT's dense + activation + norm before the vocabulary.
-      dropout: on the output of every attention and MLP; embed_dropout: on the
-        embeddings; attention_dropout: on the attention weights.
+      dropout: on the output of every attention and MLP.
+      embed_dropout: on the embeddings.
+      attention_dropout: on the attention weights.
       init: "normal" (std `init_std`; zero biases); "truncated" (the same, cut at two
         std: BERT); "gpt2" (the same, what adds to the residual stream divided by
         sqrt(its additions)); "t5" (by fan in, as Mesh TensorFlow; an untied head too,
         so that the first loss is near ln V); or "torch" (PyTorch's defaults: uniform in
         1/sqrt(fan in); standard normal embeddings unless they are tied).
+      init_std: the standard deviation of "normal", "truncated" and "gpt2".
       dtype: of the factors of products and of what layers hand on; "auto" is bfloat16
         on GPU and TPU, float32 on CPU. Parameters, softmax, norms and losses stay
         float32. A run records what "auto" was, and keeps it on another device.

@@ -35,8 +35,9 @@ class Spec(ObjectiveSpec):
       clm_first: share of the training steps, from the first on, in which every row is
         causal. Above 0, either kind's loss counts in full.
       mask_rate: of a masked row's tokens that have one before them, an exact count.
-      replace_mask: of those, the share shown as [MASK]; replace_random: as a random
-        token; the rest are shown as they are.
+      replace_mask: of those, the share shown as [MASK].
+      replace_random: of those, the share shown as a random token; the rest are shown as
+        they are.
     """
 
     SECTION: ClassVar[str] = "clm_mlm"

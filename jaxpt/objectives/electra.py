@@ -36,8 +36,9 @@ class Spec(Masking):
         without [MASK]); "all_tokens_mlm": the original of every token, which it may
         copy.
       temperature: of the generator's samples.
-      generator_weight: of its loss; discriminator_weight: of the second network's where
-        that is binary. Restoring tokens weighs 1, for which the paper has no number.
+      generator_weight: of its loss.
+      discriminator_weight: of the second network's loss, where that is binary.
+        Restoring tokens weighs 1, for which the paper has no number.
     """
 
     SECTION: ClassVar[str] = "electra"

@@ -32,8 +32,8 @@ class Masking(ObjectiveSpec):
       masking: "tokens", each by itself; "words", whole words (BERT's later models): a
         word that does not fit into what is left of the count is passed over, so it may
         be undershot; or "spans" (SpanBERT), whose last span is cut to an exact count.
-      span_p: of the geometric law that the number of words in a span is drawn from;
-        max_span_length: where that law is cut off and renormalised.
+      span_p: of the geometric law that the number of words in a span is drawn from.
+      max_span_length: words at which that law is cut off and renormalised.
       static_masks: n masks for each row, of which every visit draws one; 0 draws a new
         one. A row is known by its tokens, so it has the same n masks in any epoch and
         any run. BERT's data held 10 passes over the text (`data.dupe_factor` makes such

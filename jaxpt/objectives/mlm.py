@@ -25,9 +25,11 @@ class Spec(Masking):
     """How much to mask in what pieces (see `Masking`), and what stands there instead.
 
     Attributes:
-      replace_mask: of the masked tokens, the fraction shown as [MASK]; replace_random:
-        as a random token; the rest are shown as they are. Each token is drawn by
-        itself, also in a word or a span (BERT's; fairseq draws once for a word).
+      replace_mask: of the masked tokens, the fraction shown as [MASK]. Each token is
+        drawn by itself, also in a word or a span (BERT's; fairseq draws once for a
+        word).
+      replace_random: of the masked tokens, the fraction shown as a random token; the
+        rest are shown as they are.
     """
 
     SECTION: ClassVar[str] = "mlm"

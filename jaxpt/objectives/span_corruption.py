@@ -30,6 +30,8 @@ class Spec(ObjectiveSpec):
     """How much is noise, in spans of which mean length (T5: 0.15 and 3).
 
     Attributes:
+      noise_density: share of a row's tokens that is noise.
+      mean_span_length: tokens of a noise span, on average.
       max_documents: the most that are packed into a row; 0 where rows are one text.
     """
 

@@ -25,8 +25,9 @@ class Spec(mlm.Spec):
     """What is hidden (see `Masking`), what stands there, and what the edges tell.
 
     Attributes:
-      replace_mask: of the spans, the share shown as [MASK]s; replace_random: as random
-        tokens; the rest are shown as they are. Drawn once for each span.
+      replace_mask: of the spans, the share shown as [MASK]s. Drawn once for each span.
+      replace_random: of the spans, the share shown as random tokens; the rest are shown
+        as they are.
       max_targets: tokens of a span that its edges tell, from its first on.
       place_width: of the embedding of a token's place in its span.
       boundary_weight: of the edges' loss.

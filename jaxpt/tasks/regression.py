@@ -25,6 +25,7 @@ class Spec(TaskSpec):
     Attributes:
       text, pair: the columns of the texts; without `pair` there is one text.
       label: the column of the number.
+      metric: that chooses between runs, "pearson" or "spearman".
       low, high: the numbers that the column may hold; both 0 allows all.
       both_orders: trains on each pair in both orders, as ELECTRA does on STS-B.
     """

@@ -19,12 +19,16 @@ class TextSpec:
       path: a path that `sources.source.read_documents` takes, or a store's folder.
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
+      text_field, label_field: of a TFDS data set or JSON lines, where the text is, and
+        its label; "" reads no labels.
+      tfds_data_dir: where TFDS keeps its data sets; "" is where it does by default.
       valid_path: a separate text for validation; all of `path` is then for training.
       documents: how a plain text file is cut into documents (`SourceSpec`).
       sentences: how a document is cut into sentences, for rows that need them.
       split: "documents" puts evenly spaced whole documents into the validation split,
         "position" the last tokens; "auto" is "documents" unless that leaves a split
         empty.
+      valid_fraction: of the text, without a `valid_path`.
       limit_chars: how many characters to use, from the first document on; 0 for all.
       heldout_chars: how many characters after those make a third split, "heldout",
         which neither trains nor validates.

@@ -1,0 +1,42 @@
+"""The configs that come with jaxpt, by name: quickstart is configs/quickstart.py."""
+
+import ast
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[1]
+# In an installed package, and in a checkout.
+PLACES = (PACKAGE / "configs", PACKAGE.parent / "configs")
+
+
+def find_config(told: str) -> str:
+    """The file of `NAME` or `NAME:ARGUMENT`, where the name is of a shipped config.
+
+    What names a file, or no config, is given back as it is.
+
+    >>> Path(find_config("quickstart:mlm")).name
+    'quickstart.py:mlm'
+    >>> find_config("mine.py")
+    'mine.py'
+    """
+    name, mark, argument = told.partition(":")
+    if not name or Path(name).suffix or Path(name).exists():
+        return told
+    for place in PLACES:
+        if (path := place / f"{name}.py").is_file():
+            return f"{path}{mark}{argument}"
+    return told
+
+
+def list_configs() -> dict[str, str]:
+    """The first line of what each says of itself, by name."""
+    place = next((place for place in PLACES if place.is_dir()), PLACES[0])
+    return {
+        path.relative_to(place).with_suffix("").as_posix(): read_title(path)
+        for path in sorted(place.rglob("*.py"))
+    }
+
+
+def read_title(path: Path) -> str:
+    """The first line of a module's docstring; it is not executed."""
+    text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
+    return (text or "").partition("\n")[0]

@@ -1,0 +1,106 @@
+"""What the command line says there is: settings, lists, near names, configs."""
+
+import json
+
+import pytest
+
+import jaxpt
+from jaxpt.cli import main
+from jaxpt.config.described import describe_finetuning, describe_settings
+from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.shipped import find_config, list_configs
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.tasks import TASKS
+
+
+def test_every_setting_is_described_once():
+    config = to_dict(default_config())
+    found = describe_settings()
+    assert found.keys() | {"objective"} == config.keys()
+    for section, settings in found.items():
+        names = [each.name for each in settings]
+        assert sorted(names) == sorted(f"{section}.{key}" for key in config[section])
+        for each in settings:
+            assert each.text, each.name
+            value = config[section][each.name.partition(".")[2]]
+            default = eval(each.default)  # as Python writes it
+            assert to_dict({"value": default}) == {"value": value}
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_every_setting_of_a_task_is_described(task):
+    for settings in describe_finetuning(task).values():
+        assert all(each.text for each in settings)
+    (lr,) = [x for x in describe_finetuning(task)["train"] if x.name == "train.lr"]
+    assert lr.default == "(2e-05,)" and lr.kind == "tuple[float, ...]"
+
+
+def run(capsys, *argv):
+    assert main(list(argv)) == 0
+    return capsys.readouterr().out
+
+
+def test_settings_are_told_by_section_by_name_and_as_json(capsys):
+    whole = run(capsys, "settings")
+    assert all(f"\n{name}: " in f"\n{whole}" for name in (*OBJECTIVES, "train"))
+    section = run(capsys, "settings", "electra")
+    assert "electra.generator_size=0.25   (float)" in section
+    (one,) = json.loads(run(capsys, "settings", "optim.lr", "--json"))
+    assert one["name"] == "optim.lr" and one["reader"] == "jaxpt.learn.optim_spec"
+    assert "adapt.rank=8" in run(capsys, "settings", "adapt", "--task", "tagging")
+
+
+@pytest.mark.parametrize(
+    "kind, wanted",
+    [
+        ("objectives", "masked_diffusion"),
+        ("presets", "t5-base"),
+        ("configs", "wikitext2"),
+        ("tasks", "tasks/mrpc"),
+        ("corpora", "sotu"),
+    ],
+)
+def test_what_there_is_is_listed(kind, wanted, capsys):
+    lines = run(capsys, "list", kind).splitlines()
+    assert any(wanted in line for line in lines)
+    assert all(len(line.split()) > 1 for line in lines)
+
+
+def test_the_version_is_told(capsys):
+    assert run(capsys, "--version") == f"jaxpt {jaxpt.__version__}\n"
+
+
+@pytest.mark.parametrize(
+    "argv, near",
+    [
+        ("trian", "unknown command (did you mean train?)"),
+        ("list objective", "list objective: unknown (did you mean objectives?)"),
+        ("list", "list nothing: unknown; must be one of objectives"),
+        ("settings trian", "settings trian: unknown section (did you mean train?)"),
+        ("settings train.step", "(did you mean train.steps?)"),
+        ("settings --tsak=a", "--tsak: unknown flag of jaxpt settings (did you mean"),
+        ("train --config quickstart --wrkdir=a", "(did you mean workdir?)"),
+        ("train --config quickstart --config.optm.lr=1", "(did you mean optim?)"),
+        ("train --config quickstart:mlmm --workdir a", "(did you mean mlm?)"),
+        ("train --config quickstrt --workdir a", "--config"),
+    ],
+)
+def test_what_is_misspelt_is_one_line(argv, near, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main(argv.split()) == 2
+    told = capsys.readouterr().err
+    assert near in told and len(told.splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+
+
+def test_configs_go_by_their_names(tmp_path, monkeypatch):
+    assert {"quickstart", "family", "tasks/sst2"} <= set(list_configs())
+    for name in list_configs():
+        assert find_config(name).endswith(f"configs/{name}.py")
+    assert jaxpt.read_config("quickstart:mlm")["objective"] == "mlm"
+    assert jaxpt.read_config("tasks/cola:data")["data"]["dev"].startswith("data/")
+    # A file of the user's own comes first.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    assert find_config("quickstart") == "quickstart"
+    assert find_config("other.py:a") == "other.py:a"
