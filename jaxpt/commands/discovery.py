@@ -1,5 +1,6 @@
 """Commands that say what there is: settings, objectives, configs, tasks."""
 
+import itertools
 import json
 import textwrap
 
@@ -21,8 +22,8 @@ WIDTH = 88
 
 def settings(argv: list[str]) -> int:
     """jaxpt settings: every setting of a section, its default and what it is."""
-    names = [arg for arg in argv if not arg.startswith("-")]
-    rest = [arg for arg in argv if arg.startswith("-")]
+    names = list(itertools.takewhile(lambda arg: not arg.startswith("-"), argv))
+    rest = argv[len(names) :]
 
     def define(values):
         flags.DEFINE_string(
