@@ -3,6 +3,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PEERS ?= .venv-peers
 RAY ?= .venv-ray
+WHEEL ?= .venv-wheel
 CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
@@ -16,9 +17,9 @@ TORCH_INDEX ?=
 
 # The exact set that is tested; pyproject.toml has the ranges that it lies in.
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
-NEEDS := requirements.txt requirements-dev.txt pyproject.toml
+NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
 
-.PHONY: quickstart lint test test-all test-peers test-ray clean
+.PHONY: quickstart lint test test-all test-peers test-ray wheel clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -40,6 +41,15 @@ test-peers: $(PEERS)/ready
 
 test-ray: $(RAY)/ready
 	$(RAY)/bin/python -m pytest -m ray tests/report/test_on_ray.py
+
+# The package by itself, in an environment that has nothing else.
+wheel:
+	rm -rf dist $(WHEEL)
+	$(PYTHON) -c '$(CHECK)'
+	$(PYTHON) -m venv $(WHEEL)
+	$(WHEEL)/bin/python -m pip wheel --no-deps -w dist .
+	$(WHEEL)/bin/python -m pip install dist/*.whl
+	cd $(WHEEL) && bin/jaxpt train --config quickstart:mlm --config.train.steps=20 --workdir run
 
 $(VENV)/ready: $(NEEDS)
 	$(PYTHON) -c '$(CHECK)'
@@ -64,4 +74,4 @@ $(RAY)/ready: $(NEEDS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(RAY)
+	rm -rf $(VENV) $(PEERS) $(RAY) $(WHEEL)

@@ -1,5 +1,6 @@
 """The command line: which commands there are; `jaxpt.commands` has them."""
 
+import os
 import sys
 
 from jaxpt.commands import discovery, downstream, models, texts, training
@@ -64,6 +65,9 @@ def main(argv: list[str] | None = None) -> int:
     except UserError as error:
         print(f"jaxpt: error: {error}", file=sys.stderr)
         return 2
+    except BrokenPipeError:  # who read the output has enough: jaxpt list ... | head
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
     except KeyboardInterrupt:
         print("jaxpt: interrupted", file=sys.stderr)
         return 130

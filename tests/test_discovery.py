@@ -1,6 +1,9 @@
 """What the command line says there is: settings, lists, near names, configs."""
 
 import json
+import subprocess
+import sys
+from subprocess import PIPE
 
 import pytest
 
@@ -91,6 +94,15 @@ def test_what_is_misspelt_is_one_line(argv, near, capsys, tmp_path, monkeypatch)
     told = capsys.readouterr().err
     assert near in told and len(told.splitlines()) == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_a_reader_who_has_enough_is_no_error():
+    code = "import sys; from jaxpt.cli import main; sys.exit(main())"
+    command = [sys.executable, "-c", code, "settings", "train"]
+    with subprocess.Popen(command, stdout=PIPE, stderr=PIPE, text=True) as process:
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 141
 
 
 def test_configs_go_by_their_names(tmp_path, monkeypatch):
