@@ -1,8 +1,10 @@
 """`import jaxpt`: runs in Python, and the commands as functions."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -135,6 +137,19 @@ def test_the_functions_of_an_objective_and_optax(speech):
         params, opt_state, loss = step(params, opt_state, made.feed[0], key)
         losses.append(float(loss))
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
+
+
+def test_the_readmes_loop():
+    """The block as it stands there, for fewer steps: the loss falls."""
+    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```python\n(import jax, jaxpt, optax\n.*?)```", text, re.S)
+    assert "range(100)" in block
+    losses = []
+    for num in (1, 12):
+        names: dict = {}
+        exec(block.replace("range(100)", f"range({num})"), names)
+        losses.append(float(names["loss"]))
+    assert losses[1] < losses[0] - 0.3
 
 
 def test_settings_are_flags(speech, tmp_path, refuses):

@@ -466,6 +466,7 @@ def test_the_image_holds_what_it_needs():
     assert json.loads(steps[-2][1]) == ["jaxpt"]
     copied = [word for name, rest in steps if name == "COPY" for word in rest.split()]
     needed = {"requirements.txt", "pyproject.toml", "README.md", "LICENSE", "jaxpt"}
+    needed |= {"setup.py"}
     assert needed | {"configs"} == {w for w in copied if (ROOT / w).resolve() != ROOT}
     version = jax_version("<")
     assert any(f'"jax[cuda12]=={version}"' in rest for _, rest in steps)
