@@ -19,7 +19,7 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
 
-.PHONY: quickstart lint test test-all test-peers test-ray wheel clean
+.PHONY: quickstart lint docs test test-all test-peers test-ray wheel clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -28,6 +28,10 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# The site, in build/site; a link that leads nowhere is an error.
+docs: $(VENV)/ready
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -74,4 +78,4 @@ $(RAY)/ready: $(NEEDS)
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(PEERS) $(RAY) $(WHEEL)
+	rm -rf build $(VENV) $(PEERS) $(RAY) $(WHEEL)

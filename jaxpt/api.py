@@ -104,7 +104,7 @@ class Run:
         seed: int = 0,
         stop: str = "",
         num_steps: int = 0,
-        **sampling,
+        **sampling: Any,
     ) -> list[str]:
         """`num_samples` texts for each prompt in turn.
 
@@ -304,13 +304,12 @@ def _download(name: str) -> Path:
         ) from None
 
 
-def prepare(
-    config: Config, settings: Mapping[str, Any] | None = None, workers: int = 0
-) -> Prepared:
+def prepare(config: Config, settings: Mapping[str, Any] | None = None) -> Prepared:
     """The task, the text and the batches of a config, for a loop of one's own.
 
     Args:
-      config, settings: as of `read_config`.
+      config: as of `read_config`.
+      settings: as of `read_config`.
 
     Raises:
       UserError: a setting is wrong, or the objective needs a teacher and names none.
@@ -331,7 +330,9 @@ def train(
     """Trains a run, or goes on with it; what it found, as in its result.json.
 
     Args:
-      config, settings: as of `read_config`.
+      config: as of `read_config`.
+      workdir: the run's folder.
+      settings: as of `read_config`.
 
     Raises:
       UserError: a setting is wrong, or the folder holds another run.
@@ -377,7 +378,7 @@ def evaluate(
     tasks: str | Sequence[str] = (),
     rule: str = "all",
     num_items: int = 0,
-    **options,
+    **options: Any,
 ) -> Any:
     """A run's metrics on held-out text, or what it finds of zero-shot tasks.
 

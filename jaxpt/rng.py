@@ -6,16 +6,18 @@ be replayed by itself.
 
 import jax
 
+Scalar = int | jax.Array  # int32
+
 # Fixed for ever: a number here is part of what makes an old run repeatable.
 PURPOSES = {"init": 0, "train": 1, "evaluate": 2, "sample": 3, "probe": 4}
 
 
-def stream(seed, step, purpose: str) -> jax.Array:
+def stream(seed: Scalar, step: Scalar, purpose: str) -> jax.Array:
     """The key of one step for one purpose.
 
     Args:
-      seed: int or int32 scalar (may be traced, so seeds share a compiled step).
-      step: int or int32 scalar, 0 for the first.
+      seed: may be traced, so seeds share a compiled step.
+      step: 0 for the first.
       purpose: a name in `PURPOSES`.
 
     Raises:

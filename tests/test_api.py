@@ -139,9 +139,9 @@ def test_the_functions_of_an_objective_and_optax(speech):
     assert np.mean(losses[-5:]) < np.mean(losses[:5]) - 0.3
 
 
-def test_the_readmes_loop():
+def test_the_loop_of_the_docs():
     """The block as it stands there, for fewer steps: the loss falls."""
-    text = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(import jax, jaxpt, optax\n.*?)```", text, re.S)
     assert "range(100)" in block
     losses = []

@@ -1,0 +1,139 @@
+"""Pages that are made of the code when the site is built, so that they cannot differ.
+
+objectives/NAME.md       a module's docstring, its settings and its own functions
+reference/settings.md    every setting, its default and what it is
+reference/tasks.md       the same of fine-tuning
+reference/commands.md    what `jaxpt` and `jaxpt list` print
+reference/api.md         the names of `import jaxpt`
+"""
+
+import html
+import inspect
+
+from mkdocs.structure.files import File
+
+import jaxpt
+from jaxpt.cli import USAGE
+from jaxpt.config.described import describe_finetuning, describe_settings
+from jaxpt.config.shipped import list_configs
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.tasks import TASKS
+
+
+def on_config(config):
+    """MkDocs calls it first: a line of the navigation for each objective."""
+    for entry in config["nav"]:
+        if "Objectives" in entry:
+            pages = [{name: f"objectives/{name}.md"} for name in OBJECTIVES]
+            entry["Objectives"] = ["objectives/index.md", *pages]
+    return config
+
+
+def on_files(files, config):
+    """MkDocs calls it with the files of docs/, to which the pages are added."""
+    settings = describe_settings()
+    pages = {
+        f"objectives/{name}.md": make_objective(name, module, settings[name])
+        for name, module in OBJECTIVES.items()
+    }
+    pages["reference/settings.md"] = make_settings(settings)
+    pages["reference/tasks.md"] = make_task_settings()
+    pages["reference/commands.md"] = make_commands()
+    pages["reference/api.md"] = make_api()
+    for path, text in pages.items():
+        files.append(File.generated(config, path, content=text))
+    return files
+
+
+def make_objective(name, module, settings) -> str:
+    """A page of an objective: what its module says of itself."""
+    title, _, text = module.__doc__.partition("\n")
+    lines = [f"# {name}", "", f"**{title}**", escape_prose(text), "", "## Settings", ""]
+    lines += make_table(settings) if settings else ["It has none of its own."]
+    path = f"jaxpt/{module.__name__.partition('.')[2].replace('.', '/')}.py"
+    lines += ["", "## Functions", "", f"As they stand in `{path}`.", ""]
+    for function in "corrupt masks loss train_step".split():
+        source = inspect.getsource(getattr(module, function)).rstrip()
+        lines += [f"### {function}", "", "```python", source, "```", ""]
+    return "\n".join(lines)
+
+
+def make_settings(sections) -> str:
+    """A table for each section."""
+    lines = ["# Settings", ""]
+    lines += [
+        "Each is a flag: `--config.train.steps=100`. `jaxpt settings` prints them.",
+        "",
+    ]
+    for name, settings in sections.items():
+        if settings:
+            lines += [f"## {name}", "", *make_table(settings), ""]
+    return "\n".join(lines)
+
+
+def make_task_settings() -> str:
+    """Those of `jaxpt finetune`: a table for each task, and what all share."""
+    lines = ["# Settings of fine-tuning", ""]
+    lines += [
+        "Flags of `jaxpt finetune`, as `jaxpt settings --task NAME` prints them.",
+        "",
+    ]
+    for task in TASKS:
+        lines += [
+            f"## task: {task}",
+            "",
+            *make_table(describe_finetuning(task)["task"]),
+            "",
+        ]
+    for name, settings in describe_finetuning("classification").items():
+        if name != "task":
+            lines += [f"## {name}", "", *make_table(settings), ""]
+    return "\n".join(lines)
+
+
+def make_commands() -> str:
+    """The usage, and the configs by their names."""
+    lines = ["# Commands", "", "```", USAGE.rstrip(), "```", "", "## Configs", ""]
+    lines += ["| `--config` | |", "|---|---|"]
+    lines += [f"| `{name}` | {escape(text)} |" for name, text in list_configs().items()]
+    return "\n".join([*lines, ""])
+
+
+def make_api() -> str:
+    """The public names, each by its own docstring."""
+    places = {"UserError": "jaxpt.errors", "default_config": "jaxpt.config.settings"}
+    places |= dict.fromkeys(("stream", "split_step"), "jaxpt.rng")
+    lines = ["# Python", "", "The names of `import jaxpt`.", ""]
+    for name in jaxpt.__all__:
+        if not name.startswith("_"):
+            lines += [f"::: {places.get(name, 'jaxpt.api')}.{name}", "    options:"]
+            lines += ["      heading_level: 2", ""]
+    return "\n".join(lines)
+
+
+def make_table(settings) -> list[str]:
+    """A line for each setting."""
+    rows = ["| setting | default | |", "|---|---|---|"]
+    for each in settings:
+        default = each.default.replace("|", "\\|")
+        rows.append(f"| `{each.name}` | `{default}` | {escape(each.text)} |")
+    return rows
+
+
+def escape(text: str) -> str:
+    """Plain text in a cell of a table, code in backticks kept."""
+    parts = text.split("`")
+    for i in range(0, len(parts), 2):
+        plain = html.escape(parts[i], quote=False)
+        for mark in "*_[]":
+            plain = plain.replace(mark, "\\" + mark)
+        parts[i] = plain
+    return "`".join(parts).replace("|", "\\|")
+
+
+def escape_prose(text: str) -> str:
+    """A docstring's paragraphs; what is indented there is a block of code."""
+    lines = text.splitlines()
+    return "\n".join(
+        x if x.startswith("    ") else escape(x).replace("\\|", "|") for x in lines
+    )
