@@ -16,8 +16,8 @@ class TextSpec:
     """Which text is read, how much of it, and how it is split; the settings `data.*`.
 
     Attributes:
-      path: "sotu", "tfds:NAME" or "tfds:NAME:SPLIT", a file, a glob or a folder of texts
-        (`jaxpt.text.sources.source`), or the folder of a prepared store.
+      path: "sotu", "tfds:NAME" or "tfds:NAME:SPLIT"; a file, a glob or a folder of
+        texts (`jaxpt.text.sources.source`); or the folder of a prepared store.
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
       text_field, label_field: of a TFDS data set or JSON lines, where the text is, and
