@@ -4,6 +4,7 @@ A config file is Python and is executed: run only your own. What a run stores is
 """
 
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from jaxpt.errors import UserError, suggest
 TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
 # Read several runs, and write elsewhere.
 READERS = ("analyse", "fit-scaling", "settings")
+DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 # What config_flags says of a ValueError in a config file, before the whole traceback.
 IN_FILE = "Error whilst parsing config file"
 
@@ -73,6 +75,10 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
     if told := _config_value(argv):
         found = find_config(told)
         argv = argv if found == told else _replace_config(argv, f"--config={found}")
+    if outside := _list_outside(argv):
+        told = f"{','.join(outside)}|{_config_value(argv)}"
+        file = Path(__file__).parent / "outside.py"
+        argv = _replace_config(argv, f"--config={file}:{told}")
     path = _config_path(argv)
     defaults = str(Path(__file__).parent / "stored.py")
     if path.endswith(".json"):  # of a run: data, not executed
@@ -276,6 +282,18 @@ def repeat_flag(name: str, argv: list[str]) -> list[str]:
             is_open = False
             rest.append(arg)
     return rest
+
+
+def _list_outside(argv: list[str]) -> list[str]:
+    """The objectives of the user's own that flags name.
+
+    >>> _list_outside(["--config.objective=mine.shuffled", "--config.train.steps=5"])
+    ['mine.shuffled']
+    """
+    flags_of = ("--config.objective=", "--config.compare.objectives=")
+    values = [arg.partition("=")[2] for arg in argv if arg.startswith(flags_of)]
+    found = [name for value in values for name in DOTTED.findall(value)]
+    return list(dict.fromkeys(found))
 
 
 def _config_path(argv: list[str]) -> str:

@@ -19,16 +19,17 @@ from jaxpt.config.needs import (
 )
 from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
+    default_section,
     override,
     pick_fields,
     read_sections,
     to_dict,
 )
-from jaxpt.errors import UserError, suggest
+from jaxpt.errors import UserError
 from jaxpt.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.rows.forms import PACKED, RowsSpec
 from jaxpt.text.text_spec import TextSpec
@@ -107,17 +108,17 @@ def make_plan(
     config = to_dict(config)
     read_sections(config)
     name = config.get("objective", "")
-    if name not in OBJECTIVES:
-        near = suggest(name, OBJECTIVES)
-        raise UserError(
-            f"objective={name}: must be one of {', '.join(OBJECTIVES)}{near}"
+    spec_type = find(name).Spec
+    if is_outside(name):  # what a config without the section leaves at its default
+        config[find_section(name)] = default_section(spec_type) | config.get(
+            find_section(name), {}
         )
-    settings = config.get(name, {})
+    settings = config.get(find_section(name), {})
     if settings.get("teacher") and not settings.get("teacher_model"):
         settings["teacher_model"] = _read_teacher(name, settings["teacher"])
     filler = Filler(config, given)
     if not is_stored:
-        fill_decoder(filler, OBJECTIVES[name].Spec)
+        fill_decoder(filler, spec_type)
         spec = _make_spec(name, config)
         fill_rows(filler, spec.needs, spec.READS)
         spec = _make_spec(name, config)
@@ -133,7 +134,7 @@ def make_plan(
 
 def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     parts = read_sections(config)
-    settings, spec_type = dict(parts[name]), OBJECTIVES[name].Spec
+    settings, spec_type = dict(parts[find_section(name)]), OBJECTIVES[name].Spec
     length = LengthSpec(**pick_fields(LengthSpec, parts["data"]))
     form = parts["data"].get("rows", RowsSpec.rows)
     most = parts["data"].get("max_documents", RowsSpec.max_documents)
@@ -180,7 +181,7 @@ def _read_teacher(objective: str, path: str) -> dict:
     Raises:
       UserError: the folder holds no run, or one of another kind.
     """
-    name = f"{objective}.teacher={path}"
+    name = f"{find_section(objective)}.teacher={path}"
     stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
     plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.TEACHER
     if wanted not in plan.heads:

@@ -231,7 +231,7 @@ class CompareSpec:
                     f"compare.overrides.{name}={sections!r}: must be sections of "
                     f"settings"
                 )
-        known = list(OBJECTIVES)
+        known = OBJECTIVES
         for name in self.objectives:
             objective = self.overrides.get(name, {}).get("objective", name)
             is_own = name in known and objective == name

@@ -12,7 +12,8 @@ from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.errors import UserError, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives import OBJECTIVES, find_section, is_outside
+from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
@@ -41,19 +42,41 @@ def default_config() -> ml_collections.ConfigDict:
     """Every setting there is, at its default; config files change what they need."""
     config = ml_collections.ConfigDict({"objective": "clm"})
     for name, specs in SECTIONS.items():
-        section = {}
-        for spec in specs:
-            for field in list_fields(spec):
-                make = field.default_factory
-                section[field.name] = (
-                    field.default if make is dataclasses.MISSING else make()
-                )
-        config[name] = section
+        config[name] = default_section(*specs)
     return config
 
 
+def default_section(*specs) -> dict:
+    """The settings that dataclasses declare, at their defaults."""
+    section = {}
+    for spec in specs:
+        for field in list_fields(spec):
+            make = field.default_factory
+            section[field.name] = (
+                field.default if make is dataclasses.MISSING else make()
+            )
+    return section
+
+
+def list_outside(config: dict) -> list[str]:
+    """The objectives of the user's own that a plain config names."""
+    compare = config.get("compare", {})
+    names = [config.get("objective"), *compare.get("objectives", ())]
+    overrides = compare.get("overrides", {}).values()
+    names += [each.get("objective") for each in overrides if isinstance(each, dict)]
+    return list(dict.fromkeys(name for name in names if is_outside(name)))
+
+
+def find_sections(config: dict) -> dict[str, tuple]:
+    """The sections that a plain config may have, each with its dataclasses."""
+    outside = {find_section(n): (OBJECTIVES[n].Spec,) for n in list_outside(config)}
+    return SECTIONS | outside
+
+
 def list_fields(spec) -> list[dataclasses.Field]:
-    hidden = HIDDEN.get(spec, set())
+    """The fields of a dataclass that are settings of its section."""
+    made = MADE if issubclass(spec, ObjectiveSpec) else set()
+    hidden = HIDDEN.get(spec, made)
     return [f for f in dataclasses.fields(spec) if f.name not in hidden]
 
 
@@ -63,12 +86,12 @@ def read_sections(config: dict) -> dict[str, dict]:
     Raises:
       UserError: a section or a setting that there is not.
     """
-    parts = {}
+    parts, sections = {}, find_sections(config)
     for name in config:
-        if name not in SECTIONS and name != "objective":
-            listed = ", ".join(["objective", *SECTIONS])
+        if name not in sections and name != "objective":
+            listed = ", ".join(["objective", *sections])
             raise UserError(f"{name}: unknown section; there are {listed}")
-    for name, specs in SECTIONS.items():
+    for name, specs in sections.items():
         known = {field.name for spec in specs for field in list_fields(spec)}
         given = config.get(name, {})
         for key in given:

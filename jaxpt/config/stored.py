@@ -2,9 +2,12 @@
 
 from pathlib import Path
 
-from jaxpt.config.settings import default_config
+from ml_collections import ConfigDict
+
+from jaxpt.config.settings import default_config, default_section, list_outside
 from jaxpt.errors import UserError
 from jaxpt.folder import load_config
+from jaxpt.objectives import OBJECTIVES, find_section
 
 
 def get_config(path=""):
@@ -22,10 +25,13 @@ def get_config(path=""):
     stored = load_config(Path(path), "--config=FILE.json must be a run's config.json")
     if not isinstance(stored, dict):
         raise UserError(f"--config={path}: must hold sections of settings")
+    outside = {find_section(n): OBJECTIVES[n].Spec for n in list_outside(stored)}
     for name, value in stored.items():
         if name == "objective" and isinstance(value, str):
             config.objective = value
             continue
+        if name in outside and isinstance(value, dict):
+            config[name] = ConfigDict(default_section(outside[name]))
         if name not in config or not isinstance(value, dict):
             raise UserError(f"--config={path}: {name}: is no section of settings")
         for field, setting in value.items():

@@ -19,7 +19,7 @@ from jaxpt.config.settings import WRITTEN
 from jaxpt.errors import UserError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
-from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives import OBJECTIVES, is_outside
 from jaxpt.run.task import Task
 
 FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
@@ -52,6 +52,8 @@ def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
     Raises:
       UserError: a file cannot be written.
     """
+    if is_outside(task.plan.objective_name):  # a folder names no code to import
+        return
     section = task.plan.config[task.plan.objective_name]
     settings = {name: value for name, value in section.items() if name not in WRITTEN}
     about = {
@@ -86,7 +88,7 @@ def read_origin(folder: Path) -> Origin | None:
             f"{path}: format={about.get('format')!r}: this jaxpt reads {FORMAT}"
         )
     objective, settings = about.get("objective"), about.get("settings")
-    if not isinstance(objective, str) or objective not in OBJECTIVES:
+    if not isinstance(objective, str) or objective not in list(OBJECTIVES):
         raise UserError(
             f"{path}: objective={objective!r}: must be one of {', '.join(OBJECTIVES)}"
         )

@@ -1,8 +1,13 @@
 """The objectives: one module each, whole, and this dict of their names.
 
-`jaxpt.objectives.objective` says what such a module is.
+`jaxpt.objectives.objective` says what such a module is. One of the user's own, outside
+this package, goes by its module's name: "my_package.my_objective".
 """
 
+import importlib
+import sys
+
+from jaxpt.errors import UserError, suggest
 from jaxpt.objectives import (
     bart,
     bert,
@@ -22,20 +27,96 @@ from jaxpt.objectives import (
 )
 from jaxpt.objectives.objective import Objective
 
-OBJECTIVES: dict[str, Objective] = {
-    "clm": clm,
-    "mlm": mlm,
-    "span_corruption": span_corruption,
-    "electra": electra,
-    "bert": bert,
-    "spanbert": spanbert,
-    "bart": bart,
-    "prefix_lm": prefix_lm,
-    "clm_mlm": clm_mlm,
-    "ul2": ul2,
-    "distillation": distillation,
-    "causal_distillation": causal_distillation,
-    "bilm": bilm,
-    "skip_gram": skip_gram,
-    "masked_diffusion": masked_diffusion,
-}
+PARTS = ("Spec", "corrupt", "masks", "loss", "train_step")
+
+
+class Objectives(dict[str, Objective]):
+    """Those of this package by name; any other module by its dotted name.
+
+    Only the former are listed.
+    """
+
+    def __contains__(self, name) -> bool:
+        return super().__contains__(name) or (is_outside(name) and bool(load(name)))
+
+    def __missing__(self, name: str) -> Objective:
+        if not is_outside(name):
+            raise KeyError(name)
+        return load(name)
+
+
+def is_outside(name) -> bool:
+    """Whether a name is that of a module of the user's own."""
+    return isinstance(name, str) and "." in name
+
+
+def find_section(name: str) -> str:
+    """The section of the config that an objective's settings are in.
+
+    >>> find_section("mlm"), find_section("my_package.my_objective")
+    ('mlm', 'my_objective')
+    """
+    return name.rpartition(".")[2]
+
+
+def load(name: str) -> Objective:
+    """The module of this dotted name, which may lie in the current folder.
+
+    Raises:
+      UserError: it cannot be imported, or is no objective.
+    """
+    if "" not in sys.path:  # as `python -m` has it
+        sys.path.append("")
+    try:
+        module = importlib.import_module(name)
+    except Exception as error:  # whatever is wrong in a user's file
+        kind = type(error).__name__
+        raise UserError(
+            f"objective={name}: cannot be imported: {kind}: {error}"
+        ) from error
+    section = find_section(name)
+    if missing := [part for part in PARTS if not hasattr(module, part)]:
+        raise UserError(f"objective={name}: must have {', '.join(missing)}")
+    if getattr(module.Spec, "SECTION", "") != section:
+        raise UserError(f"objective={name}: its Spec must have SECTION = {section!r}")
+    if section in list(OBJECTIVES):
+        raise UserError(
+            f"objective={name}: must not be called {section}, as one of jaxpt's is"
+        )
+    return module
+
+
+def find(name: str) -> Objective:
+    """The objective of this name.
+
+    Raises:
+      UserError: there is none.
+    """
+    if name not in OBJECTIVES:
+        listed = ", ".join(OBJECTIVES)
+        raise UserError(
+            f"objective={name}: must be one of {listed}, or a module of your own, such "
+            f"as my_package.my_objective{suggest(name, OBJECTIVES)}"
+        )
+    return OBJECTIVES[name]
+
+
+OBJECTIVES: Objectives = Objectives(
+    {
+        "clm": clm,
+        "mlm": mlm,
+        "span_corruption": span_corruption,
+        "electra": electra,
+        "bert": bert,
+        "spanbert": spanbert,
+        "bart": bart,
+        "prefix_lm": prefix_lm,
+        "clm_mlm": clm_mlm,
+        "ul2": ul2,
+        "distillation": distillation,
+        "causal_distillation": causal_distillation,
+        "bilm": bilm,
+        "skip_gram": skip_gram,
+        "masked_diffusion": masked_diffusion,
+    }
+)

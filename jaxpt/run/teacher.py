@@ -5,6 +5,7 @@ from pathlib import Path
 
 from jaxpt import processes
 from jaxpt.config.plan import Plan, make_plan
+from jaxpt.objectives import find_section
 from jaxpt.objectives.distillation import get_teaching
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.loop import train
@@ -52,8 +53,9 @@ def with_teacher(
         lambda: make_teacher_task(plan, tokenizer, corpora, given)
     )
     train(task, tokenizer, corpora, folder, label="teacher")
-    name = f"{plan.objective_name}.teacher"
+    section = find_section(plan.objective_name)
+    name = f"{section}.teacher"
     taught = processes.run_on_all(
-        lambda: plan.change({plan.objective_name: {"teacher": str(folder)}})
+        lambda: plan.change({section: {"teacher": str(folder)}})
     )
     return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")

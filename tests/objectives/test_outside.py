@@ -1,0 +1,104 @@
+"""An objective of the user's own, named by its module: it does all that others do."""
+
+import json
+import sys
+
+import pytest
+from tiny import write_config
+
+import jaxpt
+from jaxpt.cli import main
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.report import figures
+
+MODULE = '''"""Half of the tokens are masked."""
+
+import dataclasses
+from typing import ClassVar
+
+from jaxpt.objectives import mlm
+from jaxpt.objectives.mlm import corrupt, loss, masks, train_step
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(mlm.Spec):
+    SECTION: ClassVar[str] = "half"
+    mask_rate: float = 0.5
+'''
+
+
+@pytest.fixture
+def place(tmp_path, speech, monkeypatch):
+    """A folder with the package `own` and a config, as the current one."""
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "half.py").write_text(MODULE)
+    write_config(tmp_path / "config.py", speech, train__steps=4)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path, ""])
+    yield tmp_path
+    for name in [name for name in sys.modules if name.partition(".")[0] == "own"]:
+        del sys.modules[name]
+
+
+def test_it_trains_resumes_and_is_used(place, capsys):
+    flags = ["--config", "config.py", "--config.objective=own.half"]
+    whole = ["train", *flags, "--config.half.replace_mask=0.9", "--workdir", "whole"]
+    assert main(whole) == 0
+    stored = json.loads((place / "whole" / "config.json").read_text())
+    assert stored["objective"] == "own.half"
+    assert stored["half"]["mask_rate"] == 0.5 and stored["half"]["replace_mask"] == 0.9
+    result = (place / "whole" / "result.json").read_text()
+    assert main(["train", "--workdir", "whole"]) == 0  # goes on, and is finished
+    assert (place / "whole" / "result.json").read_text() == result
+    assert main(["train", "--config", "whole/config.json", "--workdir", "again"]) == 0
+    again = json.loads((place / "again" / "result.json").read_text())
+    assert again["metrics"] == json.loads(result)["metrics"]
+    assert main(["evaluate", "--workdir", "whole"]) == 0
+    assert main(["fill", "--workdir", "whole", "--text", "the [MASK]en"]) == 0
+    assert "own.half" in repr(jaxpt.load("whole"))
+    # Other settings in the same folder are refused.
+    capsys.readouterr()
+    assert main([*whole[:-2], "--config.half.mask_rate=0.4", "--workdir=whole"]) == 2
+    assert "half.mask_rate=0.5, not 0.4" in capsys.readouterr().err
+
+
+def test_it_is_compared(place, monkeypatch):
+    monkeypatch.setattr(figures, "draw", lambda *args: {})  # which compiles much
+    argv = ["compare", "--config", "config.py", "--workdir", "compared"]
+    argv += ["--config.compare.objectives=('own.half','mlm')"]
+    argv += ["--config.compare.budget=steps", "--config.compare.seeds=(0,)"]
+    assert main(argv) == 0
+    report = json.loads((place / "compared" / "report.json").read_text())
+    assert [run["objective"] for run in report["runs"]] == ["own.half", "mlm"]
+    page = (place / "compared" / "report.html").read_text()
+    assert "Half of the tokens" in page or "own.half" in page
+
+
+def test_it_is_exported_and_names_no_code_in_the_folder(place):
+    config = jaxpt.read_config("config.py", {"objective": "own.half"})
+    config["model"] |= {"num_types": 1, "norm_position": "post", "max_len": 128}
+    config["model"] |= {"head_bias": True, "head_transform": True}
+    jaxpt.train(config, "run")
+    assert main(["export", "--workdir", "run", "--to", "hf"]) == 0
+    assert not any("own.half" in x.read_text() for x in place.glob("hf/**/*.json"))
+    assert jaxpt.load("hf").objective == "mlm"
+
+
+@pytest.mark.parametrize(
+    "old, new, error",
+    [
+        ("", "", "objective=own.haf: cannot be imported: ModuleNotFoundError"),
+        ('"half"', '"other"', "its Spec must have SECTION = 'half'"),
+        ("corrupt, loss", "corrupt", "objective=own.half: must have loss"),
+        ("class Spec", "1 / 0\nclass Spec", "cannot be imported: SyntaxError"),
+    ],
+)
+def test_what_is_no_objective_is_one_line(old, new, error, place, capsys):
+    (place / "own" / "half.py").write_text(MODULE.replace(old, new))
+    name = "own.half" if old else "own.haf"
+    argv = ["train", "--config", "config.py", f"--config.objective={name}"]
+    assert main([*argv, "--workdir", "run"]) == 2
+    told = capsys.readouterr().err
+    assert error in told and len(told.splitlines()) == 1
+    assert not (place / "run").exists()
+    assert list(OBJECTIVES)[-1] == "masked_diffusion"  # nothing was registered
