@@ -13,7 +13,7 @@ import pytest
 from tiny import make_config, write_config, write_run
 
 import jaxpt
-from jaxpt.report import figures
+from jaxpt.config.finetuning import default_finetune_config
 from jaxpt.run.workdir import load_run
 
 
@@ -204,8 +204,8 @@ def test_evaluate_asks_for_metrics_or_tasks(speech, tmp_path):
     assert told["num_items"] == 1 and "causal" in told["results"]
 
 
-def test_compare_and_finetune_are_functions(speech, tmp_path, monkeypatch):
-    monkeypatch.setattr(figures, "draw", lambda *args: {})  # which compiles much
+@pytest.mark.slow
+def test_compare_is_a_function(speech, tmp_path):
     settings = {
         "compare.objectives": ("clm", "mlm"),
         "compare.seeds": (0,),
@@ -214,16 +214,16 @@ def test_compare_and_finetune_are_functions(speech, tmp_path, monkeypatch):
     }
     report = jaxpt.compare(make_config(speech), tmp_path / "compared", settings)
     assert [run["objective"] for run in report["runs"]] == ["clm", "mlm"]
+
+
+def test_finetune_is_a_function(mlm, tmp_path):
     rows = [f"we {'speak' if i % 2 else 'hear'} well\t{i % 2}" for i in range(8)]
     for name in ("train", "dev"):
         (tmp_path / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows, ""]))
-    from jaxpt.config.finetuning import default_finetune_config
-
     config = default_finetune_config("classification")
     tuned = {"task.text": "text", "task.label": "label", "task.max_len": 16}
     tuned |= {
         f"data.{name}": str(tmp_path / f"{name}.tsv") for name in ("train", "dev")
     }
-    source = tmp_path / "compared" / "runs" / "mlm-seed0"
-    result = jaxpt.finetune(config, source, tmp_path / "tuned", tuned)
+    result = jaxpt.finetune(config, mlm.workdir, tmp_path / "tuned", tuned)
     assert result["examples"] == {"train": 8, "dev": 8}
