@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 
 from jaxpt.commands import discovery, downstream, models, texts, training
 from jaxpt.errors import UserError, suggest
@@ -34,6 +35,7 @@ USAGE = """usage: jaxpt COMMAND [flags]
                             --workdir DIR --word TEXT
   settings  every setting, its default and what it is       [SECTION] [--task NAME]
   list      what there is of objectives, presets, configs, tasks or corpora
+  completion   for bash or zsh:   eval "$(jaxpt completion bash)"
 
 Any setting of a config is a flag: --config.optim.lr=3e-4 --config.data.path=my.txt
 A run's config.json is a config file too: --config runs/a/config.json
@@ -73,7 +75,7 @@ def main(argv: list[str] | None = None) -> int:
         return 130
 
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "train": training.train,
     "compare": training.compare,
     "report": training.report,
@@ -91,4 +93,5 @@ COMMANDS = {
     "neighbours": models.neighbours,
     "settings": discovery.settings,
     "list": discovery.list_,
+    "completion": lambda argv: discovery.completion(COMMANDS, argv),
 }

@@ -69,6 +69,29 @@ def test_what_there_is_is_listed(kind, wanted, capsys):
     assert all(len(line.split()) > 1 for line in lines)
 
 
+@pytest.mark.parametrize(
+    "words, wanted",
+    [
+        (("tr",), ["train"]),
+        (("list", "co"), ["configs", "corpora"]),
+        (("settings", "train.ste"), ["train.steps", "train.steps_per_call"]),
+        (("train", "--config.optim.lr"), ["--config.optim.lr="]),
+        (("train", "--config", "quick"), ["quickstart", "quickstart_ablations"]),
+        (("train", "--work"), ["--workdir"]),
+    ],
+)
+def test_words_are_completed(words, wanted, capsys, tmp_path):
+    script = run(capsys, "completion", "bash")
+    told = " ".join(f"'{word}'" for word in ("jaxpt", *words))
+    call = f"COMP_WORDS=({told}); COMP_CWORD={len(words)}; _jaxpt"
+    told = [f"{script}\n{call}", 'printf "%s\\n" "${COMPREPLY[@]}"']
+    command = ["bash", "-c", "\n".join(told)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.stdout.split(), done.stderr) == (wanted, "")
+    zsh = run(capsys, "completion", "zsh")
+    assert zsh.startswith("autoload") and zsh.endswith(script)
+
+
 def test_the_version_is_told(capsys):
     assert run(capsys, "--version") == f"jaxpt {jaxpt.__version__}\n"
 
@@ -79,6 +102,7 @@ def test_the_version_is_told(capsys):
         ("trian", "unknown command (did you mean train?)"),
         ("list objective", "list objective: unknown (did you mean objectives?)"),
         ("list", "list nothing: unknown; must be one of objectives"),
+        ("completion fish", "completion fish: must be bash or zsh"),
         ("settings trian", "settings trian: unknown section (did you mean train?)"),
         ("settings train.step", "(did you mean train.steps?)"),
         ("settings --tsak=a", "--tsak: unknown flag of jaxpt settings (did you mean"),

@@ -3,6 +3,7 @@
 import itertools
 import json
 import textwrap
+from collections.abc import Iterable
 
 from absl import flags
 
@@ -83,6 +84,59 @@ def list_(argv: list[str]) -> int:
     width = max(map(len, found))
     for name, text in found.items():
         print(f"{name:{width}}  {text}".rstrip())
+    return 0
+
+
+# Words are completed by what there was when the script was printed.
+SCRIPT = """{zsh}_jaxpt() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    COMPREPLY=($(compgen -W "{commands}" -- "$cur"))
+  elif [ "${{COMP_WORDS[1]}}" = list ]; then
+    COMPREPLY=($(compgen -W "{kinds}" -- "$cur"))
+  elif [ "${{COMP_WORDS[1]}}" = settings ]; then
+    COMPREPLY=($(compgen -W "{sections} {settings}" -- "$cur"))
+  elif [[ "$cur" == --config.* ]]; then
+    COMPREPLY=($(compgen -W "{flags}" -- "$cur"))
+    compopt -o nospace 2> /dev/null
+  elif [ "$before" = --config ]; then
+    COMPREPLY=($(compgen -W "{configs}" -- "$cur"))
+    COMPREPLY+=($(compgen -f -- "$cur"))
+  else
+    COMPREPLY=($(compgen -W "--config --workdir --help" -- "$cur"))
+    COMPREPLY+=($(compgen -f -- "$cur"))
+  fi
+}}
+complete -F _jaxpt jaxpt
+"""
+ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+def completion(commands: Iterable[str], argv: list[str]) -> int:
+    """jaxpt completion: a script that completes jaxpt's words in bash or zsh.
+
+    Args:
+      commands: there are.
+    """
+    if argv not in (["bash"], ["zsh"]):
+        raise UserError(f"completion {' '.join(argv)}: must be bash or zsh")
+    from jaxpt.config.described import describe_settings
+    from jaxpt.config.shipped import list_configs
+
+    sections = describe_settings()
+    names = [each.name for own in sections.values() for each in own]
+    print(
+        SCRIPT.format(
+            zsh=ZSH if argv == ["zsh"] else "",
+            commands=" ".join(commands),
+            kinds=" ".join(KINDS),
+            sections=" ".join(sections),
+            settings=" ".join(names),
+            flags=" ".join(f"--config.{name}=" for name in ["objective", *names]),
+            configs=" ".join(list_configs()),
+        ),
+        end="",
+    )
     return 0
 
 
