@@ -6,12 +6,15 @@ from typing import Any
 from absl import flags
 
 from jaxpt.commands.running import (
+    define_output,
     define_processes,
+    hush,
     print_metrics,
     read_workdir,
     run_alone,
     run_command,
     say,
+    show_result,
     start_jax,
 )
 from jaxpt.config.flags import (
@@ -31,6 +34,7 @@ def evaluate(argv: list[str]) -> int:
 
     def define(values):
         define_processes(values)
+        define_output(values)
         define_tasks(values)
 
     values = parse("evaluate", argv, define)
@@ -38,27 +42,32 @@ def evaluate(argv: list[str]) -> int:
     if values.tasks:
         options = {name: values[name].value for name in TASK_OPTIONS}
         asked = values.tasks, values.rule, values.num_items, options
-        return run_command(values, lambda: _evaluate_tasks(workdir, *asked))
+        return run_command(values, lambda: _evaluate_tasks(workdir, *asked, values))
     for name in ("rule", "num_items", *TASK_OPTIONS):
         if values[name].present:
             raise UserError(f"--{name}={values[name].value}: is for --tasks")
-    return run_command(values, lambda: _evaluate(workdir))
+    return run_command(values, lambda: _evaluate(workdir, values))
 
 
 def _evaluate_tasks(
-    workdir: Path, told: list[str], rule: str, num_items: int, options: dict
+    workdir: Path, told: list[str], rule: str, num_items: int, options: dict, values
 ) -> int:
     from jaxpt import processes
     from jaxpt.eval.outcomes import Options
     from jaxpt.run.zero_shot import evaluate_tasks, format_result
 
-    for result in evaluate_tasks(workdir, told, rule, num_items, Options(**options)):
-        if processes.is_first():
+    found = evaluate_tasks(workdir, told, rule, num_items, Options(**options))
+
+    def show():
+        for result in found:
             print("\n".join(format_result(result, workdir)))
+
+    if processes.is_first():
+        show_result(values, found, show)
     return 0
 
 
-def _evaluate(workdir: Path) -> int:
+def _evaluate(workdir: Path, values) -> int:
     from jaxpt import processes
     from jaxpt.run.measure import measure
     from jaxpt.run.workdir import load_corpora, load_run
@@ -68,10 +77,14 @@ def _evaluate(workdir: Path) -> int:
         lambda: load_corpora(workdir, program.task, tokenizer)
     )
     metrics = measure(program, params, corpora, program.task.plan.train.seed)
-    if processes.is_first():
+
+    def show():
         whose = " (EMA of the parameters)" if program.task.has_ema else ""
         print(f"step {step}{whose}")
         print_metrics(metrics)
+
+    if processes.is_first():
+        show_result(values, {"step": step, "metrics": metrics}, show)
     return 0
 
 
@@ -91,6 +104,7 @@ def finetune(argv: list[str]) -> int:
             flag_values=values,
         )
         flags.DEFINE_string("to", "", "the fine-tuning's folder", flag_values=values)
+        define_output(values)
 
     config, values = parse_config("finetune", argv, define)
     source = values["from"].value or values.workdir
@@ -106,8 +120,9 @@ def finetune(argv: list[str]) -> int:
         from jaxpt.finetuning.grid import finetune as run_grid
         from jaxpt.finetuning.grid import show
 
-        print(show(run_grid(plan, source, Path(values.to), say)))
-        print(values.to)
+        with hush(values):
+            result = run_grid(plan, source, Path(values.to), say)
+        show_result(values, result, lambda: print(f"{show(result)}\n{values.to}"))
         return 0
 
     return run_alone(do)

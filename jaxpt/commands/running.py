@@ -1,7 +1,12 @@
-"""How commands begin and run: processes, folders, signals."""
+"""How commands begin and run: processes, folders, signals, what they print."""
 
+import contextlib
+import json
+import os
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from absl import flags
 
@@ -17,6 +22,34 @@ def define_processes(values: flags.FlagValues) -> None:
         "seconds without a heartbeat until a process counts as dead",
         flag_values=values,
     )
+
+
+def define_output(values: flags.FlagValues) -> None:
+    """The flags of commands whose result others may read."""
+    flags.DEFINE_boolean(
+        "quiet", False, "print the result alone, no progress", flag_values=values
+    )
+    flags.DEFINE_boolean(
+        "json", False, "print the result alone, as JSON", flag_values=values
+    )
+
+
+@contextlib.contextmanager
+def hush(values: flags.FlagValues) -> Iterator[None]:
+    """Keeps what is printed within to itself, where the flags say so."""
+    if not (values.quiet or values.json):
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+        yield
+
+
+def show_result(values: flags.FlagValues, result: Any, show: Callable) -> None:
+    """Prints a result as JSON, or as `show` does."""
+    if values.json:
+        print(json.dumps(result))
+    else:
+        show()
 
 
 def run_command(values: flags.FlagValues, function) -> int:

@@ -5,11 +5,14 @@ from pathlib import Path
 from absl import flags
 
 from jaxpt.commands.running import (
+    define_output,
     define_processes,
+    hush,
     list_flag_names,
     print_metrics,
     read_workdir,
     run_command,
+    show_result,
     start_jax,
 )
 from jaxpt.config.flags import (
@@ -24,10 +27,15 @@ from jaxpt.errors import UserError
 
 def parse_or_stored(argv: list[str]):
     """The config of --config; without it, that of the run in --workdir."""
+
+    def define(values):
+        define_processes(values)
+        define_output(values)
+
     names = list_flag_names(argv)
     if "config" in names or "workdir" not in names:
-        return parse_config("train", argv, define_processes)
-    values = parse("train", argv, define_processes)
+        return parse_config("train", argv, define)
+    values = parse("train", argv, define)
     from jaxpt.folder import load_config
 
     what = "without --config, --workdir must hold a run"
@@ -40,18 +48,23 @@ def train(argv: list[str]) -> int:
     workdir, given = read_workdir(values), None
     if "config" in values:
         given = list_given(values)
-    return run_command(values, lambda: _train(config, workdir, given))
+    return run_command(values, lambda: _train(config, workdir, given, values))
 
 
-def _train(config, workdir: Path, given: list[str] | None) -> int:
+def _train(config, workdir: Path, given: list[str] | None, values) -> int:
     """Trains; without the names that the user has given, the config is a run's own."""
     from jaxpt import processes
     from jaxpt.run.training import train_run
 
-    result = train_run(config, workdir, given or (), given is None)
-    if processes.is_first():
+    with hush(values):
+        result = train_run(config, workdir, given or (), given is None)
+
+    def show():
         print_metrics(result["metrics"])
         print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")
+
+    if processes.is_first():
+        show_result(values, result, show)
     return 0
 
 

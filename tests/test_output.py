@@ -1,0 +1,42 @@
+"""--quiet and --json: a result alone, for other programs to read."""
+
+import json
+
+import pytest
+from tiny import write_config
+
+from jaxpt.cli import main
+
+
+@pytest.fixture(scope="module")
+def config(speech, tmp_path_factory):
+    path = tmp_path_factory.mktemp("output") / "config.py"
+    write_config(path, speech, train__steps=4)
+    return path
+
+
+def test_a_result_is_printed_alone(config, capsys, tmp_path):
+    train = ["train", "--config", str(config), "--workdir"]
+    assert main([*train, str(tmp_path / "loud")]) == 0
+    loud = capsys.readouterr().out.splitlines()
+    assert main([*train, str(tmp_path / "quiet"), "--quiet"]) == 0
+    quiet = capsys.readouterr().out.splitlines()
+    assert any(" step 4/4 " in f" {line} " for line in loud)
+    assert not any("step " in line for line in quiet)
+    assert quiet[:-1] == loud[-len(quiet) : -1]  # the metrics
+    assert main([*train, str(tmp_path / "data"), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told == json.loads((tmp_path / "data" / "result.json").read_text())
+    run = ["--workdir", str(tmp_path / "data"), "--json"]
+    assert main(["evaluate", *run]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["step"] == 4
+    assert found["metrics"]["valid_loss"] == pytest.approx(
+        told["metrics"]["valid_loss"], rel=1e-5
+    )
+    pair = {"sentence_good": "the men", "sentence_bad": "men the", "UID": "order"}
+    (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
+    asked = ["--tasks", f"pairs:{tmp_path}/pairs.jsonl"]
+    assert main(["evaluate", *run, *asked]) == 0
+    (task,) = json.loads(capsys.readouterr().out)
+    assert task["num_items"] == 1
