@@ -11,6 +11,7 @@ from jaxpt.commands.running import (
     list_flag_names,
     print_metrics,
     read_workdir,
+    run_alone,
     run_command,
     show_result,
     start_jax,
@@ -31,6 +32,12 @@ def parse_or_stored(argv: list[str]):
     def define(values):
         define_processes(values)
         define_output(values)
+        flags.DEFINE_boolean(
+            "dry_run",
+            False,
+            "say what the run would be and cost, after one timed call; train nothing",
+            flag_values=values,
+        )
 
     names = list_flag_names(argv)
     if "config" in names or "workdir" not in names:
@@ -45,10 +52,20 @@ def parse_or_stored(argv: list[str]):
 def train(argv: list[str]) -> int:
     """jaxpt train: one run; started again, it resumes."""
     config, values = parse_or_stored(argv)
-    workdir, given = read_workdir(values), None
-    if "config" in values:
-        given = list_given(values)
+    given = list_given(values) if "config" in values else None
+    if values.dry_run:
+        return run_alone(lambda: _tell_costs(config, given or [], values))
+    workdir = read_workdir(values)
     return run_command(values, lambda: _train(config, workdir, given, values))
+
+
+def _tell_costs(config, given: list[str], values) -> int:
+    from jaxpt.run.dry_run import dry_run, format_dry_run
+
+    with hush(values):
+        told = dry_run(config, given)
+    show_result(values, told, lambda: print("\n".join(format_dry_run(told))))
+    return 0
 
 
 def _train(config, workdir: Path, given: list[str] | None, values) -> int:

@@ -28,8 +28,19 @@ def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> No
     Raises:
       UserError: it could not.
     """
-    for length in lengths:
-        need = attention.AttentionRequest(
+    for need in list_requests(spec, lengths, is_packed):
+        attention.select_kernel(spec.attention, need)
+
+
+def list_requests(
+    spec: ModelSpec, lengths: Iterable[int], is_packed: bool
+) -> list[attention.AttentionRequest]:
+    """What the stacks of a model ask of attention in training, on this machine.
+
+    Args: as of `check_kernel`.
+    """
+    return [
+        attention.AttentionRequest(
             platform=attention.find_platform(),
             dtype=spec.compute_dtype,
             num_queries=length,
@@ -39,7 +50,8 @@ def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> No
             has_bias=spec.positions == "relative",
             has_dropout=spec.attention_dropout > 0,
         )
-        attention.select_kernel(spec.attention, need)
+        for length in lengths
+    ]
 
 
 class KVCache(NamedTuple):

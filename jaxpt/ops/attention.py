@@ -101,6 +101,18 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
     return "xla" if lacks else kernel
 
 
+def explain_kernel(kernel: str, need: AttentionRequest) -> str:
+    """The kernel to use, and why it is not the platform's fused one, if it is not.
+
+    >>> explain_kernel("auto", AttentionRequest("nvidia", "float32", 512, 512, 64))
+    'xla, as cudnn needs model.dtype=bfloat16'
+    """
+    chosen = select_kernel(kernel, need, strict=False)
+    fused = {"nvidia": "cudnn", "tpu": "splash"}.get(need.platform)
+    why = _lacks(fused, need) if fused and chosen != fused else ""
+    return f"{chosen}, as {fused} {why}" if why else chosen
+
+
 def _lacks(kernel: str, need: AttentionRequest) -> str:
     """Why a kernel cannot serve this request; "" if it can."""
     lengths = need.num_queries, need.num_keys

@@ -133,7 +133,7 @@ class Program:
         self._init = jax.jit(self._make_state, out_shardings=self._state)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
-        self._calls: dict[int, Callable] = {}
+        self._calls: dict[int, Any] = {}
         model, can = task.model, task.model.ABILITIES
         given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
         step = functools.partial(eval_step, task.objective, **given)
@@ -381,6 +381,20 @@ class Program:
                 lowered = call.lower(state, stack, *numbers)
         self._calls[num_steps] = lowered.compile()
         return time.perf_counter() - start
+
+    def memory(self, num_steps: int) -> dict[str, int]:
+        """Bytes on each device of a compiled call of so many steps, as XLA plans it.
+
+        "state_bytes" and "rows_bytes" are its arguments, "temporary_bytes" what it
+        needs beside them; the state's are given back as the new one's.
+        """
+        found = self._calls[num_steps].memory_analysis()
+        state = found.alias_size_in_bytes
+        return {
+            "state_bytes": state,
+            "rows_bytes": found.argument_size_in_bytes - state,
+            "temporary_bytes": found.temp_size_in_bytes,
+        }
 
     def train_call(self, state: TrainState, stack: dict, *numbers: int):
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
