@@ -1,8 +1,8 @@
 """How commands begin and run: processes, folders, signals, what they print."""
 
 import contextlib
+import io
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -34,13 +34,18 @@ def define_output(values: flags.FlagValues) -> None:
     )
 
 
+class _Nowhere(io.TextIOBase):
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 @contextlib.contextmanager
 def hush(values: flags.FlagValues) -> Iterator[None]:
     """Keeps what is printed within to itself, where the flags say so."""
     if not (values.quiet or values.json):
         yield
         return
-    with open(os.devnull, "w") as nowhere, contextlib.redirect_stdout(nowhere):
+    with contextlib.redirect_stdout(_Nowhere()):
         yield
 
 
