@@ -37,6 +37,8 @@ class Objectives(dict[str, Objective]):
     """
 
     def __contains__(self, name) -> bool:
+        if not isinstance(name, str):
+            return False
         return super().__contains__(name) or (is_outside(name) and bool(load(name)))
 
     def __missing__(self, name: str) -> Objective:
