@@ -85,9 +85,8 @@ def make_task_settings() -> str:
             *make_table(describe_finetuning(task)["task"]),
             "",
         ]
-    for name, settings in describe_finetuning("classification").items():
-        if name != "task":
-            lines += [f"## {name}", "", *make_table(settings), ""]
+    for name, settings in describe_finetuning().items():
+        lines += [f"## {name}", "", *make_table(settings), ""]
     return "\n".join(lines)
 
 

@@ -1,6 +1,7 @@
 """What the command line says there is: settings, lists, near names, configs."""
 
 import json
+import re
 import subprocess
 import sys
 from subprocess import PIPE
@@ -8,7 +9,7 @@ from subprocess import PIPE
 import pytest
 
 import jaxpt
-from jaxpt.cli import main
+from jaxpt.cli import COMMANDS, main
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.config.shipped import find_config, list_configs
@@ -47,7 +48,10 @@ def test_settings_are_told_by_section_by_name_and_as_json(capsys):
     whole = run(capsys, "settings")
     assert all(f"\n{name}: " in f"\n{whole}" for name in (*OBJECTIVES, "train"))
     section = run(capsys, "settings", "electra")
-    assert "electra.generator_size=0.25   (float)" in section
+    assert (
+        "electra.generator_size=0.25   (float; read in jaxpt.objectives.electra)"
+        in section
+    )
     (one,) = json.loads(run(capsys, "settings", "optim.lr", "--json"))
     assert one["name"] == "optim.lr" and one["reader"] == "jaxpt.learn.optim_spec"
     assert "adapt.rank=8" in run(capsys, "settings", "adapt", "--task", "tagging")
@@ -140,3 +144,26 @@ def test_configs_go_by_their_names(tmp_path, monkeypatch):
     (tmp_path / "quickstart").mkdir()
     assert find_config("quickstart") == "quickstart"
     assert find_config("other.py:a") == "other.py:a"
+
+
+@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"list", "completion"}))
+def test_help_has_a_commands_flags_and_its_settings(command, capsys):
+    with pytest.raises(SystemExit) as done:
+        main([command, *(["train"] if command == "tokenizer" else []), "--help"])
+    out = capsys.readouterr().out
+    assert done.value.code == 0
+    assert out.startswith(f"usage: jaxpt {command}")
+    assert max(map(len, out.splitlines())) <= 88
+    # A flag is a line with its default and type; the lines below say what it is.
+    lines = out.splitlines()
+    flags = [i for i, line in enumerate(lines) if line.startswith("  --")]
+    assert flags
+    for i in flags:
+        assert re.fullmatch(r"  --\w+=.*( \(\w[\w ]*\))?", lines[i])
+        assert lines[i + 1].startswith(" " * 6) and lines[i + 1].strip()
+    if "  --config=None" in lines:
+        parts = describe_finetuning() if command == "finetune" else describe_settings()
+        told = out.partition("\nsettings, as")[2].replace(",", " ").split()
+        for section, settings in parts.items():
+            assert f"{section}:" in told
+            assert {each.name.partition(".")[2] for each in settings} <= set(told)

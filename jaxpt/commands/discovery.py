@@ -33,7 +33,11 @@ def settings(argv: list[str]) -> int:
         flags.DEFINE_boolean("json", False, "as JSON", flag_values=values)
 
     values = parse("settings", rest, define)
-    from jaxpt.config.described import describe_finetuning, describe_settings
+    from jaxpt.config.described import (
+        describe_finetuning,
+        describe_settings,
+        list_names,
+    )
 
     if values.task:
         sections = describe_finetuning(values.task)
@@ -57,16 +61,14 @@ def settings(argv: list[str]) -> int:
         print(json.dumps([each._asdict() for each in found], indent=1))
     elif asked:
         for each in found:
-            print(f"{each.name}={each.default}   ({each.kind})")
+            print(f"{each.name}={each.default}   ({each.kind}; read in {each.reader})")
             print(
                 textwrap.fill(
                     each.text, WIDTH, initial_indent="    ", subsequent_indent="    "
                 )
             )
     else:
-        for name, own in sections.items():
-            listed = ", ".join(each.name.partition(".")[2] for each in own) or "none"
-            print(textwrap.fill(f"{name}: {listed}", WIDTH, subsequent_indent="    "))
+        print("\n".join(list_names(sections, WIDTH)))
         print("\njaxpt settings SECTION says what each is.")
     return 0
 

@@ -7,6 +7,7 @@ What a setting is stands in the docstring of the dataclass that reads it, under
 import dataclasses
 import inspect
 import re
+import textwrap
 from typing import NamedTuple
 
 from jaxpt.config import finetuning
@@ -59,12 +60,28 @@ def describe_settings() -> dict[str, list[Setting]]:
     return {name: describe_section(name, specs) for name, specs in SECTIONS.items()}
 
 
-def describe_finetuning(task: str) -> dict[str, list[Setting]]:
+def list_names(sections: dict[str, list[Setting]], width: int) -> list[str]:
+    """The names of each section's settings, in lines of at most so many characters."""
+    lines = []
+    for section, settings in sections.items():
+        names = ", ".join(each.name.partition(".")[2] for each in settings) or "none"
+        text = f"{section}: {names}"
+        lines += textwrap.wrap(text, width, subsequent_indent="    ")
+    return lines
+
+
+def describe_finetuning(task: str = "") -> dict[str, list[Setting]]:
     """Every setting of a task's fine-tuning, by section.
+
+    Args:
+      task: "" leaves out the section that differs from task to task.
 
     Raises:
       UserError: there is no such task.
     """
+    if not task:
+        found = describe_finetuning("classification")
+        return {name: own for name, own in found.items() if name != "task"}
     config = finetuning.default_finetune_config(task)
     found = {}
     for name, spec in finetuning.list_sections(task).items():

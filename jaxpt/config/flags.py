@@ -6,11 +6,13 @@ A config file is Python and is executed: run only your own. What a run stores is
 import os
 import re
 import sys
+import textwrap
 from pathlib import Path
 
 from absl import flags
 from ml_collections import config_flags
 
+from jaxpt.config.described import describe_finetuning, describe_settings, list_names
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError, suggest
 
@@ -37,8 +39,7 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
         flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
     define(values)
     if {"--help", "-h", "-help"} & set(argv):
-        for name in sorted(set(values) - {"flagfile", "undefok"}):
-            print(f"  --{name} ({values[name].default!r}): {values[name].help}")
+        print("\n".join(_write_help(command, values)))
         raise SystemExit(0)
     before = sys.argv
     sys.argv = [f"jaxpt {command}", *argv]  # where config_flags looks for overrides
@@ -61,6 +62,27 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
     if rest:
         raise UserError(f"{rest[0]}: unexpected; settings start with --")
     return values
+
+
+def _write_help(command: str, values: flags.FlagValues) -> list[str]:
+    """A command's flags, then the names of the settings that are flags too."""
+    lines = [f"usage: jaxpt {command} [flags]", ""]
+    for name in sorted(set(values) - {"flagfile", "undefok"}):
+        flag = values[name]
+        kind = "" if name == "config" else f" ({flag.flag_type()})"
+        lines += [f"  --{name}={flag.default!r}{kind}", *_indent(flag.help)]
+    if "config" in values:
+        is_tuning = command == "finetune"
+        more = " --task NAME" if is_tuning else ""
+        sections = describe_finetuning() if is_tuning else describe_settings()
+        lines += ["", "settings, as --config.SECTION.NAME=VALUE", ""]
+        lines += [f"  {line}" for line in list_names(sections, 86)]
+        lines += ["", f"jaxpt settings SECTION{more} says what each is."]
+    return lines
+
+
+def _indent(text: str) -> list[str]:
+    return textwrap.wrap(text, 88, initial_indent=" " * 6, subsequent_indent=" " * 6)
 
 
 def parse_config(command: str, argv: list[str], define_more=lambda values: None):

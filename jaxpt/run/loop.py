@@ -16,13 +16,10 @@ from jaxpt import processes
 from jaxpt.errors import DivergedError
 from jaxpt.eval.examples import Examples, means
 from jaxpt.folder import CHECKPOINTS, hold, load_measured, write_json
-from jaxpt.learn.schedules import make_schedules
 from jaxpt.learn.state import TrainState
-from jaxpt.ops import metrics as sums
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.clock import find_schedule_step, is_over, plan_call
-from jaxpt.run.data import describe_rows
 from jaxpt.run.initial_state import make_start
 from jaxpt.run.measure import (
     FROM_FEATURES,
@@ -31,16 +28,16 @@ from jaxpt.run.measure import (
     measure_valid,
     total_loss,
 )
-from jaxpt.run.metrics_log import MetricWriter, Progress, read_metrics
+from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.profile import Profiler
-from jaxpt.run.program import MFU_NOTE, Program, device_peak
+from jaxpt.run.program import Program
+from jaxpt.run.run_log import RunLog
 from jaxpt.run.samples import make_lines
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
     check_shared,
     fingerprint,
-    flatten,
     lock_workdir,
     write_examples,
 )
@@ -119,7 +116,7 @@ class _Run:
         decay = task.plan.optim.ema_decay
         # Said beside what was measured on the mean of the parameters.
         self._ema = {"ema_decay": decay} if task.has_ema else {}
-        self.schedules = make_schedules(task.plan.optim, self.spec.steps)
+        self.log = RunLog(self.program, self.feed, corpora, workdir, label)
 
     def go(self, watch: SignalWatch) -> dict:
         restored = self.checkpointer.restore(self.program.abstract_state())
@@ -129,23 +126,17 @@ class _Run:
         self._is_last = is_over(self.spec, step, self.seconds)
         if self._is_last and (result := processes.on_first(self._load_result)):
             return result
-        self.first_step_seconds = last.get("first_step_seconds", 0.0)
-        with contextlib.ExitStack() as open_:
-            self.writer = self.progress = None
-            if processes.is_first():
-                given = self.spec.trackers, flatten(self.task.plan.config)
-                writer = MetricWriter(self.workdir, step, *given)
-                self.writer = open_.enter_context(writer)
-                self.progress = open_.enter_context(
-                    Progress(self.spec.steps, step, prefix=self.label)
-                )
-            for line in self._header():
-                self._say(line)
+        self.log.first_step_seconds = last.get("first_step_seconds", 0.0)
+        with self.log.open(step):
+            for line in self.log.describe_run():
+                self.log.say(line)
             if step:
-                self._say(f"resuming from step {step} in {self.workdir}")
+                self.log.say(f"resuming from step {step} in {self.workdir}")
             state, self.total = self._advance(state, step, watch)
             examples = self._measured_examples(self.total)
             probes = self._measured_probes(self.total)
+            if not self.label:
+                self.log.say(f"measuring the run after step {self.total}")
             metrics = self._measure(state, examples, probes)
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
@@ -182,48 +173,12 @@ class _Run:
             return load_measured(self.result_path)
         return None
 
-    def _header(self) -> list[str]:
-        """What is trained, on what text."""
-        shapes = jax.tree.leaves(self.program.abstract_state().params)
-        plan, spec, costs = self.task.plan, self.spec, self._costs(self.spec.steps)
-        device = jax.devices()[0]
-        lines = [
-            f"{plan.objective_name}: {sum(x.size for x in shapes):,} parameters, "
-            f"{self._word_steps()} of {spec.batch_size} rows of "
-            f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
-            f"{len(self.program.devices)} x {device.device_kind}, "
-            f"{self.task.model_spec.dtype}",
-            *self.program.describe_mesh(),
-        ]
-        if plan.filled:
-            lines.append(f"filled in for {plan.objective_name}: {plan.filled}")
-        if self._ema:
-            lines.append(
-                f"evaluated, exported and generated from: the parameters' moving mean "
-                f"(EMA), optim.ema_decay={self._ema['ema_decay']}"
-            )
-        if device_peak():
-            lines.append(MFU_NOTE)
-        if not self.label:  # else one of many runs on the same text
-            lines += [
-                f"{name}: {split.num_documents:,} documents, {split.num_tokens:,} "
-                f"tokens"
-                for name, split in self.corpora.items()
-            ]
-            lines += describe_rows(self.task, self.feed)
-        return lines
-
     def _last_line(self, step: int) -> dict:
         """What was logged last up to the step that is resumed from."""
         if not step:
             return {}
         lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
         return lines[-1] if lines else {}
-
-    def _word_steps(self) -> str:
-        if not self.spec.seconds:
-            return f"{self.spec.steps} steps"
-        return f"{self.spec.seconds:g} seconds (about {self.spec.steps} steps)"
 
     def _list_counts(self, step: int) -> Iterable[int]:
         """The steps of each call; by the clock it is not known how many there are."""
@@ -237,7 +192,10 @@ class _Run:
     ) -> tuple[TrainState, int]:
         """Runs to the last step; returns the state as it is saved, and that step."""
         counts, by_clock = self._list_counts(step), bool(self.spec.seconds)
+        is_timed = False
         if step == 0:
+            if not self.label:
+                self.log.say("evaluating the fresh parameters")
             self._evaluate(state, 0)
         state = self.program.run_form(state)
         pending, self._marked, self._logged = None, None, step
@@ -245,6 +203,8 @@ class _Run:
         profiler = Profiler(self.workdir, self.spec.profile_steps)
         with contextlib.closing(rows), contextlib.closing(profiler):
             for count, stack in zip(counts, rows, strict=True):
+                if not self.program.is_compiled(stack):
+                    self.log.say(f"compiling a call of {count} steps")
                 compile_seconds = self.program.compile(state, stack)
                 if self._marked is None:
                     self._marked = time.perf_counter()
@@ -255,15 +215,19 @@ class _Run:
                     spent = processes.on_first(self._tell_seconds)
                     self._planned = plan_call(self.spec, step, spent)
                     numbers += self._planned
+                begun = time.perf_counter()
                 with profiler.begin(step):
                     state, found = self.program.train_call(state, stack, *numbers)
                 profiler.end(count, found)
                 if pending is not None:
                     self._finish_call(*pending)  # fetched while the next call runs
                 step, pending = step + count, (step + count, count, found)
-                if not self.first_step_seconds:
+                if not is_timed:  # fetched at once, to tell when the run will end
                     jax.block_until_ready(found)
-                    self.first_step_seconds = time.perf_counter() - self.start
+                    is_timed, now = True, time.perf_counter()
+                    if not self.log.first_step_seconds:
+                        self.log.first_step_seconds = now - self.start
+                    self.log.say_end(step, self._tell_seconds(), now - begun, count)
                 if by_clock:  # else it would count the calls before this one
                     jax.block_until_ready(found)
                     self._finish_call(*pending)
@@ -333,52 +297,12 @@ class _Run:
         processes.run_on_all(fail)
 
     def _log(self, step: int, found: dict) -> None:
-        found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
-        means = sums.divide(sums.counted(found))
         at = step - 1  # in the schedule, of the last step
         if self.spec.seconds:
             begin, end = self._planned
             num = self.spec.steps_per_call
             at = begin + (num - 1) * (end - begin) // num
-        seconds = self._tell_seconds()
-        costs = self._costs(step)
-        speed = self._speed(step, seconds)
-        peak = device_peak()
-        mfu = speed * costs["flops"] / step / peak if peak else None
-        tokens_per_second = speed * costs["raw_tokens"] / step
-        values = means | {
-            "loss": self._mean_loss,
-            **{name: float(lr(at)) for name, lr in self.schedules.items()},
-            "tokens_per_second": tokens_per_second,
-        }
-        if mfu is not None:
-            values["mfu"] = mfu
-        self._write(step, values, seconds)
-        if self.progress is not None:
-            self.progress.update(
-                step,
-                {"loss": self._mean_loss, "grad_norm": means["grad_norm"]},
-                tokens_per_second=tokens_per_second,
-                mfu=mfu,
-            )
-
-    def _speed(self, step: int, seconds: float) -> float:
-        """Steps a second since the last time this was asked (overall at first)."""
-        last_step, last_seconds = getattr(self, "_last_speed", (0, 0.0))
-        self._last_speed = step, seconds
-        if seconds <= last_seconds:
-            return step / seconds if seconds else 0.0
-        return (step - last_step) / (seconds - last_seconds)
-
-    def _costs(self, step: int) -> dict[str, float]:
-        return self.task.count_costs(step)
-
-    def _write(self, step: int, values: dict, seconds: float, sample="") -> None:
-        clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
-        if self.writer is None:
-            return
-        texts = {"sample": sample} if sample else {}
-        self.writer.write(step, values | self._costs(step) | clock, texts)
+        self.log.log_call(step, at, found, self._mean_loss, self._tell_seconds())
 
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
         """What happens between calls: evaluation, a checkpoint, the end."""
@@ -390,9 +314,8 @@ class _Run:
             if not _is_finite((saved.params, saved.ema)):
                 self._diverged("a parameter is not finite", step)
             if self.spec.seconds:  # a resumed run goes on from here
-                self._write(step, {}, self.seconds)
-            if self.writer is not None:
-                self.writer.vouch()  # the run resumes here by what the log says
+                self.log.write(step, {}, self.seconds)
+            self.log.vouch()  # the run resumes here by what the log says
             self.checkpointer.save(step, saved)
         if signum and not is_last:
             self.checkpointer.wait()
@@ -426,20 +349,16 @@ class _Run:
                 self.probes[step] = read[0]
         self.measured[step] = values
         lines = self.show(params)
-        self._write(step, values | self._ema, self.seconds, "\n".join(lines))
+        self.log.write(step, values | self._ema, self.seconds, "\n".join(lines))
         shown = {name: values[name] for name in CURVES if name in values}
         whose = " (EMA)" if self._ema else ""
         named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
         for line in (named, *lines):
-            self._say(f"step {step}{whose}  {line}")
-
-    def _say(self, text: str) -> None:
-        if self.progress is not None:
-            self.progress.line(f"{self.label}  {text}" if self.label else text)
+            self.log.say(f"step {step}{whose}  {line}")
 
     def _describe(self, metrics: dict, num_params: int) -> dict:
         """The run's entry in a report."""
-        costs = self._costs(self.total)
+        costs = self.task.count_costs(self.total)
         kept = ("step", "raw_tokens", "flops", "seconds")
         curve = [
             {k: line[k] for k in (*kept, *CURVES) if k in line}
@@ -456,7 +375,7 @@ class _Run:
             **self._ema,
             **costs,
             "train_seconds": self.seconds,
-            "first_step_seconds": self.first_step_seconds,
+            "first_step_seconds": self.log.first_step_seconds,
             "steps_per_second": self.total / max(self.seconds, 1e-9),
             "device": f"{len(self.program.devices)} x {jax.devices()[0].device_kind}",
             "metrics": metrics,

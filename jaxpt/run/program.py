@@ -353,9 +353,16 @@ class Program:
         shape = len(self.devices), *mine.shape[1:]
         return jax.make_array_from_process_local_data(self._by_device, mine, shape)
 
+    def is_compiled(self, stack: dict) -> bool:
+        """Whether there is a train call for this many steps."""
+        return self._count_steps(stack) in self._calls
+
+    def _count_steps(self, stack: dict) -> int:
+        return stack["tokens"].shape[1 if self.is_pmap else 0]
+
     def compile(self, state: TrainState, stack: dict) -> float:
         """Compiles the train call for this many steps; returns the seconds it took."""
-        num_steps = stack["tokens"].shape[1 if self.is_pmap else 0]
+        num_steps = self._count_steps(stack)
         if num_steps in self._calls:
             return 0.0
         start = time.perf_counter()

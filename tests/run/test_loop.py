@@ -1,5 +1,6 @@
 """The loop: what it writes, how it stops, and that a resumed run ends the same."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -20,7 +21,7 @@ from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.ops import attention
-from jaxpt.run import loop
+from jaxpt.run import loop, run_log
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import measure_valid
 from jaxpt.run.metrics_log import read_metrics
@@ -366,7 +367,7 @@ def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
 
 
 def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(loop, "device_peak", lambda: 1e12)
+    monkeypatch.setattr(run_log, "device_peak", lambda: 1e12)
     _, result = run(make_config(speech), tmp_path)
     header, *_, last = [
         line for line in capsys.readouterr().out.splitlines() if "mfu" in line
@@ -378,6 +379,40 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
             per_token = result["flops"] / result["raw_tokens"]
             wanted = line["tokens_per_second"] * per_token / 1e12
             assert line["mfu"] == pytest.approx(wanted)
+
+
+def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsys):
+    plan = make_plan(make_config(speech))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    result = loop.train(task, tokenizer, corpora, tmp_path)  # nothing compiled before
+    lines = capsys.readouterr().out.splitlines()
+    size, steps = task.plan.train.steps_per_call, result["steps"]
+    silent = [
+        "evaluating the fresh parameters",
+        f"compiling a call of {size} steps",
+        f"measuring the run after step {steps}",
+    ]
+    places = [lines.index(line) for line in silent]
+    assert places == sorted(places)
+    (end,) = [i for i, line in enumerate(lines) if line.startswith("training takes ")]
+    first = next(i for i, line in enumerate(lines) if line.startswith("step 0 "))
+    assert places[0] < first < places[1] < end < places[2]
+
+
+def test_the_time_left_is_of_the_calls_left(speech, tmp_path):
+    task, _ = run(make_config(speech), tmp_path)
+    program = Program(task)
+    log = run_log.RunLog(program, None, {}, tmp_path)
+    said = []
+    log.say = said.append
+    call, size = task.plan.train.steps_per_call, task.plan.train.steps
+    log.say_end(call, 0.0, 3600.0 * call / (size - call), call)  # an hour for the rest
+    log.say_end(size, 0.0, 9.0, call)  # nothing is left
+    assert len(said) == 1 and "takes 1:00 hours more" in said[0]
+    log.spec = dataclasses.replace(log.spec, seconds=3 * 3600.0)
+    log.say_end(call, 100.0, 1.0, call)  # by the clock, not by steps
+    assert "takes 2:58 hours more" in said[1] and said[2].startswith("warning: ")
 
 
 def test_a_finished_run_is_not_trained_again(speech, tmp_path):
