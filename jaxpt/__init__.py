@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         read_config,
         train,
     )
+    from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
     from jaxpt.errors import UserError
     from jaxpt.rng import split_step, stream
@@ -40,6 +41,7 @@ _PLACES = {
     "UserError": "jaxpt.errors",
     "compare": "jaxpt.api",
     "default_config": "jaxpt.config.settings",
+    "default_finetune_config": "jaxpt.config.finetuning",
     "evaluate": "jaxpt.api",
     "finetune": "jaxpt.api",
     "load": "jaxpt.api",
@@ -57,6 +59,7 @@ __all__ = [
     "__version__",
     "compare",
     "default_config",
+    "default_finetune_config",
     "evaluate",
     "finetune",
     "load",

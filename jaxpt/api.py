@@ -27,6 +27,7 @@ from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.nn.networks.network import Network
+from jaxpt.quiet import hushed
 from jaxpt.report.compare import compare as compare_runs
 from jaxpt.rng import split_step, stream
 from jaxpt.run.data import make_feed, with_token_counts
@@ -57,6 +58,14 @@ class Run:
       config: its settings, plain values by section.
       step: of the checkpoint.
       workdir: its folder; None of a model that was imported to be used.
+
+    >>> run = jaxpt.load("runs/mlm")
+    >>> run
+    <jaxpt.Run: mlm, 3,242 parameters, step 0 of runs/mlm>
+    >>> run.config["model"]["d_model"], sorted(run.params)
+    (16, ['body', 'head'])
+    >>> run.tokenizer.decode(run.tokenizer.encode("the union"))
+    'the union'
     """
 
     def __init__(self, loaded: LoadedRun, workdir: Path | None = None):
@@ -93,6 +102,10 @@ class Run:
 
         Raises:
           UserError: the run fills no masks, or the text has none or is too long.
+
+        >>> (found,) = jaxpt.load("runs/mlm").fill("the st[MASK]te", top_k=3)
+        >>> [0 < probability < 1 for token, probability in found]
+        [True, True, True]
         """
         return fill_text(self._loaded, text, top_k)
 
@@ -117,13 +130,22 @@ class Run:
 
         Raises:
           UserError: the run does not write, or a setting is out of range.
+
+        >>> run = jaxpt.load("runs/clm")
+        >>> texts = run.generate("the ", num_tokens=5, num_samples=2, top_k=20)
+        >>> [text.startswith("the ") for text in texts]
+        [True, True]
         """
         asked = [prompts] if isinstance(prompts, str) else list(prompts)
         numbers = num_tokens, num_samples, seed, stop, num_steps
         return generate_texts(self._loaded, asked, *numbers, **sampling)
 
     def nll(self, texts: str | Sequence[str], rule: str = AUTO) -> np.ndarray:
-        """-log p of each text in nats, float64 [n]: the sum of `token_log_probs`."""
+        """-log p of each text in nats, float64 [n]: the sum of `token_log_probs`.
+
+        >>> jaxpt.load("runs/clm").nll(["the union", "it"]).shape
+        (2,)
+        """
         found = self.token_log_probs(texts, rule)
         return np.array([-each.sum(dtype=np.float64) for each in found])
 
@@ -138,6 +160,12 @@ class Run:
         Raises:
           UserError: the network gives texts no likelihood, or not by this rule; or a
             text is too long.
+
+        >>> run = jaxpt.load("runs/mlm")
+        >>> run.rules
+        ('pll', 'pll_word_l2r')
+        >>> [each.shape for each in run.token_log_probs(["the union", "it"])]
+        [(9,), (2,)]
         """
         asked = [texts] if isinstance(texts, str) else texts
         ids = [self.tokenizer.encode(text) for text in asked]
@@ -164,6 +192,12 @@ class Run:
 
         Raises:
           UserError: there is no such pool.
+
+        >>> run = jaxpt.load("runs/mlm")
+        >>> run.embed(["the union", "it"]).shape
+        (2, 16)
+        >>> [each.shape for each in run.embed(["the union", "it"], pool="none")]
+        [(9, 16), (2, 16)]
         """
         if self._embedder is None:
             self._embedder = Embedder(self._loaded)
@@ -175,6 +209,9 @@ class Run:
 
         Raises:
           UserError: the text is not what it was, or the run has none of its own.
+
+        >>> jaxpt.load("runs/mlm").evaluate()["valid_loss"] > 0
+        True
         """
         if self.workdir is None:
             raise UserError(
@@ -193,6 +230,15 @@ class Prepared(NamedTuple):
         `optimizer`, `make_update()`.
       corpora: "train" and "valid".
       feed: `feed[step]` is the batch of a step, {"tokens": int32 [B, R], ...}.
+
+    >>> prepared = jaxpt.prepare("runs/clm/config.json")
+    >>> prepared.feed[0]["tokens"].shape
+    (8, 24)
+    >>> state = prepared.init_state(seed=0)
+    >>> step = jax.jit(prepared.train_step)
+    >>> state, metrics = step(state, prepared.feed[0])
+    >>> int(state.step), sorted(metrics)
+    (1, ['accuracy', 'grad_norm', 'loss'])
     """
 
     task: Task
@@ -270,6 +316,12 @@ def load(source: Folder) -> Run:
 
     Raises:
       UserError: there is none, or it cannot be read.
+
+    >>> jaxpt.load("runs/mlm").objective
+    'mlm'
+    >>> jaxpt.load("my.txt")
+    Traceback (most recent call last):
+    jaxpt.errors.UserError: my.txt: is no folder, ...
     """
     folder = Path(source)
     if not folder.is_dir():
@@ -313,6 +365,10 @@ def prepare(config: Config, settings: Mapping[str, Any] | None = None) -> Prepar
 
     Raises:
       UserError: a setting is wrong, or the objective needs a teacher and names none.
+
+    >>> task, tokenizer, corpora, feed = jaxpt.prepare("runs/clm/config.json")
+    >>> corpora["train"].num_documents
+    1
     """
     plan = make_plan(read_config(config, settings), list(settings or ()), is_run=True)
     if lacks_teacher(plan):
@@ -325,7 +381,10 @@ def prepare(config: Config, settings: Mapping[str, Any] | None = None) -> Prepar
 
 
 def train(
-    config: Config, workdir: Folder, settings: Mapping[str, Any] | None = None
+    config: Config,
+    workdir: Folder,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
 ) -> dict:
     """Trains a run, or goes on with it; what it found, as in its result.json.
 
@@ -333,24 +392,42 @@ def train(
       config: as of `read_config`.
       workdir: the run's folder.
       settings: as of `read_config`.
+      quiet: prints no progress.
 
     Raises:
       UserError: a setting is wrong, or the folder holds another run.
       DivergedError: a loss is not finite.
+
+    >>> changes = {"train.steps": 4, "data.path": "my.txt"}
+    >>> result = jaxpt.train("runs/clm/config.json", "runs/mine", changes, quiet=True)
+    >>> result["steps"], "bits_per_byte" in result["metrics"]
+    (4, True)
     """
     whole = read_config(config, settings)
-    return train_run(whole, Path(workdir), list(settings or ()))
+    with hushed(quiet):
+        return train_run(whole, Path(workdir), list(settings or ()))
 
 
 def compare(
-    config: Config, workdir: Folder, settings: Mapping[str, Any] | None = None
+    config: Config,
+    workdir: Folder,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
 ) -> dict:
     """Trains several objectives at an equal budget and writes a report, which it gives.
 
     Args, Raises: as of `train`.
+
+    >>> changes = {"compare.objectives": ("clm", "mlm"), "compare.seeds": (0,)}
+    >>> changes |= {"compare.budget": "steps", "train.steps": 2}
+    >>> file = "runs/clm/config.json"
+    >>> report = jaxpt.compare(file, "runs/compared", changes, quiet=True)
+    >>> [run["objective"] for run in report["runs"]]
+    ['clm', 'mlm']
     """
     whole = read_config(config, settings)
-    return compare_runs(whole, Path(workdir), list(settings or ()))
+    with hushed(quiet):
+        return compare_runs(whole, Path(workdir), list(settings or ()))
 
 
 def finetune(
@@ -358,6 +435,7 @@ def finetune(
     source: Folder,
     to: Folder,
     settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
 ) -> dict:
     """Fine-tunes a run on a task; what was found, as in the folder's result.json.
 
@@ -365,12 +443,21 @@ def finetune(
       config: such as "configs/tasks/sst2.py:FOLDER".
       source: a run's folder, "scratch:" and a run's folder, or one of transformers.
       settings: as of `read_config`.
+      quiet: prints no progress.
 
     Raises:
       UserError: a setting, the data or the source is wrong.
+
+    >>> task = {"data.train": "reviews.tsv", "data.dev": "reviews.tsv"}
+    >>> task |= {"task.labels": ("good", "bad"), "task.max_len": 16}
+    >>> config = jaxpt.default_finetune_config("classification")
+    >>> result = jaxpt.finetune(config, "runs/mlm", "runs/tuned", task, quiet=True)
+    >>> result["labels"], result["constant"]["dev"]["accuracy"]
+    (['good', 'bad'], 0.5)
     """
     plan = make_finetune_plan(read_config(config, settings))
-    return run_grid(plan, os.fspath(source), Path(to), print)
+    with hushed(quiet):
+        return run_grid(plan, os.fspath(source), Path(to), print)
 
 
 def evaluate(
@@ -393,6 +480,10 @@ def evaluate(
 
     Raises:
       UserError: there is no run, or a task cannot be asked.
+
+    >>> (found,) = jaxpt.evaluate("runs/mlm", "pairs:pairs.tsv", rule="auto")
+    >>> list(found["rules"])
+    ['pll']
     """
     if not tasks:
         return load(workdir).evaluate()

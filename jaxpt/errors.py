@@ -9,6 +9,9 @@ class UserError(Exception):
 
     The command line prints the message after `jaxpt: error:` and exits with 2. Raise it
     where the fault is found; never for a bug of our own.
+
+    >>> print(UserError("train.steps=0: must be above 0"))
+    train.steps=0: must be above 0
     """
 
     def __init__(self, message: str):

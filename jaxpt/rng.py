@@ -22,6 +22,9 @@ def stream(seed: Scalar, step: Scalar, purpose: str) -> jax.Array:
 
     Raises:
       KeyError: the purpose is not in the table.
+
+    >>> bool(stream(0, 5, "train") == stream(0, 5, "train"))
+    True
     """
     key = jax.random.fold_in(jax.random.key(seed), PURPOSES[purpose])
     return jax.random.fold_in(key, step)
@@ -32,7 +35,11 @@ STEP_PURPOSES = ("corrupt", "dropout", "sample")
 
 
 def split_step(rng: jax.Array) -> dict[str, jax.Array]:
-    """The keys of one step by purpose: corruption, dropout, a generator's samples."""
+    """The keys of one step by purpose: corruption, dropout, a generator's samples.
+
+    >>> list(split_step(stream(0, 5, "train")))
+    ['corrupt', 'dropout', 'sample']
+    """
     keys = jax.random.split(rng, len(STEP_PURPOSES))
     return dict(zip(STEP_PURPOSES, keys, strict=True))
 

@@ -41,6 +41,15 @@ def test_names_are_public_and_jax_is_imported_late():
         jaxpt.Train  # noqa: B018
 
 
+def test_each_public_name_shows_how_it_is_used():
+    for name in set(jaxpt.__all__) - {"__version__"}:
+        assert ">>> " in getattr(jaxpt, name).__doc__, name
+    methods = [m for n, m in vars(jaxpt.Run).items() if not n.startswith("_")]
+    for method in methods:
+        if not isinstance(method, property):
+            assert ">>> " in method.__doc__, method
+
+
 def test_a_run_tells_what_it_is(mlm):
     assert mlm.objective == "mlm" and mlm.step == 0
     assert mlm.config["model"]["d_model"] == 16

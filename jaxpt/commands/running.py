@@ -1,14 +1,15 @@
 """How commands begin and run: processes, folders, signals, what they print."""
 
 import contextlib
-import io
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from absl import flags
+
+from jaxpt.quiet import hushed
 
 
 def define_processes(values: flags.FlagValues) -> None:
@@ -34,19 +35,9 @@ def define_output(values: flags.FlagValues) -> None:
     )
 
 
-class _Nowhere(io.TextIOBase):
-    def write(self, text: str) -> int:
-        return len(text)
-
-
-@contextlib.contextmanager
-def hush(values: flags.FlagValues) -> Iterator[None]:
+def hush(values: flags.FlagValues) -> contextlib.AbstractContextManager[None]:
     """Keeps what is printed within to itself, where the flags say so."""
-    if not (values.quiet or values.json):
-        yield
-        return
-    with contextlib.redirect_stdout(_Nowhere()):
-        yield
+    return hushed(values.quiet or values.json)
 
 
 def show_result(values: flags.FlagValues, result: Any, show: Callable) -> None:

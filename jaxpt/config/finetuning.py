@@ -159,6 +159,10 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
 
     Raises:
       UserError: there is no such task.
+
+    >>> config = default_finetune_config("classification")
+    >>> config.optim.weight_decay, config.optim.schedule
+    (0.01, 'linear')
     """
     config: dict[str, dict] = {"task": {"name": task}}
     for name, spec in list_sections(task).items():
