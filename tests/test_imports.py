@@ -18,6 +18,7 @@ BELOW = {
     "version": set(),
     "dims": set(),
     "errors": set(),
+    "quiet": set(),
     "rng": set(),
     "disk": set(),
     "lock": {"errors"},
@@ -45,11 +46,13 @@ BELOW = {
     "commands": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"},
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"}
+    | {"quiet"},
     "api": BASE
     | MODEL
     | FILES_ROOMS
-    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"},
+    | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"}
+    | {"quiet"},
     "cli": {"commands", "errors", "version"},
     "__main__": {"cli"},
 }
