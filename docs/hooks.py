@@ -1,6 +1,7 @@
 """Pages that are made of the code when the site is built, so that they cannot differ.
 
-objectives/NAME.md       a module's docstring, its settings and its own functions
+objectives/NAME.md       a module's docstring, its settings and its own functions, and a
+                         picture of what it makes of a passage, objectives/NAME.png
 reference/settings.md    every setting, its default and what it is
 reference/tasks.md       the same of fine-tuning
 reference/commands.md    what `jaxpt` and `jaxpt list` print
@@ -9,15 +10,32 @@ reference/api.md         the names of `import jaxpt`
 
 import html
 import inspect
+import io
+import os
 
 from mkdocs.structure.files import File
+
+# What is drawn computes little: most of the time would go into compiling it well.
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jaxpt
 from jaxpt.cli import USAGE
 from jaxpt.config.described import describe_finetuning, describe_settings
+from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.report import passage
+from jaxpt.report.passage_plot import draw_views
 from jaxpt.tasks import TASKS
+from jaxpt.text.dataset import load_text
+
+# The passage that all are shown on: subwords of the embedded corpus's beginning.
+PASSAGE = {
+    "tokenizer.kind": "bpe",
+    "tokenizer.vocab_size": 2000,
+    "data.limit_chars": 2_000_000,
+}
+LENGTH, STEP = 10, 5  # tokens, and the step whose first row is drawn
 
 
 def on_config(config):
@@ -40,15 +58,42 @@ def on_files(files, config):
     pages["reference/tasks.md"] = make_task_settings()
     pages["reference/commands.md"] = make_commands()
     pages["reference/api.md"] = make_api()
+    for name, picture in draw_pictures().items():
+        pages[f"objectives/{name}.png"] = picture
     for path, text in pages.items():
         files.append(File.generated(config, path, content=text))
     return files
 
 
+def draw_pictures() -> dict[str, bytes]:
+    """A PNG of each objective: one passage as it is read, its targets and its mask."""
+    names, drawn = list(OBJECTIVES), {}
+    config = jaxpt.read_config("quickstart", PASSAGE)
+    plans = make_plans(config, names, list(PASSAGE))
+    tokenizer, corpora = load_text(next(iter(plans.values())).text)
+    for name, plan in plans.items():
+        seen = passage.view(name, plan, tokenizer, corpora["train"], LENGTH, STEP)
+        stream = io.BytesIO()
+        draw_views([seen], name).savefig(stream, format="png", dpi=80)
+        drawn[name] = stream.getvalue()
+    return drawn
+
+
 def make_objective(name, module, settings) -> str:
     """A page of an objective: what its module says of itself."""
     title, _, text = module.__doc__.partition("\n")
-    lines = [f"# {name}", "", f"**{title}**", escape_prose(text), "", "## Settings", ""]
+    alt = f"One passage under {name}: the text, the inputs, the targets, the mask"
+    lines = [f"# {name}", "", f"**{title}**", escape_prose(text), ""]
+    # As HTML, of which MkDocs does not know that the page lies in a folder of its own.
+    shown = f'<img src="../{name}.png" alt="{alt}">'
+    lines += [f'<div class="wide">{shown}</div>', ""]
+    lines += [
+        f"Drawn by `jaxpt inspect --config quickstart --objectives={name}` with "
+        + " ".join(f"`--config.{key}={value}`" for key, value in PASSAGE.items())
+        + f" `--length={LENGTH} --step={STEP} --to page`.",
+        "",
+    ]
+    lines += ["## Settings", ""]
     lines += make_table(settings) if settings else ["It has none of its own."]
     path = f"jaxpt/{module.__name__.partition('.')[2].replace('.', '/')}.py"
     lines += ["", "## Functions", "", f"As they stand in `{path}`.", ""]

@@ -7,6 +7,7 @@ default is the paper's recipe: spans over 30 % of the tokens with lengths of Poi
 distribution around 3, and all sentences permuted.
 
     one two. three four.  ->  three [MASK]. one two.  ->  one two. three four.
+    loss = mean over t of -log p(x_t | x_1 ... x_t-1, the noised text)
 
 A text is what lies between special tokens ([UNK] is text) in one document of the row:
 each is corrupted by itself, and the special tokens stay where they are. Departures:

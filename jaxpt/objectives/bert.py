@@ -5,6 +5,8 @@ Devlin et al. 2019; google-research/bert, `create_pretraining_data.py` and
 whether B follows A (next-sentence prediction, rows `data.rows=pairs`) or precedes it
 (sentence-order prediction: Lan et al. 2020, ALBERT; rows `data.rows=ordered_pairs`).
 
+    loss = mean over masked i of -log p(x_i | row) + mean over rows of -log p(is B next)
+
 Departures: those of `mlm`; both losses are divided by their own weights over the whole
 batch (theirs adds 1e-5 to the masked one's); a row's pair is drawn on the host, its
 masks anew at every step.

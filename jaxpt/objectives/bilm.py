@@ -6,6 +6,7 @@ characters' network and the softmax, and nothing else:
     row       the  cat  sat
     forward   cat  sat   -       predicts what follows, having read up to here
     backward   -   the  cat      predicts what came before, having read from the end
+    loss = mean over t of -log p(x_t | x_1 ... x_t-1) - log p(x_t | x_t+1 ... x_T)
 
 Departures: rows are independent (theirs carry the state on, 20 tokens at a time); the
 softmax is in full, in chunks of `model.loss_chunk` (theirs is of 8,192 samples); a word

@@ -4,6 +4,8 @@ Hinton et al. 2015; huggingface/transformers-research-projects,
 `distillation/distiller.py`, whose code defaults these are: 0.5 KL + 0.5 CLM, the KL at
 temperature 2 and times 4, no cosine. Both networks read `a b c`; at each place the
 student meets the next token and the teacher's distribution of it.
+
+    loss = 0.5 KL(p_t || p_s) at temperature 2, times 4 - 0.5 log p_s(the next token)
 """
 
 import dataclasses

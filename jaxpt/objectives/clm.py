@@ -1,6 +1,8 @@
 """Causal language modelling: predict every next token from what came before.
 
 Radford et al. 2018; GPT-2. Row `a b c d` gives inputs `a b c`, targets `b c d`.
+
+    loss = mean over t of -log p(x_t | x_1 ... x_t-1)
 """
 
 import dataclasses

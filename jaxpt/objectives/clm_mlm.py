@@ -7,6 +7,9 @@ hidden token at the place before, where the causal head predicts it too.
 The kind is drawn for each row: masked with probability `mlm_share`, but causal for the
 first `clm_first` of training. GPT-BERT shares out whole devices instead. There as here
 each kind's loss is a mean of its own, and counts for its share.
+
+    loss = (1 - mlm_share) mean over causal rows' t of -log p(x_t | x_1 ... x_t-1)
+           + mlm_share mean over masked i of -log p(x_i | row)
 """
 
 import dataclasses

@@ -2,6 +2,11 @@
 
 Clark et al. 2020; google-research/electra, `run_pretraining.py`. Departures: positions
 are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
+
+    generator        the [MASK] sat on    -> samples one: dog
+    discriminator    the  dog   sat on    -> p(replaced) of every token
+    loss = mean over masked i of -log p_generator(x_i | row)
+           + 50 mean over all i of -log p(whether token i was replaced)
 """
 
 import dataclasses

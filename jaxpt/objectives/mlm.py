@@ -4,6 +4,8 @@ Devlin et al. 2019; constants and counting as in google-research/bert,
 `create_pretraining_data.py`. Departures: positions are drawn anew at every step, unless
 asked otherwise (RoBERTa's dynamic masking), and random words come from the ordinary
 tokens, never the special ones (fairseq's choice; BERT draws from the whole vocabulary).
+
+    loss = mean over masked i of -log p(x_i | the row as it is shown)
 """
 
 import dataclasses

@@ -9,6 +9,8 @@ all of [PAD] a b sees all of itself, hence one place more than the prefix, and t
 is read where c and d are the targets. On an encoder and a decoder the first reads
 `a b [EOS]`, the second writes `c d [EOS]`.
 
+    loss = mean over t behind the prefix of -log p(x_t | x_1 ... x_t-1)
+
 Departures: on one stack no [EOS] is put between the two, so the text stays as it is;
 relative positions tell both directions apart (T5X's decoder takes all that lies ahead
 for the same distance).

@@ -4,6 +4,8 @@ Raffel et al. 2020; t5/data/preprocessors.py. `Thank you for inviting me` may be
 inputs `Thank <s0> inviting me </s>` and targets `<s0> you for </s>`. Sentinels descend
 from the top of the vocabulary, and no sentinel closes the targets.
 
+    loss = mean over t of -log p(y_t | y_1 ... y_t-1, inputs), y the targets
+
 A row is one text, or packed documents (`segment_ids`). Those are corrupted one by one,
 each as if it stood alone, and closed by [EOS] on both sides; the [EOS] that ends a raw
 document is never noise, it is that close.

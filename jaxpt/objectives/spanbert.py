@@ -1,5 +1,8 @@
 """SpanBERT: mask spans of words, predict each token in place and from the span's edges.
 
+    loss = mean over masked i of -log p(x_i | row) - log p(x_i | states at the edges of
+           i's span, and i's place in it)
+
 Joshi et al. 2020; facebookresearch/SpanBERT, `data/masking.py`, `models/pair_bert.py`;
 one stretch of text a row and no next-sentence prediction, as there. Departures: the
 edges' loss is divided by its own count (theirs by that and 1, of each device), random

@@ -11,6 +11,8 @@ On an encoder and a decoder the first reads `[NLU] the <s0> sat [EOS]`, the seco
 writes `<s0> cat [EOS]`; one stack reads both, `[NLU] the <s0> sat <s0> cat [EOS]`, the
 input as a prefix. S has no sentinel, as in the listing.
 
+    loss = mean over t of -log p(y_t | y_1 ... y_t-1, input), y what is written
+
 Departures: all denoisers read rows of one length (theirs cut the text for each anew),
 so shapes are those of the denoiser that needs most, the others fill up with padding;
 spans may be anywhere (`random_roll`), where theirs always end the text: 15 % of 512
