@@ -10,7 +10,6 @@ reference/api.md         the names of `import jaxpt`
 
 import html
 import inspect
-import io
 import os
 
 from mkdocs.structure.files import File
@@ -26,6 +25,7 @@ from jaxpt.config.shipped import list_configs
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.passage_plot import draw_views
+from jaxpt.report.plots import render_figure
 from jaxpt.tasks import TASKS
 from jaxpt.text.dataset import load_text
 
@@ -73,9 +73,7 @@ def draw_pictures() -> dict[str, bytes]:
     tokenizer, corpora = load_text(next(iter(plans.values())).text)
     for name, plan in plans.items():
         seen = passage.view(name, plan, tokenizer, corpora["train"], LENGTH, STEP)
-        stream = io.BytesIO()
-        draw_views([seen], name).savefig(stream, format="png", dpi=80)
-        drawn[name] = stream.getvalue()
+        drawn[name] = render_figure(draw_views([seen], ""), dpi=100)
     return drawn
 
 

@@ -423,9 +423,14 @@ def _add_legend(figure, styles):
 
 def save_figure(figure: Figure, path: str | os.PathLike) -> None:
     """Writes a PNG atomically: the whole file or nothing."""
+    disk.replace(path, render_figure(figure))
+
+
+def render_figure(figure: Figure, dpi: int = 150) -> bytes:
+    """A figure as a PNG."""
     # Prompts, tokens and names are data: a $ in them is a dollar, never mathematics.
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     content = io.BytesIO()
-    figure.savefig(content, format="png", dpi=150)
-    disk.replace(path, content.getvalue())
+    figure.savefig(content, format="png", dpi=dpi)
+    return content.getvalue()
