@@ -19,7 +19,7 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
 
-.PHONY: quickstart lint docs test test-all test-peers test-ray wheel clean
+.PHONY: quickstart lint docs notebooks test test-all test-peers test-ray wheel clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -32,6 +32,10 @@ lint: $(VENV)/ready
 # The site, in build/site; a link that leads nowhere is an error.
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
+# All of them anew, with their full settings; the outputs are kept in them.
+notebooks: $(VENV)/ready
+	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal

@@ -1,0 +1,109 @@
+"""The notebooks run from top to bottom, and are kept with what they show."""
+
+import ast
+import copy
+import os
+import re
+import sys
+from pathlib import Path
+
+import jupyter_client
+import nbformat
+import pytest
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parents[1]
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+# Folders of some machine, which no output may name: a home, a temporary folder, a root.
+MACHINE = re.compile(r"/(home|mnt|private|root|tmp|Users|var|work)/")
+SECONDS = 300  # for one cell, on a machine that does other work
+
+
+def read(path: Path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    return notebook
+
+
+def find_parameters(notebook) -> int:
+    """The place of the one cell that is tagged `parameters`."""
+    tags = [cell.metadata.get("tags", []) for cell in notebook.cells]
+    (place,) = [i for i, own in enumerate(tags) if "parameters" in own]
+    return place
+
+
+def list_texts(cell) -> list[str]:
+    """What a cell has printed, and its outputs as text; no pictures."""
+    texts = []
+    for out in cell.get("outputs", []):
+        data = out.get("data", {})
+        texts.append(out.get("text", ""))
+        texts += [str(data[kind]) for kind in data if not kind.startswith("image/")]
+    return texts
+
+
+def list_names(code: str) -> set[str]:
+    """What a cell of assignments sets."""
+    lines = [n for n in ast.parse(code).body if isinstance(n, ast.Assign)]
+    nodes = [node for n in lines for target in n.targets for node in ast.walk(target)]
+    return {node.id for node in nodes if isinstance(node, ast.Name)}
+
+
+def make_short(notebook):
+    """The notebook with its short settings behind its own."""
+    short = copy.deepcopy(notebook)
+    place = find_parameters(short)
+    code = short.cells[place].metadata["jaxpt"]["short"]
+    short.cells.insert(place + 1, nbformat.v4.new_code_cell(code))
+    return short
+
+
+def test_there_are_notebooks():
+    assert NOTEBOOKS
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_runs_from_top_to_bottom(path, tmp_path, monkeypatch):
+    """In an empty folder, by this Python, with the package of this checkout."""
+    paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    folder = tmp_path / "here"
+    folder.mkdir()
+    kernel = jupyter_client.AsyncKernelManager()
+    # Not by a kernel's name, which may be that of another Python.
+    kernel.kernel_spec.argv[0] = sys.executable
+    client = NotebookClient(
+        make_short(read(path)),
+        km=kernel,
+        timeout=SECONDS,
+        resources={"metadata": {"path": str(folder)}},
+    )
+    client.execute()
+    assert {found.name for found in folder.iterdir()} <= {"runs"}
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_is_kept_with_its_outputs(path):
+    notebook = read(path)
+    first, second = notebook.cells[:2]
+    assert first.cell_type == "markdown" and first.source.startswith("# ")
+    assert "minute" in first.source, "must say how long it takes"
+    assert second.cell_type == "code" and "REPO" in second.source
+    codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    counts = [cell.execution_count for cell in codes]
+    assert counts == list(range(1, len(codes) + 1)), "must be run from top to bottom"
+    kinds = {out.output_type for cell in codes for out in cell.outputs}
+    assert kinds and "error" not in kinds
+    for cell in notebook.cells:
+        found = MACHINE.search("\n".join([cell.source, *list_texts(cell)]))
+        assert found is None, f"names a folder of some machine: {found[0]}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_has_short_settings(path):
+    """They set again, and alone, what the cell of parameters has set."""
+    notebook = read(path)
+    cell = notebook.cells[find_parameters(notebook)]
+    short = list_names(cell.metadata["jaxpt"]["short"])
+    assert short and short <= list_names(cell.source)
