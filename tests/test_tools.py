@@ -93,7 +93,7 @@ def test_the_gate_the_makefile_and_the_hooks_run_the_same_linters():
     assert entries == [f".venv/bin/{linter}" for linter in LINTERS]
     assert {hook["language"] for hook in repo["hooks"]} == {"system"}
     gate = re.findall(r"^make (\w+)", read(".ci/run"), re.M)
-    assert gate == ["clean", "lint", "docs", "test"]
+    assert gate == ["clean", "lint", "docs", "test", "wheel"]
 
 
 def test_the_same_command_installs_the_tools():
