@@ -133,8 +133,8 @@ def _make_reader(
         find_framing(task), before=frame.before, after=frame.after
     )
     config = config | name_ids(task.vocab, framing, purpose)
-    if names.finds_last:
-        config["pad_token_id"] = _find_pad(base, name_class(kind, what))
+    if by := names.finds_last:
+        config[f"{by}_token_id"] = _find_last_by(base, by, name_class(kind, what))
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
     config |= write_labels(labels, what, program.plan.spec.problem_type)
     config |= dict(names.settings) | {"architectures": [name_class(kind, what)]}
@@ -174,16 +174,24 @@ def _find_purpose(base: Base, family: str) -> str:
     return heads[0]
 
 
-def _find_pad(base: Base, name: str) -> int:
-    """An id that no text of a task ends with, by which a class finds its last token.
+def _find_last_by(base: Base, kind: str, name: str) -> int:
+    """The id by which a class of transformers finds a text's last token.
 
-    [PAD], or, as users of GPT-2 have it, [EOS] where no [PAD] is. Special tokens in a
-    text are plain text, so a text ends with one only if its frame does.
+    By "pad" it is an id that no text ends with: [PAD], or, as users of GPT-2 have it,
+    [EOS] where no [PAD] is. Special tokens in a text are plain text, so a text ends
+    with one only if its frame does. By "eos" it is the id that all texts end with.
 
     Raises:
       UserError: there is none.
     """
     vocab, after = base.tokenizer.vocab, base.encoder.frame.after
+    if kind == "eos":
+        if not after:
+            raise UserError(
+                f"{name} finds a text's last token as its last [EOS], and nothing "
+                f"stands behind the texts of {base.source}"
+            )
+        return after[-1]
     pad = vocab.eos if vocab.pad is None else vocab.pad
     if pad is None or pad in after[-1:]:
         raise UserError(

@@ -42,15 +42,16 @@ class HeadNames(NamedTuple):
       layers: of transformers -> ours.
       has_bias: whether the layers have biases.
       settings: of config.json, by which the class computes this head.
-      finds_last: whether the class finds a text's last token as the last one that is
-        not `pad_token_id`, whatever the attention mask says.
+      finds_last: by which id of config.json the class finds a text's last token,
+        whatever the attention mask says: "pad", the last token that is not it; "eos",
+        the last one of it; "" for a class that does not look for one.
     """
 
     form: str
     layers: dict[str, str]
     has_bias: bool = True
     settings: tuple[tuple[str, Any], ...] = ()
-    finds_last: bool = False
+    finds_last: str = ""
 
 
 def _pooled(form: str, pool: str, out: str) -> HeadNames:
@@ -73,7 +74,7 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
     ("distilbert", CHOICES): _pooled("distilbert", "pre_classifier", "classifier"),
     ("bart", TEXTS): _pooled(
         "bart", "classification_head.dense", "classification_head.out_proj"
-    ),
+    )._replace(finds_last="eos"),
     ("electra", TEXTS): _pooled(
         "electra_dense", "classifier.dense", "classifier.out_proj"
     ),
@@ -83,7 +84,7 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
         settings=_SUMMARY,
     ),
     ("gpt2", TEXTS): HeadNames(
-        "gpt2", {"score": "out"}, has_bias=False, finds_last=True
+        "gpt2", {"score": "out"}, has_bias=False, finds_last="pad"
     ),
 } | {
     (family, what): names

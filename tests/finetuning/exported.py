@@ -1,4 +1,4 @@
-"""Runs of ELECTRA's and GPT-2's form, fine-tuned for each task and exported."""
+"""Runs of ELECTRA's, GPT-2's and BART's form, fine-tuned for each task and exported."""
 
 import dataclasses
 from pathlib import Path
@@ -24,6 +24,7 @@ SMALL = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64, "max_len": 
 FAMILIES = {
     "electra": ("electra", "electra-small", {"embedding_size": 16}),
     "gpt2": ("clm", "gpt2", {}),
+    "bart": ("bart", "bart-base", {"num_decoder_layers": 1}),
 }
 TEXTS = [
     ("the cat sat", "wide"),
@@ -116,7 +117,7 @@ def stir(found: Finetuned) -> Finetuned:
 
 def make_export(folder: Path, family: str, task: str, head: str) -> Exported:
     """A run, its fine-tuning, and, with drawn parameters, the export."""
-    run = make_family(folder, family, framed=family == "electra")
+    run = make_family(folder, family, framed=family != "gpt2")
     tuned = tune(run, task, head, folder / "tuned")
     found = stir(load_finetuned(tuned))
     with pytest.MonkeyPatch.context() as patch:
