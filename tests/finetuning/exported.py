@@ -1,4 +1,4 @@
-"""Runs of ELECTRA's, GPT-2's and BART's form, fine-tuned for each task and exported."""
+"""Runs of families of transformers, fine-tuned for each task and exported."""
 
 import dataclasses
 from pathlib import Path
@@ -24,6 +24,8 @@ SMALL = {"num_layers": 1, "d_model": 32, "num_heads": 2, "d_ff": 64, "max_len": 
 FAMILIES = {
     "electra": ("electra", "electra-small", {"embedding_size": 16}),
     "gpt2": ("clm", "gpt2", {}),
+    "roberta": ("mlm", "roberta-base", {}),
+    "distilbert": ("mlm", "distilbert", {}),
     "bart": ("bart", "bart-base", {"num_decoder_layers": 1}),
 }
 TEXTS = [

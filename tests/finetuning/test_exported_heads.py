@@ -1,4 +1,4 @@
-"""Heads of ELECTRA, GPT-2 and BART as transformers has them: there and back."""
+"""Heads of ELECTRA, GPT-2 and others as transformers has them: there and back."""
 
 import jax
 import numpy as np
@@ -38,6 +38,10 @@ CASES = {
     ("electra", "span_qa", "auto"): "ElectraForQuestionAnswering",
     ("gpt2", "classification", "gpt2"): "GPT2ForSequenceClassification",
     ("gpt2", "regression", "gpt2"): "GPT2ForSequenceClassification",
+    ("roberta", "classification", "auto"): "RobertaForSequenceClassification",
+    ("distilbert", "classification", "distilbert"): (
+        "DistilBertForSequenceClassification"
+    ),
     ("bart", "classification", "auto"): "BartForSequenceClassification",
     ("gpt2", "tagging", "auto"): "GPT2ForTokenClassification",
     ("gpt2", "span_qa", "auto"): "GPT2ForQuestionAnswering",
@@ -45,6 +49,9 @@ CASES = {
 QUICK = (list(CASES)[0], list(CASES)[-1])
 # A BART without its run's file comes back as what its vocabulary serves, any objective.
 BACK = [case for case in CASES if case[0] != "bart"]
+
+# What is not in an export: ELECTRA's generator and score, a masked model's own head.
+DRAWN = {"electra": 2, "roberta": 1, "distilbert": 1}
 
 
 @pytest.fixture(scope="session")
@@ -131,14 +138,17 @@ def test_an_export_comes_back_with_all_its_numbers(
     assert {name: config[name] for name in told} == told
     lines = import_run(made.out, tmp_path / "run", default_config())
     drawn = [line for line in lines if "initialised at random" in line]
-    assert len(drawn) == (2 if case[0] == "electra" else 0)  # generator and score
+    assert len(drawn) == DRAWN.get(family, 0)
     again = load_base(str(tmp_path / "run"), "auto", plan.spec.max_len, 0.0)
     same(again.head.params, found.params["head"])
     mine, theirs = flatten(again.params), flatten(found.params["network"])
     assert mine.keys() >= {path for path in theirs if not HEAD.match(path)}
     for path, value in theirs.items():
+        held = mine.get(path)
+        if path == "embed/positions/table":  # no token reads those before the first
+            held, value = held[-128:], value[-128:]
         if not HEAD.match(path):
-            np.testing.assert_array_equal(mine[path], value, path)
+            np.testing.assert_array_equal(held, value, path)
     assert again.encoder.frame == base.encoder.frame
     assert again.head.form in ("", again.form)
     program = make_program(plan, again, found.program.labels, Examples([], made.rows))
