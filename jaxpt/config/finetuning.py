@@ -74,7 +74,7 @@ class TuneSpec:
         metric, whose parameters are kept then.
       dropout: of the network; -1 is the one that it was trained with.
       lm_weight: of a causal model's own loss beside the task's; -1 is 0.5 with the head
-        "gpt", as in Radford et al. 2018, and 0 with others.
+        "gpt", as in Radford et al. 2018, and 0 with others ("gpt2" too).
       eval_batch_size: rows of a batch that is only read.
       num_lengths: the most lengths that batches are padded to, each compiled once; 0 is
         1 to 6, the more the more batches there are.

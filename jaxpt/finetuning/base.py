@@ -1,6 +1,7 @@
 """What is fine-tuned: a run's network and parameters, the frame of its texts, its head.
 
-Where a task's head follows from the family (`task.head=auto`):
+Where a task's head follows from the family (`task.head=auto`), unless a checkpoint was
+imported with a head of a form of its own, which is kept:
 
     biLM                              elmo
     encoder and decoder               bart where the decoder writes whole texts, mean of
@@ -118,7 +119,9 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
     program, tokenizer, params, step = load_run(folder)
     task, params = program.task, jax.device_get(params)
     network, params = _part(task, params)
-    form = choose_form(task, head)
+    held = load_head(folder)
+    own = held.form if held else ""
+    form = choose_form(task, own if own and head == "auto" else head)
     pooler = None
     if form == "bert" and "pair_score" in params:
         pooler = params["pair_score"]["pool"]
@@ -134,7 +137,7 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         encoder=make_encoder(task, tokenizer, form, max_len),
         source=source,
         step=step,
-        head=load_head(folder),
+        head=held,
     )
 
 

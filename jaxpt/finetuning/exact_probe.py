@@ -31,10 +31,10 @@ def check_exact_probe(program: TuneProgram) -> None:
             "adapt.method=exact_probe: needs task.name=classification of one label; "
             "must be linear_probe here"
         )
-    if form.activation or form.mixes_layers:
+    if form.activation or form.mixes_layers or not form.has_bias:
         raise UserError(
-            f"adapt.method=exact_probe: the head {program.base.form} is more than a "
-            f"linear layer; task.head must be electra (the first state), gpt (the "
+            f"adapt.method=exact_probe: the head {program.base.form} is not one linear "
+            f"layer with a bias; task.head must be electra (the first state), gpt (the "
             f"last) or mean"
         )
     for name in GRID[:-1]:

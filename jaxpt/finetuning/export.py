@@ -5,20 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import UserError
-from jaxpt.finetuning.base import load_base
+from jaxpt.finetuning.base import Base, load_base
 from jaxpt.finetuning.grid import find_model
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.folder import is_new, load_config, load_json
 from jaxpt.hub.convert import move_places, to_hf
-from jaxpt.hub.export import name_ids, write_tokenizer
-from jaxpt.hub.families import write_config
-from jaxpt.hub.files import write_file, write_json, write_tensors
+from jaxpt.hub.export import Model, name_ids, write_model
+from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_labels
 from jaxpt.nn.adaptation.adapt import merge
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.electra import Electra
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.run_framing import find_framing
 
@@ -97,79 +97,74 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     if not is_new(to):
         raise UserError(f"--to={to}: must be a new or an empty folder")
     found = load_finetuned(folder)
-    program, base = found.program, found.program.base
-    plan, task = program.plan, program.base.task
-    what = plan.spec.EXPORT
-    if not plan.spec.READS:
-        return _export_writer(found, to, family)
-    if not what:
+    plan, base = found.program.plan, found.program.base
+    if plan.spec.READS and not plan.spec.EXPORT:
         raise UserError(
             f"--workdir={folder}: transformers has no class for {plan.task_name}"
         )
-    network = merge(plan.adapt, found.params["network"], found.params["extra"])
-    head = _find_head(base)
-    network_of: Any = base.network
-    spec = network_of.spec
-    kind, config = write_config(spec, head, family, base.tokenizer.vocab)
-    names = find_names(kind, what, base.form)
-    laid = kind.lay_out(spec, base.tokenizer.vocab.pad)
-    moved = move_places(network, spec, laid)
-    tensors = task_to_hf(moved, found.params["head"], kind, laid, head, names)
-    framing = find_framing(task)
-    config |= name_ids(task.vocab, framing, "masked")
-    config |= write_labels(
-        getattr(plan.spec, "label_names", ()) or program.labels,
-        what,
-        plan.spec.problem_type,
-    )
-    config |= {"architectures": [name_class(kind, what)], "dtype": "float32"}
-    to.mkdir(parents=True, exist_ok=True)
-    write_tensors(to, tensors)
-    write_json(to, "config.json", config)
-    has_tokenizer = write_tokenizer(base.tokenizer, to, laid, framing)
-    write_file(to, "README.md", _write_card(found, config).encode())
-    size = sum(int(np.size(tensor)) for tensor in tensors.values())
-    lines = [f"{to}: {config['architectures'][0]}, {size:,} numbers"]
-    if not has_tokenizer:
-        lines.append(
-            f"{to}: no tokenizer: transformers has none of kind {base.tokenizer.kind}"
-        )
-    return lines
+    purpose = _find_purpose(base, family)
+    network: Any = base.network
+    kind, config = write_config(network.spec, purpose, family, base.tokenizer.vocab)
+    laid = kind.lay_out(network.spec, base.tokenizer.vocab.pad)
+    merged = merge(plan.adapt, found.params["network"], found.params["extra"])
+    moved = move_places(merged, network.spec, laid)
+    make = _make_reader if plan.spec.READS else _make_writer
+    model = make(found, kind, config, laid, moved, purpose)
+    return write_model(model, base.tokenizer, _write_card(found, model.config), to)
 
 
-def _export_writer(found: Finetuned, to: Path, family: str) -> list[str]:
-    """A network that writes answers, as what it was: transformers generates with it."""
+def _make_reader(
+    found: Finetuned, kind: Family, config: dict, laid: ModelSpec, network, purpose: str
+) -> Model:
+    """A network with a task's head: transformers' class for the task.
+
+    The tokenizer puts around texts what stood there in fine-tuning.
+    """
     program, base = found.program, found.program.base
-    task, head = base.task, _find_head(base)
-    network_of: Any = base.network
-    spec, vocab = network_of.spec, base.tokenizer.vocab
-    params = found.params
-    network = merge(program.plan.adapt, params["network"], params["extra"])
-    kind, config = write_config(spec, head, family, vocab)
-    laid = kind.lay_out(spec, vocab.pad)
-    tensors = to_hf(move_places(network, spec, laid), kind, laid, head)
-    framing = find_framing(task)
-    ids = name_ids(task.vocab, framing, head)
-    config |= ids | {"dtype": "float32"}
-    to.mkdir(parents=True, exist_ok=True)
-    write_tensors(to, tensors)
-    write_json(to, "config.json", config)
-    write_json(to, "generation_config.json", ids)
-    has_tokenizer = write_tokenizer(base.tokenizer, to, laid, framing)
-    write_file(to, "README.md", _write_card(found, config).encode())
-    size = sum(int(np.size(tensor)) for tensor in tensors.values())
-    lines = [f"{to}: {config['architectures'][0]}, {size:,} numbers"]
-    if note := task.spec.describe_mask():
-        lines.append(f"{to}: {note}")
-    if not has_tokenizer:
-        lines.append(
-            f"{to}: no tokenizer: transformers has none of kind {base.tokenizer.kind}"
+    what, task = program.plan.spec.EXPORT, base.task
+    names = find_names(kind, what, base.form)
+    if purpose == "causal" and base.network.READS_AHEAD:
+        raise UserError(
+            f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
+            f"both directions, and a {kind.name} of transformers only what is before"
         )
-    return lines
+    frame = base.encoder.frame
+    framing = dataclasses.replace(
+        find_framing(task), before=frame.before, after=frame.after
+    )
+    config = config | name_ids(task.vocab, framing, purpose)
+    if by := names.finds_last:
+        config[f"{by}_token_id"] = _find_last_by(base, by, name_class(kind, what))
+    labels = getattr(program.plan.spec, "label_names", ()) or program.labels
+    config |= write_labels(labels, what, program.plan.spec.problem_type)
+    config |= dict(names.settings) | {"architectures": [name_class(kind, what)]}
+    tensors = task_to_hf(network, found.params["head"], kind, laid, purpose, names)
+    pair = frame.before, frame.between, frame.after, frame.second_type
+    return Model(config, tensors, laid, framing, pair=pair)
 
 
-def _find_head(base) -> str:
-    """What the network is for, whose table has the names of its body."""
+def _make_writer(
+    found: Finetuned, kind: Family, config: dict, laid: ModelSpec, network, purpose: str
+) -> Model:
+    """A network that writes answers, as what it was: transformers generates with it."""
+    task = found.program.base.task
+    framing = find_framing(task)
+    ids = name_ids(task.vocab, framing, purpose)
+    note = task.spec.describe_mask()
+    tensors = to_hf(network, kind, laid, purpose)
+    return Model(config | ids, tensors, laid, framing, (note,) if note else (), ids)
+
+
+def _find_purpose(base: Base, family: str) -> str:
+    """What the network is for, whose table has the names of its body.
+
+    ELECTRA's discriminator is a masked language model's body, too, and goes as one
+    where another family is asked for.
+    """
+    model = base.task.model
+    is_own = family in ("", "electra")
+    if isinstance(model, Electra) and model.answers == ("score",) and is_own:
+        return "discriminator"
     heads = type(base.network).HEADS
     if not heads:
         raise UserError(
@@ -177,6 +172,34 @@ def _find_head(base) -> str:
             f"transformers has no model"
         )
     return heads[0]
+
+
+def _find_last_by(base: Base, kind: str, name: str) -> int:
+    """The id by which a class of transformers finds a text's last token.
+
+    By "pad" it is an id that no text ends with: [PAD], or, as users of GPT-2 have it,
+    [EOS] where no [PAD] is. Special tokens in a text are plain text, so a text ends
+    with one only if its frame does. By "eos" it is the id that all texts end with.
+
+    Raises:
+      UserError: there is none.
+    """
+    vocab, after = base.tokenizer.vocab, base.encoder.frame.after
+    if kind == "eos":
+        if not after:
+            raise UserError(
+                f"{name} finds a text's last token as its last [EOS], and nothing "
+                f"stands behind the texts of {base.source}"
+            )
+        return after[-1]
+    pad = vocab.eos if vocab.pad is None else vocab.pad
+    if pad is None or pad in after[-1:]:
+        raise UserError(
+            f"{name} finds a text's last token by the padding behind it, and the "
+            f"tokenizer has no [PAD] that a text does not end with: "
+            f"tokenizer.specials must list 'pad' before a run is trained"
+        )
+    return pad
 
 
 def _write_card(found: Finetuned, config: dict) -> str:

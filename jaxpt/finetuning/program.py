@@ -109,7 +109,9 @@ class TuneProgram:
         held = self.base.head
         if held is None or held.what != self.plan.spec.EXPORT:
             return False
-        return held.params["out"]["bias"].shape == (num_outputs,)
+        if held.form not in ("", self.base.form):
+            return False
+        return held.params["out"]["kernel"].shape[-1] == num_outputs
 
     def _find_lm_weight(self) -> float:
         asked, form = self.plan.train.lm_weight, self.base.form

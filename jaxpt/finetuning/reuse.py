@@ -63,7 +63,10 @@ class Reuse:
             for name, part in plan.config.items()
         }
         encoder = base.encoder
-        how = encoder.max_len, encoder.pad, encoder.writing, base.task.vocab.start
+        start = 0
+        if type(base.task.model).HAS_DECODER:  # a vocabulary may lack one else
+            start = base.task.vocab.start
+        how = encoder.max_len, encoder.pad, encoder.writing, start
         key = f"{json.dumps(config)} {base.network!r} {base.form} {labels} {how}"
         made = _keep(
             self._programs, key, lambda: TuneProgram(plan, base, labels, batch)

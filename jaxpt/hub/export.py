@@ -1,5 +1,7 @@
 """Exports runs as folders that transformers loads: config, tensors, tokenizer, card."""
 
+import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +17,7 @@ from jaxpt.run.run_framing import NAME, find_framing
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
-from jaxpt.text.tokens.framing import Framing
+from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
@@ -49,33 +51,73 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         laid = kind.lay_out(spec, tokenizer.vocab.pad)
         tensors = to_hf(move_places(part, spec, laid), kind, laid, head)
-        planned.append((head, laid, kind, config, tensors))
+        ids = name_ids(task.vocab, framing, head)
+        notes = write_notes(task, task.vocab, head, kind, config | ids)
+        generation = ids if head in ("causal", "seq2seq") else None
+        made = Model(config | ids, tensors, laid, framing, notes, generation)
+        planned.append((head, made))
     path = workdir / "result.json"
     result = load_measured(path) if path.exists() else None
     lines = []
-    for head, spec, kind, config, tensors in planned:
+    for head, made in planned:
         into = folder / head if len(planned) > 1 else folder
-        try:
-            into.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--to={folder}: {error.strerror}") from error
-        write_tensors(into, tensors)
-        ids = name_ids(task.vocab, framing, head)
-        write_json(into, "config.json", config | ids | {"dtype": "float32"})
-        if head in ("causal", "seq2seq"):
-            write_json(into, "generation_config.json", ids)
-        has_tokenizer = write_tokenizer(tokenizer, into, spec, framing)
-        notes = write_notes(task, task.vocab, head, kind, config | ids)
-        card = write_card(task, result, head, config, step, notes)
-        write_file(into, "README.md", card.encode())
-        size = sum(int(np.size(tensor)) for tensor in tensors.values())
-        lines.append(f"{into}: {config['architectures'][0]}, {size:,} numbers")
-        lines += [f"{into}: {note}" for note in notes]
-        if not has_tokenizer:
-            lines.append(
-                f"{into}: no tokenizer: transformers has none of kind {tokenizer.kind}"
-            )
+        card = write_card(task, result, head, made.config, step, made.notes)
+        lines += write_model(made, tokenizer, card, into)
     write_origin(folder, task, params, parts)
+    return lines
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """What a folder of transformers says of a model, but its tokenizer and its card.
+
+    Attributes:
+      config: of config.json, without the dtype, which is float32.
+      tensors: by their names in transformers.
+      spec: with its positions where the family's code reads them (`Family.lay_out`).
+      framing: the ids around a text.
+      notes: what whoever uses the model must know.
+      generation: of generation_config.json; None for a model that does not generate.
+      pair: what stands around two texts, where it is not as `write_template` has it.
+    """
+
+    config: dict
+    tensors: dict[str, np.ndarray]
+    spec: ModelSpec
+    framing: Framing
+    notes: Sequence[str] = ()
+    generation: dict | None = None
+    pair: Pair | None = None
+
+
+def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list[str]:
+    """Writes the folder of a model that transformers loads, and makes it.
+
+    Returns:
+      Lines to print: its class and its size, its notes, and whether it has a tokenizer.
+
+    Raises:
+      UserError: the folder cannot be written.
+    """
+    try:
+        to.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--to={to}: {error.strerror}") from error
+    write_tensors(to, model.tensors)
+    write_json(to, "config.json", model.config | {"dtype": "float32"})
+    if model.generation is not None:
+        write_json(to, "generation_config.json", model.generation)
+    has_tokenizer = write_tokenizer(
+        tokenizer, to, model.spec, model.framing, model.pair
+    )
+    write_file(to, "README.md", card.encode())
+    size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
+    lines = [f"{to}: {model.config['architectures'][0]}, {size:,} numbers"]
+    lines += [f"{to}: {note}" for note in model.notes]
+    if not has_tokenizer:
+        lines.append(
+            f"{to}: no tokenizer: transformers has none of kind {tokenizer.kind}"
+        )
     return lines
 
 
@@ -99,7 +141,11 @@ def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list 
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, folder: Path, spec: ModelSpec, framing: Framing
+    tokenizer: Tokenizer,
+    folder: Path,
+    spec: ModelSpec,
+    framing: Framing,
+    pair: Pair | None = None,
 ) -> bool:
     """Writes the files of `AutoTokenizer`; False if transformers has no such kind."""
     if not isinstance(tokenizer, SubwordTokenizer):
@@ -107,7 +153,8 @@ def write_tokenizer(
         write_json(folder, NAME, framing.to_json())
         return False
     has_types = spec.num_types > 1
-    tokenizers.export(tokenizer, folder / "tokenizer.json", framing, has_types)
+    path = folder / "tokenizer.json"
+    tokenizers.export(tokenizer, path, framing, has_types, pair)
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:
@@ -175,7 +222,7 @@ def write_card(
     head: str,
     config: dict,
     step: int,
-    notes: list[str],
+    notes: Sequence[str],
 ) -> str:
     """The model card: data, objective, budget and metrics of the run, and notes."""
     plan, spec = task.plan, task.plan.train

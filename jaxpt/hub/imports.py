@@ -24,7 +24,7 @@ from jaxpt.hub.import_settings import ImportSettings
 from jaxpt.hub.names import BODIES
 from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
-from jaxpt.hub.task_heads import keep_head
+from jaxpt.hub.task_heads import find_task, keep_head
 from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
@@ -55,8 +55,8 @@ def import_run(
 
     Args:
       folder: has config.json, model.safetensors and tokenizer files; for ELECTRA, the
-        folders `generator` and `discriminator` have those; an export also has the files
-        of `jaxpt.hub.origin`.
+        folders `generator` and `discriminator` have those, or the one folder of a
+        fine-tuned discriminator; an export also has the files of `jaxpt.hub.origin`.
       config: all settings; objective, model and tokenizer are set here.
       flags: full names of the settings that flags have set.
 
@@ -84,7 +84,7 @@ def _import(
     if not _has_parts(folder) and is_body(read_json(folder, "config.json")):
         settings.bodies = tuple(parts)
     family, spec, _ = parts.get("discriminator") or next(iter(parts.values()))
-    place = _find_tokenizer(folder, parts)
+    place = _find_tokenizer(folder)
     tokenizer = settings.resolve_tokenizer(place, spec.vocab_size)
     family.check_pad(spec, tokenizer.vocab.pad)
     objective = _find_objective(settings, parts, origin, tokenizer.vocab)
@@ -95,7 +95,7 @@ def _import(
         _resolve_generator(settings, parts["generator"][1], spec, origin)
     own = {"path": str(workdir / TOKENIZER)}
     config = settings.config | {"tokenizer": settings.config["tokenizer"] | own}
-    framing = _read_framing(folder, parts, family, spec, tokenizer)
+    framing = _read_framing(folder, family, spec, tokenizer)
     vocab = dataclasses.replace(tokenizer.vocab, framing=framing)
     program = _make_program(config, vocab, parts, settings)
     task = program.task
@@ -177,7 +177,7 @@ def _make_program(
         if is_given and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
             raise _misfit(settings, parts) from None
         raise
-    if heads == parts.keys():
+    if heads == parts.keys() or (settings.bodies and parts.keys() <= heads):
         return program
     if is_given and not parts.keys() <= OBJECTIVES[objective].Spec.heads():
         raise _misfit(settings, parts)
@@ -274,7 +274,8 @@ def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
         family, spec = read_config(config)
         tensors = read_tensors(place)
         head = head or _find_head(family, config, tensors)
-        if head in heads and not inner:
+        is_tuned = head == "discriminator" and bool(find_task(config))
+        if head in heads and not inner and not is_tuned:
             raise UserError(
                 f"--from={folder}: holds ELECTRA's {head} alone; must be a folder with "
                 "folders 'generator' and 'discriminator'"
@@ -301,7 +302,8 @@ def is_body(config: dict) -> bool:
 def _find_head(family: Family, config: dict, tensors) -> str:
     """What a model is for; without a head, what its body could be for.
 
-    BERT's body with a pooler is that of a model with BERT's sentence head.
+    BERT's body with a pooler is that of a model with BERT's sentence head; ELECTRA's
+    with a task's head is the discriminator, which alone is fine-tuned.
     """
     names = config.get("architectures") or list(family.heads.values())[:1]
     for head, name in family.heads.items():
@@ -311,6 +313,8 @@ def _find_head(family: Family, config: dict, tensors) -> str:
         has_pooler = any("pooler.dense." in name for name in tensors)
         if has_pooler and "pretraining" in family.heads:
             return "pretraining"
+        if find_task(config) and "discriminator" in family.heads:
+            return "discriminator"
         return next(iter(family.heads))
     raise UserError(
         f"config.json: architectures={names}: must hold one of "
@@ -318,9 +322,9 @@ def _find_head(family: Family, config: dict, tensors) -> str:
     )
 
 
-def _read_framing(folder: Path, parts, family: Family, spec: ModelSpec, tokenizer):
+def _read_framing(folder: Path, family: Family, spec: ModelSpec, tokenizer):
     """The framing of the model's texts, from the folder of its tokenizer."""
-    place = folder if "discriminator" not in parts else folder / "discriminator"
+    place = folder / "discriminator" if _has_parts(folder) else folder
     config = read_json(place, "config.json")
     return read_framing(place, family.name, config, tokenizer, spec.vocab_size)
 
@@ -330,9 +334,9 @@ def _has_parts(folder: Path) -> bool:
     return (folder / "discriminator").is_dir()
 
 
-def _find_tokenizer(folder: Path, parts: dict) -> Path:
+def _find_tokenizer(folder: Path) -> Path:
     """The folder that holds a model's tokenizer."""
-    place = folder if "discriminator" not in parts else folder / "discriminator"
+    place = folder / "discriminator" if _has_parts(folder) else folder
     own = place / "jaxpt_tokenizer.json"
     return own if own.exists() else place
 

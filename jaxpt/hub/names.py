@@ -310,6 +310,6 @@ BODIES = {
 }
 # Those of a downstream task's head, and of a pooler that a head may read.
 TASK_HEADS = r"(\w+\.)?pooler\..*|(pre_)?classifier\..*|score\..*|qa_outputs\..*"
-TASK_HEADS += r"|classification_head\..*|head\..*"
+TASK_HEADS += r"|classification_head\..*|head\..*|sequence_summary\..*"
 # Prefixes that are missing from the names of a model saved without its head.
 PREFIXES = {"gpt2": "transformer."}

@@ -4,12 +4,15 @@
     bert        bert                        any             bert
     roberta     roberta                     any             -
     distilbert  distilbert                  any             distilbert
-    electra     -                           any             -
+    electra     electra_dense               any             electra_dense
     bart        bart                        -               -
+    gpt2        gpt2                        any             -
 
 Each names the form (`jaxpt.nn.task_heads.FORMS`) whose numbers transformers' class
-gives. ELECTRA's own head is one linear layer, and transformers' class of that name has
-a dense layer and a GELU before it, so that head cannot be said there.
+gives. The heads of ELECTRA's and GPT's own sources ("electra", "gpt") are one linear
+layer. transformers' class of ELECTRA's name has a dense layer and a GELU before it, and
+GPT-2's has no bias, so these heads cannot be said there, and fine-tuning offers
+transformers' as forms of their own.
 """
 
 import io
@@ -37,10 +40,18 @@ class HeadNames(NamedTuple):
 
     Attributes:
       layers: of transformers -> ours.
+      has_bias: whether the layers have biases.
+      settings: of config.json, by which the class computes this head.
+      finds_last: by which id of config.json the class finds a text's last token,
+        whatever the attention mask says: "pad", the last token that is not it; "eos",
+        the last one of it; "" for a class that does not look for one.
     """
 
     form: str
     layers: dict[str, str]
+    has_bias: bool = True
+    settings: tuple[tuple[str, Any], ...] = ()
+    finds_last: str = ""
 
 
 def _pooled(form: str, pool: str, out: str) -> HeadNames:
@@ -49,6 +60,12 @@ def _pooled(form: str, pool: str, out: str) -> HeadNames:
 
 _TAGS = HeadNames("", {"classifier": "out"})
 _ANSWERS = HeadNames("", {"qa_outputs": "out"})
+# How transformers' ElectraSequenceSummary makes one vector of an option.
+_SUMMARY = (
+    ("summary_type", "first"),
+    ("summary_use_proj", True),
+    ("summary_activation", "gelu"),
+)
 TASK_NAMES: dict[tuple[str, str], HeadNames] = {
     ("bert", TEXTS): _pooled("bert", "bert.pooler.dense", "classifier"),
     ("bert", CHOICES): _pooled("bert", "bert.pooler.dense", "classifier"),
@@ -57,10 +74,21 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
     ("distilbert", CHOICES): _pooled("distilbert", "pre_classifier", "classifier"),
     ("bart", TEXTS): _pooled(
         "bart", "classification_head.dense", "classification_head.out_proj"
+    )._replace(finds_last="eos"),
+    ("electra", TEXTS): _pooled(
+        "electra_dense", "classifier.dense", "classifier.out_proj"
+    ),
+    ("electra", CHOICES): HeadNames(
+        "electra_dense",
+        {"sequence_summary.summary": "pool", "classifier": "out"},
+        settings=_SUMMARY,
+    ),
+    ("gpt2", TEXTS): HeadNames(
+        "gpt2", {"score": "out"}, has_bias=False, finds_last="pad"
     ),
 } | {
     (family, what): names
-    for family in ("bert", "roberta", "distilbert", "electra")
+    for family in ("bert", "roberta", "distilbert", "electra", "gpt2")
     for what, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
 }
 # How transformers' classes begin, where not as the family is called.
@@ -70,6 +98,7 @@ CLASSES = {
     "distilbert": "DistilBert",
     "electra": "Electra",
     "bart": "Bart",
+    "gpt2": "GPT2",
 }
 
 
@@ -80,17 +109,23 @@ def find_names(family: Family, what: str, form: str) -> HeadNames:
       UserError: transformers has no such class, or one with another head.
     """
     found = TASK_NAMES.get((family.name, what))
-    if found is None or found.form not in ("", form):
-        forms = sorted(
-            f"{name} ({names.form or 'any head'})"
-            for (name, other), names in TASK_NAMES.items()
-            if other == what
-        )
+    if found is not None and found.form in ("", form):
+        return found
+    told = (
+        f"a {family.name} with task.head={form} has no {what} class in transformers "
+        f"with the same numbers; "
+    )
+    if found is not None:
         raise UserError(
-            f"a {family.name} with task.head={form} has no {what} class in "
-            f"transformers with the same numbers; there are {', '.join(forms)}"
+            f"{told}must be fine-tuned with task.head={found.form}, the head of "
+            f"{name_class(family, what)}"
         )
-    return found
+    forms = sorted(
+        f"{name} ({names.form or 'any head'})"
+        for (name, other), names in TASK_NAMES.items()
+        if other == what
+    )
+    raise UserError(f"{told}there are {', '.join(forms)}")
 
 
 def name_class(family: Family, what: str) -> str:
@@ -116,7 +151,8 @@ def list_entries(
         body.append(
             Entry(f"{theirs}.weight", (f"task/{ours}/kernel",), is_transposed=True)
         )
-        body.append(Entry(f"{theirs}.bias", (f"task/{ours}/bias",)))
+        if names.has_bias:
+            body.append(Entry(f"{theirs}.bias", (f"task/{ours}/bias",)))
     return body
 
 
@@ -151,14 +187,13 @@ def task_from_hf(
     """
     found: dict[str, dict[str, np.ndarray]] = {}
     for theirs, ours in names.layers.items():
-        for name in ("weight", "bias"):
+        for name in ("weight", "bias")[: 1 + names.has_bias]:
             if f"{theirs}.{name}" not in tensors:
                 raise UserError(f"tensor {theirs}.{name}: is missing")
-        weight, bias = (tensors[f"{theirs}.{name}"] for name in ("weight", "bias"))
-        found[ours] = {
-            "kernel": np.ascontiguousarray(np.asarray(weight, np.float32).T),
-            "bias": np.asarray(bias, np.float32),
-        }
+        weight = np.asarray(tensors[f"{theirs}.weight"], np.float32)
+        found[ours] = {"kernel": np.ascontiguousarray(weight.T)}
+        if names.has_bias:
+            found[ours]["bias"] = np.asarray(tensors[f"{theirs}.bias"], np.float32)
     return found
 
 
@@ -191,11 +226,13 @@ class KeptHead(NamedTuple):
       what: what the class of transformers ends with, such as `TEXTS`.
       labels: as the checkpoint calls them, in order.
       params: as of the modules of `jaxpt.nn.task_heads`.
+      form: of `jaxpt.nn.task_heads.FORMS`; "" where any computes it.
     """
 
     what: str
     labels: tuple[str, ...]
     params: dict[str, dict[str, np.ndarray]]
+    form: str = ""
 
 
 def find_task(config: dict) -> str:
@@ -212,12 +249,18 @@ def keep_head(
     """Writes the head of a fine-tuned checkpoint; False where it has none.
 
     Raises:
-      UserError: one of its tensors is missing.
+      UserError: one of its tensors is missing, or a setting makes it another head.
     """
     what = find_task(config)
     names = TASK_NAMES.get((family.name, what))
     if names is None:
         return False
+    for name, value in names.settings:
+        if config.get(name, value) != value:
+            raise UserError(
+                f"config.json: {name}={config[name]!r}: must be {value!r} for the head "
+                f"of {name_class(family, what)}"
+            )
     prefix = BODIES.get(family.name, "")
     named = {
         name: value
@@ -231,7 +274,7 @@ def keep_head(
         f"{layer}/{name}": x for layer in params for name, x in params[layer].items()
     }
     data = io.BytesIO()
-    text = json.dumps({"what": what, "labels": labels})
+    text = json.dumps({"what": what, "labels": labels, "form": names.form})
     np.savez(data, allow_pickle=False, about=np.array(text), **arrays)
     sums.write(workdir / FILE, data.getvalue())
     return True
@@ -253,4 +296,6 @@ def load_head(workdir: Path) -> KeptHead | None:
             layer, _, name = key.partition("/")
             if name:
                 params.setdefault(layer, {})[name] = arrays[key]
-    return KeptHead(about["what"], tuple(about["labels"]), params)
+    # A head that was kept before forms were has none.
+    form = about.get("form", "")
+    return KeptHead(about["what"], tuple(about["labels"]), params, form)

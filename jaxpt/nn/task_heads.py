@@ -7,10 +7,16 @@ in the family's own source:
                 (google-research/bert: modeling.py, run_classifier.py)
     roberta     h_first, dropout, dense, tanh, dropout, linear, all new
                 (fairseq: models/roberta/model.py)
-    electra     h_first, dropout, linear (google-research/electra: model/modeling.py).
-                transformers' own head of that name has a dense layer more.
+    electra     h_first, dropout, linear (google-research/electra: model/modeling.py)
+    electra_dense
+                h_first, dropout, dense, GELU, dropout, linear, all new: not the
+                original's, but what transformers has under the name of ELECTRA
+                (transformers: models/electra, ElectraClassificationHead)
     gpt         the state of the last token, dropout, linear
                 (openai/finetune-transformer-lm: train.py)
+    gpt2        the state of the last token, linear without a bias, no dropout; GPT-2's
+                authors trained no such head (transformers: models/gpt2,
+                GPT2ForSequenceClassification)
     bart        as roberta's, of the decoder's state at the last token, an [EOS]
                 (fairseq: models/bart/model.py)
     distilbert  h_first, dense, ReLU, dropout 0.2, linear
@@ -26,6 +32,8 @@ in the family's own source:
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -38,6 +46,11 @@ from jaxpt.nn.recurrent import ScalarMix
 from jaxpt.ops import kernels
 
 INIT_STD = 0.02
+ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "tanh": jnp.tanh,
+    "relu": jax.nn.relu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,12 +60,14 @@ class Form:
     Attributes:
       pooling: "first", "last", "mean" or "concat" (the last, the maximum and the mean):
         of which states the vector is made.
-      activation: of a dense layer before the outputs, "tanh" or "relu"; "" for none.
+      activation: of a dense layer before the outputs, "tanh", "relu" or "gelu" (the
+        exact one); "" for none.
       hidden: the width of that dense layer; 0 is that of the vector.
       drops_pooled: dropout stands before that dense layer too.
       dropout: the family's own rate, before the outputs.
       mixes_layers: the states are a trained mix of all layers'.
       reads_decoder: the states are those of a decoder that reads the text once more.
+      has_bias: whether the outputs of a text have a bias.
     """
 
     pooling: str = "first"
@@ -62,13 +77,16 @@ class Form:
     hidden: int = 0
     mixes_layers: bool = False
     reads_decoder: bool = False
+    has_bias: bool = True
 
 
 FORMS = {
     "bert": Form(activation="tanh"),
     "roberta": Form(activation="tanh", drops_pooled=True),
     "electra": Form(),
+    "electra_dense": Form(activation="gelu", drops_pooled=True),
     "gpt": Form(pooling="last"),
+    "gpt2": Form(pooling="last", dropout=0.0, has_bias=False),
     "bart": Form("last", activation="tanh", drops_pooled=True, reads_decoder=True),
     "distilbert": Form(activation="relu", dropout=0.2),
     "elmo": Form(pooling="mean", dropout=0.5, mixes_layers=True),
@@ -141,9 +159,10 @@ class TextHead(nn.Module):
             x = dropout(x, deterministic=deterministic)
         if form.activation:
             x = Dense(form.hidden or x.shape[-1], spec, name="pool")(x)
-            x = jnp.tanh(x) if form.activation == "tanh" else jax.nn.relu(x)
+            x = ACTIVATIONS[form.activation](x)
         x = dropout(x, deterministic=deterministic)
-        kernel, bias = Dense(self.num_outputs, spec, name="out").read(x.shape[-1])
+        out = Dense(self.num_outputs, spec, use_bias=form.has_bias, name="out")
+        kernel, bias = out.read(x.shape[-1])
         return kernels.dense(x, kernel, bias, jnp.float32)
 
 

@@ -37,7 +37,9 @@ class TaskSpec:
     Attributes:
       max_len: the most tokens of a row, special ones included; 0 is the model's.
       head: how a text becomes one vector, one of `jaxpt.nn.task_heads.FORMS`; "auto"
-        is what the network's family has.
+        is that of the checkpoint, where it came with a head, or else what the source of
+        the network's family has. Where transformers' class has another head than the
+        source, "electra_dense" and "gpt2" are transformers': they can be exported.
       dropout: before the outputs; -1 is the family's.
     """
 

@@ -23,14 +23,14 @@ from jaxpt.hub.task_heads import (
     task_to_hf,
 )
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
-from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM
 from jaxpt.nn.task_heads import TextHead, TokenHead
 from jaxpt.tasks import choice, classification
 from jaxpt.tasks.model import TaskModel, class_loss
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
-from hub.cases import BART, BERT, CASES  # noqa: E402
+from hub.cases import BART, BERT, CASES, GPT2  # noqa: E402
 
 pytestmark = pytest.mark.peers
 
@@ -40,7 +40,12 @@ SETTINGS = {
     "distilbert": CASES["distilbert"][2],
     "electra": BERT | {"embedding_size": 8},
     "bart": BART | {"pad_token_id": 1, "bos_token_id": 0, "eos_token_id": 2},
+    "gpt2": GPT2 | {"pad_token_id": 0},
 }
+# Forms of heads that are not called as the family.
+FORMS = {"electra": "electra_dense"}
+KINDS = {"bart": EncoderDecoder, "gpt2": CausalLM}
+PURPOSES = {"bart": "seq2seq", "electra": "discriminator", "gpt2": "causal"}
 NO_DROPOUT = {
     "hidden_dropout_prob": 0.0,
     "attention_probs_dropout_prob": 0.0,
@@ -48,6 +53,10 @@ NO_DROPOUT = {
     "attention_dropout": 0.0,
     "seq_classif_dropout": 0.0,
     "classifier_dropout": 0.0,
+    "summary_last_dropout": 0.0,
+    "resid_pdrop": 0.0,
+    "embd_pdrop": 0.0,
+    "attn_pdrop": 0.0,
 }
 LENGTHS = (9, 5, 3, 7)
 NUM_LABELS = 3
@@ -88,10 +97,9 @@ def make_theirs(name, what, folder):
 def make_ours(name, what, form, config, tensors, num_outputs, head=TextHead):
     """Our network and head with their weights."""
     family, spec = read_config(config)
-    kind = EncoderDecoder if name == "bart" else MaskedLM
-    network = kind(spec)
+    network = KINDS.get(name, MaskedLM)(spec)
     shapes = jax.eval_shape(network.init_params, jax.random.key(0))
-    purpose = {"bart": "seq2seq", "electra": "discriminator"}.get(name, "masked")
+    purpose = PURPOSES.get(name, "masked")
     params = from_hf(tensors, family, spec, purpose, shapes, is_body=True)
     names = find_names(family, what, form)
     model = TaskModel(network, head(spec, form, num_outputs, 0.0), form, start_id=2)
@@ -142,10 +150,11 @@ def check(loss_fn, params, to_theirs, theirs, grads, logits_of):
         assert gap < 1e-4 * max(1.0, np.abs(grads[name]).max()), (name, gap)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "bart"])
+@pytest.mark.parametrize("name", SETTINGS)
 def test_classification_is_that_of_transformers(name, tmp_path):
     theirs, config, tensors = make_theirs(name, TEXTS, tmp_path)
-    made = make_ours(name, TEXTS, name, config, tensors, NUM_LABELS)
+    form = FORMS.get(name, name)
+    made = make_ours(name, TEXTS, form, config, tensors, NUM_LABELS)
     model, params, to_theirs = made
     batch, targets = make_batch(name), np.array([0, 2, 1, 2])
     found, grads = run_theirs(theirs, batch, targets)
@@ -162,10 +171,11 @@ def test_classification_is_that_of_transformers(name, tmp_path):
     check(loss, params, to_theirs, found, grads, outputs)
 
 
-@pytest.mark.parametrize("name", ["bert", "distilbert"])
+@pytest.mark.parametrize("name", ["bert", "distilbert", "electra"])
 def test_choice_is_that_of_transformers(name, tmp_path):
     theirs, config, tensors = make_theirs(name, CHOICES, tmp_path)
-    model, params, to_theirs = make_ours(name, CHOICES, name, config, tensors, 1)
+    form = FORMS.get(name, name)
+    model, params, to_theirs = make_ours(name, CHOICES, form, config, tensors, 1)
     batch, targets = make_batch(name, (2, 3)), np.array([2, 0])
     found, grads = run_theirs(theirs, batch, targets)
     ours = as_ours(batch) | {"targets": jnp.asarray(targets)}
@@ -180,7 +190,7 @@ def test_choice_is_that_of_transformers(name, tmp_path):
     check(loss, params, to_theirs, found, grads, outputs)
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "electra", "gpt2"])
 def test_tagging_is_that_of_transformers(name, tmp_path):
     theirs, config, tensors = make_theirs(name, TOKENS, tmp_path)
     made = make_ours(name, TOKENS, "electra", config, tensors, NUM_LABELS, TokenHead)
@@ -222,5 +232,5 @@ def test_electra_is_one_linear_layer_on_the_first_state(tmp_path, refuses):
     found = model.outputs(params, as_ours(batch), None)
     np.testing.assert_allclose(found, wanted, atol=1e-4)
     assert names.form == ""
-    with refuses("electra", "SequenceClassification", "bert (bert)"):
+    with refuses("electra", "SequenceClassification", "task.head=electra_dense"):
         find_names(read_config(config)[0], TEXTS, "electra")

@@ -223,13 +223,16 @@ class Electra(Network, nn.Module):
         return parts | {"discriminator": (self.discriminator_spec, kept)}
 
     def join_parts(self, parts):
-        """Of networks whose embeddings are one."""
-        generator = dict(parts["generator"])
+        """Of networks whose embeddings are one; what a checkpoint lacks is empty.
+
+        A fine-tuned one has neither the generator nor the discriminator's score.
+        """
+        generator = dict(parts.get("generator", {}))
         discriminator = dict(parts["discriminator"])
-        generator.pop("embed")
+        generator.pop("embed", None)
         return {
             "embed": discriminator.pop("embed"),
-            "score": discriminator.pop("score"),
+            "score": discriminator.pop("score", {}),
             "generator": generator,
             "discriminator": discriminator,
         }

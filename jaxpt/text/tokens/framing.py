@@ -103,9 +103,12 @@ def read_template(
     return tuple(found.ids[:position]), tuple(found.ids[position + 1 :])
 
 
-def read_pair_template(
-    post_processor: dict | None,
-) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int] | None:
+# The ids before the first of two texts, between them and after the second, and the type
+# of the second text.
+Pair = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
+
+
+def read_pair_template(post_processor: dict | None) -> Pair | None:
     """What a `tokenizer.json`'s post-processor puts around two texts.
 
     Returns:
@@ -150,18 +153,20 @@ def _apply_template(
 
 
 def write_template(
-    framing: Framing, names: dict[int, str], has_types: bool
+    framing: Framing, names: dict[int, str], has_types: bool, pair: Pair | None = None
 ) -> dict | None:
     """The post-processor that puts a framing around a text, or around two of them.
-
-    Two texts become `before` A `after` B `after`, as in BERT.
 
     Args:
       names: the name of each special id.
       has_types: whether the second text's ids have type 1.
+      pair: what stands around two texts; None is `before` A `after` B `after`, as in
+        BERT.
     """
-    if not framing.before and not framing.after:
+    before, after = framing.before, framing.after
+    if pair is None and not before and not after:
         return None
+    first, between, last, kind = pair or (before, after, after, int(has_types))
 
     def special(id_: int, kind: int = 0) -> dict:
         return {"SpecialToken": {"id": names[id_], "type_id": kind}}
@@ -169,14 +174,14 @@ def write_template(
     def text(name: str, kind: int = 0) -> dict:
         return {"Sequence": {"id": name, "type_id": kind}}
 
-    before = [special(id_) for id_ in framing.before]
-    single = [*before, text("A"), *(special(id_) for id_ in framing.after)]
-    second = [special(id_, int(has_types)) for id_ in framing.after]
-    used = sorted({*framing.before, *framing.after})
+    single = [*map(special, before), text("A"), *map(special, after)]
+    both = [*map(special, first), text("A"), *map(special, between)]
+    both += [text("B", kind), *(special(id_, kind) for id_ in last)]
+    used = sorted({*before, *after, *first, *between, *last})
     return {
         "type": "TemplateProcessing",
         "single": single,
-        "pair": [*single, text("B", int(has_types)), *second],
+        "pair": both,
         "special_tokens": {
             names[id_]: {"id": names[id_], "ids": [id_], "tokens": [names[id_]]}
             for id_ in used

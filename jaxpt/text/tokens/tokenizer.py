@@ -14,7 +14,13 @@ from pathlib import Path
 from jaxpt import disk, sums
 from jaxpt.errors import UserError
 from jaxpt.text.tokens.encoding import Tokenizer
-from jaxpt.text.tokens.framing import Framing, read_template, write_template
+from jaxpt.text.tokens.framing import (
+    Framing,
+    Pair,
+    read_pair_template,
+    read_template,
+    write_template,
+)
 from jaxpt.text.tokens.published import name_specials, read_json, read_published
 from jaxpt.text.tokens.subword import VERSION, SubwordTokenizer
 from jaxpt.text.tokens.symbols import ByteTokenizer, CharTokenizer
@@ -122,6 +128,7 @@ def export(
     path: str | os.PathLike,
     framing: Framing | None = None,
     has_types: bool = False,
+    pair: Pair | None = None,
 ) -> None:
     """Writes a tokenizer as a Hugging Face `tokenizer.json`.
 
@@ -132,16 +139,24 @@ def export(
     Args:
       framing: None keeps the post-processor of the file that the tokenizer is from.
       has_types: whether the second of two texts has ids of type 1.
+      pair: what stands around two texts; None is as `write_template` has it, or as the
+        file that the tokenizer is from.
     """
     if not isinstance(tokenizer, SubwordTokenizer):
         return save(tokenizer, path)
     core = tokenizer.to_json()["core"]
     if framing is not None:
         core |= {"truncation": None, "padding": None}
-        if _template_or_none(core) != (framing.before, framing.after):
+        is_same = _template_or_none(core) == (framing.before, framing.after)
+        if pair is not None:
+            is_same = is_same and read_pair_template(core["post_processor"]) == pair
+        if not is_same:
             used = {*framing.before, *framing.after}
+            for ids in (pair or ())[:3]:
+                used.update(ids)
             names = {id_: tokenizer.token_name(id_) for id_ in used}
-            core["post_processor"] = write_template(framing, names, has_types)
+            made = write_template(framing, names, has_types, pair)
+            core["post_processor"] = made
     text = json.dumps(core, ensure_ascii=False, indent=1) + "\n"
     disk.replace(path, text.encode())
 
