@@ -17,7 +17,13 @@ import numpy as np
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.plan import make_plan
-from jaxpt.config.settings import default_config, override, to_dict
+from jaxpt.config.settings import (
+    default_config,
+    default_section,
+    list_outside,
+    override,
+    to_dict,
+)
 from jaxpt.errors import UserError
 from jaxpt.eval.outcomes import Options
 from jaxpt.eval.scoring import AUTO, TextScorer
@@ -27,6 +33,7 @@ from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.nn.networks.network import Network
+from jaxpt.objectives import find, find_section
 from jaxpt.quiet import hushed
 from jaxpt.report.compare import compare as compare_runs
 from jaxpt.rng import split_step, stream
@@ -296,7 +303,23 @@ def read_config(config: Config, settings: Mapping[str, Any] | None = None) -> di
             changes.setdefault(section, {})[field] = value
         else:
             changes[section] = value
-    return override(to_dict(config), changes, "settings")
+    return override(_with_outside(to_dict(config), changes), changes, "settings")
+
+
+def _with_outside(config: dict, changes: dict) -> dict:
+    """The config with the settings of objectives of the user's own, at their defaults.
+
+    Raises:
+      UserError: one that is named cannot be loaded.
+    """
+    compare = config.get("compare", {}), changes.get("compare", {})
+    named = {"objective": changes.get("objective", config.get("objective"))}
+    parts = [part for part in compare if isinstance(part, dict)]
+    named["compare"] = {k: v for part in parts for k, v in part.items()}
+    for name in list_outside(named):
+        section, default = find_section(name), default_section(find(name).Spec)
+        config = config | {section: to_dict(default) | config.get(section, {})}
+    return config
 
 
 def read_json_config(told: str) -> dict:

@@ -62,6 +62,20 @@ def test_it_trains_resumes_and_is_used(place, capsys):
     assert "half.mask_rate=0.5, not 0.4" in capsys.readouterr().err
 
 
+def test_its_settings_are_python_s_too(place):
+    """As flags are, in a config that does not know of it."""
+    given = {"objective": "own.half", "half.mask_rate": 0.4, "train.steps": 2}
+    jaxpt.train("config.py", "run", given)
+    stored = json.loads((place / "run" / "config.json").read_text())
+    assert stored["half"]["mask_rate"] == 0.4 and stored["half"]["replace_mask"] == 0.8
+    compared = {"compare.objectives": ("mlm", "own.half"), "half.mask_rate": 0.3}
+    assert jaxpt.read_config("config.py", compared)["half"]["mask_rate"] == 0.3
+    with pytest.raises(jaxpt.UserError, match="half.rate: unknown setting"):
+        jaxpt.read_config("config.py", {"objective": "own.half", "half.rate": 0.4})
+    with pytest.raises(jaxpt.UserError, match="objective=own.haf: cannot be imported"):
+        jaxpt.read_config("config.py", {"objective": "own.haf"})
+
+
 def test_it_is_compared(place, monkeypatch):
     monkeypatch.setattr(figures, "draw", lambda *args: {})  # which compiles much
     argv = ["compare", "--config", "config.py", "--workdir", "compared"]
