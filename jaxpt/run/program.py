@@ -403,6 +403,14 @@ class Program:
             "temporary_bytes": found.temp_size_in_bytes,
         }
 
+    def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:
+        """What devices exchange in a compiled call of so many steps.
+
+        Of each kind of collective how many, and the bytes of their results on a device;
+        the call is a loop over its steps, whose collectives are counted once.
+        """
+        return sharding.count_collectives(self._calls[num_steps].as_text())
+
     def train_call(self, state: TrainState, stack: dict, *numbers: int):
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
 

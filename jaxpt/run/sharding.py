@@ -161,6 +161,40 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
                 )
 
 
+# An array in a compiled program's text, "f32[64,192]", and what gives arrays to others;
+# of one in two halves, the second, whose result is what was exchanged.
+_ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
+_COLLECTIVE = re.compile(
+    r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
+    r"(?:-done)?\("
+)
+
+
+def count_collectives(compiled: str) -> dict[str, tuple[int, int]]:
+    """Of each kind of collective in a compiled program, how many and their bytes.
+
+    The bytes are those of the results on one device; what stands in a loop is counted
+    once.
+
+    Args:
+      compiled: its text, in HLO.
+
+    >>> count_collectives(
+    ...     "%a = f32[8,4]{1,0} all-gather(%x), dimensions={0}\\n"
+    ...     "%b = (f32[], bf16[3]{0}) all-reduce(%y, %z), to_apply=%add"
+    ... )
+    {'all-gather': (1, 128), 'all-reduce': (1, 10)}
+    """
+    found: dict[str, tuple[int, int]] = {}
+    for result, kind in _COLLECTIVE.findall(compiled):
+        count, total = found.get(kind, (0, 0))
+        for _, bits, shape in _ARRAY.findall(result):
+            size = math.prod(map(int, filter(None, shape.split(","))))
+            total += size * int(bits or 8) // 8  # of pred, a byte
+        found[kind] = count + 1, total
+    return found
+
+
 def count_bytes(shapes: Any) -> tuple[int, int]:
     """Bytes of ShapeDtypeStructs with shardings: what a device holds, and all."""
     leaves = jax.tree.leaves(shapes)

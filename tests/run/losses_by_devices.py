@@ -102,6 +102,7 @@ def run(path, objective, num_devices, changes, start, size=0):
         "shares": [find_shares(tree) for tree in (state.params, adam.mu, adam.nu)],
         "largest": max(x.size for x in jax.tree.leaves(start.params)),
         "moved": find_moved(program._calls[1].as_text()),
+        "collectives": program.collectives(1),
     }
     return result, start
 

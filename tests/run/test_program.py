@@ -90,6 +90,13 @@ def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
     assert sum(is_measured) == (1 if cases else 2)
     # A device gathers matrices; no hidden states, which are larger here, are exchanged.
     if objective == ALL:
+        assert not one["collectives"]
+        # Matrices are gathered, and gradients summed up.
+        (_, gathered), (_, summed) = (
+            found["fsdp 8"]["collectives"][kind]
+            for kind in ("all-gather", "all-reduce")
+        )
+        assert gathered > 4 * one["largest"] and summed > 2 * len(one["grads"])
         assert found["fsdp 8"]["moved"] <= one["largest"] < 16 * 20 * 16
 
 
