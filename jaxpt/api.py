@@ -34,6 +34,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives import find, find_section
+from jaxpt.processes import set_cache
 from jaxpt.quiet import hushed
 from jaxpt.report.compare import compare as compare_runs
 from jaxpt.rng import split_step, stream
@@ -68,9 +69,9 @@ class Run:
 
     >>> run = jaxpt.load("runs/mlm")
     >>> run
-    <jaxpt.Run: mlm, 3,242 parameters, step 0 of runs/mlm>
+    <jaxpt.Run: mlm, 3,136 parameters, step 0 of runs/mlm>
     >>> run.config["model"]["d_model"], sorted(run.params)
-    (16, ['body', 'head'])
+    (16, ['embed', 'encoder'])
     >>> run.tokenizer.decode(run.tokenizer.encode("the union"))
     'the union'
     """
@@ -427,6 +428,7 @@ def train(
     (4, True)
     """
     whole = read_config(config, settings)
+    set_cache()
     with hushed(quiet):
         return train_run(whole, Path(workdir), list(settings or ()))
 
@@ -449,6 +451,7 @@ def compare(
     ['clm', 'mlm']
     """
     whole = read_config(config, settings)
+    set_cache()
     with hushed(quiet):
         return compare_runs(whole, Path(workdir), list(settings or ()))
 
@@ -479,6 +482,7 @@ def finetune(
     (['good', 'bad'], 0.5)
     """
     plan = make_finetune_plan(read_config(config, settings))
+    set_cache()
     with hushed(quiet):
         return run_grid(plan, os.fspath(source), Path(to), print)
 

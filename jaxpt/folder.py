@@ -159,7 +159,8 @@ def load_config(path: Path, what: str) -> dict:
     """
     config = load_json(path, what)
     if isinstance(config, dict):
-        written = str(config.pop("version", UNTOLD))
+        told = "" if "version" in config else " (it names no version)"
+        written = str(config.pop("version", UNTOLD)) + told
         if _number(written) < OLDEST:
             raise UserError(
                 f"{path}: was written by jaxpt {written}; jaxpt {__version__} reads "

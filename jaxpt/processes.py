@@ -31,8 +31,8 @@ class FailedElsewhere(UserError):
 
 def set_cache() -> None:
     """Sets JAX's persistent compilation cache, shared by all runs of this user."""
-    cache = os.environ.get("JAX_COMPILATION_CACHE_DIR")
-    cache = cache or str(Path.home() / ".cache" / "jaxpt" / "xla")
+    given = jax.config.values["jax_compilation_cache_dir"]  # or its variable
+    cache = given or str(Path.home() / ".cache" / "jaxpt" / "xla")
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)

@@ -14,6 +14,7 @@ from tiny import make_config, write_config, write_run
 
 import jaxpt
 from jaxpt.config.finetuning import default_finetune_config
+from jaxpt.hub.export import export_run
 from jaxpt.run.workdir import load_run
 
 
@@ -211,6 +212,22 @@ def test_evaluate_asks_for_metrics_or_tasks(speech, tmp_path):
     (tmp_path / "pairs.jsonl").write_text(json.dumps(pair))
     (told,) = jaxpt.evaluate(tmp_path / "run", f"pairs:{tmp_path}/pairs.jsonl")
     assert told["num_items"] == 1 and "causal" in told["results"]
+
+
+@pytest.mark.parametrize("rows", ["chunks", "packed"])
+def test_an_export_scores_texts_as_its_run_does(rows, speech, tmp_path):
+    specials = ("pad", "unk", "mask", "bos", "eos")
+    changes = {"data__rows": rows, "tokenizer__specials": specials}
+    folder = write_run(make_config(speech, "clm", **changes), tmp_path / "run")
+    run = jaxpt.load(folder)
+    export_run(folder, tmp_path / "exported", "gpt2")
+    other = jaxpt.load(tmp_path / "exported")
+    texts = ["the union", "it"]
+    # Behind the [EOS] that ends the text before it, or behind nothing; never [BOS].
+    is_scored = run._score().is_first_scored("causal")
+    assert is_scored == other._score().is_first_scored("causal") == (rows == "chunks")
+    for mine, its in zip(run.token_log_probs(texts), other.token_log_probs(texts)):
+        np.testing.assert_allclose(its, mine, atol=1e-5)
 
 
 @pytest.mark.slow

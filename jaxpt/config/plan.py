@@ -28,7 +28,7 @@ from jaxpt.config.settings import (
 from jaxpt.errors import UserError
 from jaxpt.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
-from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
 from jaxpt.text.rows.forms import PACKED, RowsSpec
@@ -198,7 +198,7 @@ def make_compare_spec(config) -> CompareSpec:
 
 
 def _check_lengths(plan: Plan) -> None:
-    if plan.model.positions not in ("learned", "sinusoidal"):
+    if plan.model.positions not in LIMITED:
         return
     for stack, length in plan.spec.lengths.items():
         if length > plan.model.max_len:

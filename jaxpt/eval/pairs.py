@@ -123,8 +123,13 @@ def _parse(name: str, data: bytes) -> list[Pair]:
         lines = ((i, line) for i, line in enumerate(text.splitlines(), 1))
         rows = [(i, _load(line, f"{name}:{i}")) for i, line in lines if line.strip()]
     else:
-        mark = "\t" if ending == ".tsv" else ","
-        table = csv.DictReader(io.StringIO(text, newline=""), delimiter=mark)
+        # Between tabs a quotation mark is a character, as in `jaxpt finetune`'s tables.
+        is_tabbed = ending == ".tsv"
+        table = csv.DictReader(
+            io.StringIO(text, newline=""),
+            delimiter="\t" if is_tabbed else ",",
+            quoting=csv.QUOTE_NONE if is_tabbed else csv.QUOTE_MINIMAL,
+        )
         rows = [(i, dict(row)) for i, row in enumerate(table, 2)]
     return [_make_pair(row, stem, f"{name}:{i}") for i, row in rows]
 

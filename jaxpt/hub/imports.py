@@ -26,7 +26,7 @@ from jaxpt.hub.origin import Origin, read_origin
 from jaxpt.hub.specials import read_framing
 from jaxpt.hub.task_heads import find_task, keep_head
 from jaxpt.learn.state import make_state
-from jaxpt.nn.model_spec import COMPUTING, ModelSpec
+from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.distillation import get_teaching
@@ -90,6 +90,7 @@ def _import(
     objective = _find_objective(settings, parts, origin, tokenizer.vocab)
     settings.resolve_objective(objective, origin)
     settings.resolve_model(spec)
+    _fit_rows(settings, spec)
     settings.take("train.init_from", "")  # it begins with the folder's parameters
     if "generator" in parts:
         _resolve_generator(settings, parts["generator"][1], spec, origin)
@@ -143,6 +144,15 @@ def _misfit(settings: ImportSettings, parts: dict) -> UserError:
     held = " and a ".join(parts)
     allowed = f"must be one of {', '.join(fitting)}, whose runs have a {held} model,"
     return settings.refusal("objective", allowed)
+
+
+def _fit_rows(settings: ImportSettings, spec: ModelSpec) -> None:
+    """Shortens rows that are longer than the model can read, unless flags ask so."""
+    length = settings.get("data.row_length") or settings.get("data.seq_len")
+    is_asked = "data.seq_len" in settings or "data.row_length" in settings
+    if spec.positions in LIMITED and length > spec.max_len and not is_asked:
+        settings.take("data.seq_len", spec.max_len)
+        settings.take("data.row_length", 0)
 
 
 def _resolve_generator(

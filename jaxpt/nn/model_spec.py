@@ -15,6 +15,7 @@ NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
+LIMITED = ("learned", "sinusoidal")  # that are as many as `max_len`
 DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 DTYPES = ("auto", "float32", "bfloat16")

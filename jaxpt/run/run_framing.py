@@ -11,6 +11,7 @@ from pathlib import Path
 from jaxpt.errors import UserError
 from jaxpt.folder import load_json
 from jaxpt.run.task import Task
+from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.tokens.framing import Framing, from_json
 from jaxpt.text.tokens.vocab import Vocab
@@ -30,7 +31,10 @@ def find_framing(task: Task) -> Framing:
     if not (before or after) and task.plan.rows.rows in PAIRS:
         before, after = (vocab.require("cls"),), (vocab.require("sep"),)
     ends = () if vocab.eos is None else (vocab.eos,)
-    return Framing(before, after, bos=vocab.bos, ends=ends)
+    # A text follows the [EOS] of another in rows of joined text; else nothing that is
+    # known precedes it. No rows of ours hold [BOS].
+    is_joined = task.plan.rows.rows not in SEGMENTED
+    return Framing(before, after, bos=vocab.eos if is_joined else None, ends=ends)
 
 
 def find_frame(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:

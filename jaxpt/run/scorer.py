@@ -5,7 +5,6 @@ from jaxpt.eval.scoring import TextScorer
 from jaxpt.run.program import Program
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.task import Task
-from jaxpt.text.rows.forms import SEGMENTED
 
 # Positions that a table has, and no more.
 TABLES = ("learned", "sinusoidal")
@@ -61,10 +60,7 @@ def find_form(task: Task) -> TextForm:
 
 
 def _find_left(task: Task) -> tuple[int, ...]:
-    vocab, framing = task.vocab, find_framing(task)
-    if framing.before:
+    framing = find_framing(task)
+    if framing.before or framing.bos is None:
         return framing.before
-    if vocab.framing is not None:
-        return () if framing.bos is None else (framing.bos,)
-    is_joined = task.plan.rows.rows not in SEGMENTED
-    return (vocab.eos,) if is_joined and vocab.eos is not None else ()
+    return (framing.bos,)

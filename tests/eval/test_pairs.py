@@ -60,6 +60,14 @@ def test_tables_are_pairs_too(name, text, tmp_path):
     assert read_pairs(str(tmp_path / name)) == [Pair('say "a, b"', "b", "file")]
 
 
+def test_between_tabs_quotation_marks_are_characters(tmp_path):
+    (tmp_path / "a.tsv").write_text('good\tbad\n"a" b\tc\n"so\tb\n')
+    assert read_pairs(str(tmp_path / "a.tsv")) == [
+        Pair('"a" b', "c", "a"),
+        Pair('"so', "b", "a"),
+    ]
+
+
 @pytest.mark.parametrize(
     "name, data, told",
     [

@@ -296,7 +296,10 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
         ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: is no setting"),
         ('{"version": "0.2", "modle": {}}', "modle: is no section"),
         ('{"version": "0.2", "model": {"d_model": "wide"}}', "d_model"),
-        ('{"model": {"d_model": 8}}', "was written by jaxpt 0.1.0; jaxpt "),
+        (
+            '{"model": {"d_model": 8}}',
+            "was written by jaxpt 0.1.0 (it names no version); jaxpt ",
+        ),
         ('{"version": "0.1.9", "model": {}}', "was written by jaxpt 0.1.9; jaxpt "),
         ('{"version": [], "model": {}}', "was written by jaxpt []; jaxpt "),
     ],

@@ -22,7 +22,8 @@ class Framing:
 
     Attributes:
       before, after: around each text that the model (or its encoder) reads.
-      bos: the first id of a text that is generated without a prompt.
+      bos: what a text without anything before it follows: the first id of one that is
+        generated without a prompt, and of one that is scored.
       start: a decoder's first input; None means [PAD], as for T5.
       first, last: a decoder's forced first output, and its forced output at the last
         position (`forced_bos_token_id`, `forced_eos_token_id` of transformers).
