@@ -143,13 +143,10 @@ def make_commands() -> str:
 
 def make_api() -> str:
     """The public names, each by its own docstring."""
-    places = {"UserError": "jaxpt.errors", "default_config": "jaxpt.config.settings"}
-    places["default_finetune_config"] = "jaxpt.config.finetuning"
-    places |= dict.fromkeys(("stream", "split_step"), "jaxpt.rng")
     lines = ["# Python", "", "The names of `import jaxpt`.", ""]
     for name in jaxpt.__all__:
-        if not name.startswith("_"):
-            lines += [f"::: {places.get(name, 'jaxpt.api')}.{name}", "    options:"]
+        if name in jaxpt.PLACES:
+            lines += [f"::: {jaxpt.PLACES[name]}.{name}", "    options:"]
             lines += ["      heading_level: 2", ""]
     return "\n".join(lines)
 

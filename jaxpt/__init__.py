@@ -18,38 +18,30 @@ from typing import TYPE_CHECKING
 from jaxpt.version import __version__
 
 if TYPE_CHECKING:
-    from jaxpt.api import (
-        Prepared,
-        Run,
-        compare,
-        evaluate,
-        finetune,
-        load,
-        prepare,
-        read_config,
-        train,
-    )
+    from jaxpt.api.commands import compare, evaluate, finetune, train
+    from jaxpt.api.preparing import Prepared, prepare, read_config
+    from jaxpt.api.runs import Run, load
     from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
     from jaxpt.errors import UserError
     from jaxpt.rng import split_step, stream
 
 # By name, the module that has it: imported when it is first used, as jax is.
-_PLACES = {
-    "Prepared": "jaxpt.api",
-    "Run": "jaxpt.api",
+PLACES = {
+    "Prepared": "jaxpt.api.preparing",
+    "Run": "jaxpt.api.runs",
     "UserError": "jaxpt.errors",
-    "compare": "jaxpt.api",
+    "compare": "jaxpt.api.commands",
     "default_config": "jaxpt.config.settings",
     "default_finetune_config": "jaxpt.config.finetuning",
-    "evaluate": "jaxpt.api",
-    "finetune": "jaxpt.api",
-    "load": "jaxpt.api",
-    "prepare": "jaxpt.api",
-    "read_config": "jaxpt.api",
+    "evaluate": "jaxpt.api.commands",
+    "finetune": "jaxpt.api.commands",
+    "load": "jaxpt.api.runs",
+    "prepare": "jaxpt.api.preparing",
+    "read_config": "jaxpt.api.preparing",
     "split_step": "jaxpt.rng",
     "stream": "jaxpt.rng",
-    "train": "jaxpt.api",
+    "train": "jaxpt.api.commands",
 }
 
 __all__ = [
@@ -72,9 +64,9 @@ __all__ = [
 
 
 def __getattr__(name: str):
-    if name not in _PLACES:
+    if name not in PLACES:
         raise AttributeError(f"module 'jaxpt' has no attribute {name!r}")
-    return getattr(importlib.import_module(_PLACES[name]), name)
+    return getattr(importlib.import_module(PLACES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -33,6 +33,40 @@ def test_a_difference_is_a_paired_t_test_where_no_examples_were_kept():
     assert found.interval(0.1) == pytest.approx((wanted.low, wanted.high))
 
 
+def resample(first, second, num_draws):
+    """The differences of a multi-bootstrap: seeds, in pairs, and examples are drawn.
+
+    Sellam et al. 2022; google-research/language, language/multiberts/multibootstrap.py.
+    """
+    rng, draws = np.random.default_rng(0), np.empty(num_draws)
+    num_seeds, num_examples = first.shape
+    for i in range(num_draws):
+        asked = rng.integers(num_examples, size=num_examples)
+        counts = np.bincount(asked, minlength=num_examples) / num_examples
+        draws[i] = ((second - first) @ counts)[
+            rng.integers(num_seeds, size=num_seeds)
+        ].mean()
+    return draws
+
+
+def test_the_spread_is_that_of_a_multi_bootstrap():
+    """What the draws converge to is computed, without their (n - 1) / n."""
+    rng = np.random.default_rng(3)
+    seeds, examples = 40, 300
+    first = rng.normal(0, 1, (seeds, examples)) + rng.normal(0, 1, (1, examples))
+    second = first + rng.normal(0.1, 0.3, (seeds, 1)) + rng.normal(0, 2, (1, examples))
+    ones, groups = np.ones(examples), np.arange(examples)
+    sides = [
+        {s: Examples(row, ones, groups) for s, row in enumerate(side)}
+        for side in (second, first)
+    ]
+    means = [{s: e.mean for s, e in side.items()} for side in sides]
+    closed = subtract(*means, *sides)
+    draws = resample(first, second, 3000)
+    assert draws.mean() == pytest.approx(closed.mean, abs=3 * closed.error / 3000**0.5)
+    assert draws.std() == pytest.approx(closed.error, rel=0.06)
+
+
 def test_only_seeds_that_both_have_count():
     found = subtract({0: 1.0, 1: 2.0, 5: 9.0}, {1: 1.5, 0: 0.5, 7: -9.0})
     assert (found.mean, found.num_seeds) == (0.5, 2)

@@ -1,0 +1,131 @@
+"""What the commands do, as functions."""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from jaxpt.api.preparing import Config, read_config
+from jaxpt.api.runs import Folder, load
+from jaxpt.config.finetuning import make_finetune_plan
+from jaxpt.eval.outcomes import Options
+from jaxpt.finetuning.grid import finetune as run_grid
+from jaxpt.processes import set_cache
+from jaxpt.quiet import hushed
+from jaxpt.report.compare import compare as compare_runs
+from jaxpt.run.training import train_run
+from jaxpt.run.zero_shot import evaluate_tasks
+
+
+def train(
+    config: Config,
+    workdir: Folder,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> dict:
+    """Trains a run, or goes on with it; what it found, as in its result.json.
+
+    Args:
+      config: as of `read_config`.
+      workdir: the run's folder.
+      settings: as of `read_config`.
+      quiet: prints no progress.
+
+    Raises:
+      UserError: a setting is wrong, or the folder holds another run.
+      DivergedError: a loss is not finite.
+
+    >>> changes = {"train.steps": 4, "data.path": "my.txt"}
+    >>> result = jaxpt.train("runs/clm/config.json", "runs/mine", changes, quiet=True)
+    >>> result["steps"], "bits_per_byte" in result["metrics"]
+    (4, True)
+    """
+    whole = read_config(config, settings)
+    set_cache()
+    with hushed(quiet):
+        return train_run(whole, Path(workdir), list(settings or ()))
+
+
+def compare(
+    config: Config,
+    workdir: Folder,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> dict:
+    """Trains several objectives at an equal budget and writes a report, which it gives.
+
+    Args, Raises: as of `train`.
+
+    >>> changes = {"compare.objectives": ("clm", "mlm"), "compare.seeds": (0,)}
+    >>> changes |= {"compare.budget": "steps", "train.steps": 2}
+    >>> file = "runs/clm/config.json"
+    >>> report = jaxpt.compare(file, "runs/compared", changes, quiet=True)
+    >>> [run["objective"] for run in report["runs"]]
+    ['clm', 'mlm']
+    """
+    whole = read_config(config, settings)
+    set_cache()
+    with hushed(quiet):
+        return compare_runs(whole, Path(workdir), list(settings or ()))
+
+
+def finetune(
+    config: Config,
+    source: Folder,
+    to: Folder,
+    settings: Mapping[str, Any] | None = None,
+    quiet: bool = False,
+) -> dict:
+    """Fine-tunes a run on a task; what was found, as in the folder's result.json.
+
+    Args:
+      config: such as "configs/tasks/sst2.py:FOLDER".
+      source: a run's folder, "scratch:" and a run's folder, or one of transformers.
+      settings: as of `read_config`.
+      quiet: prints no progress.
+
+    Raises:
+      UserError: a setting, the data or the source is wrong.
+
+    >>> task = {"data.train": "reviews.tsv", "data.dev": "reviews.tsv"}
+    >>> task |= {"task.labels": ("good", "bad"), "task.max_len": 16}
+    >>> config = jaxpt.default_finetune_config("classification")
+    >>> result = jaxpt.finetune(config, "runs/mlm", "runs/tuned", task, quiet=True)
+    >>> result["labels"], result["constant"]["dev"]["accuracy"]
+    (['good', 'bad'], 0.5)
+    """
+    plan = make_finetune_plan(read_config(config, settings))
+    set_cache()
+    with hushed(quiet):
+        return run_grid(plan, os.fspath(source), Path(to), print)
+
+
+def evaluate(
+    workdir: Folder,
+    tasks: str | Sequence[str] = (),
+    rule: str = "all",
+    num_items: int = 0,
+    **options: Any,
+) -> Any:
+    """A run's metrics on held-out text, or what it finds of zero-shot tasks.
+
+    Args:
+      tasks: such as "blimp:blimp.tar.xz"; () asks for the metrics.
+      rule: that texts are scored by; "all" that the run has, or "auto", the first.
+      num_items: the most items of each task; 0 is all.
+      options: the fields of `jaxpt.eval.outcomes.Options`, such as window or num_shots.
+
+    Returns:
+      {metric: value}; with tasks, a dict for each.
+
+    Raises:
+      UserError: there is no run, or a task cannot be asked.
+
+    >>> (found,) = jaxpt.evaluate("runs/mlm", "pairs:pairs.tsv", rule="auto")
+    >>> list(found["rules"])
+    ['pll']
+    """
+    if not tasks:
+        return load(workdir).evaluate()
+    told = [tasks] if isinstance(tasks, str) else list(tasks)
+    return evaluate_tasks(Path(workdir), told, rule, num_items, Options(**options))

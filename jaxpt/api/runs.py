@@ -1,0 +1,252 @@
+"""A run in Python: `jaxpt.load` and what it gives."""
+
+import os
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxpt.config.settings import (
+    default_config,
+)
+from jaxpt.errors import UserError
+from jaxpt.eval.scoring import AUTO, TextScorer
+from jaxpt.finetuning.embedding import Embedder
+from jaxpt.hub.files import read_json
+from jaxpt.hub.imports import import_run
+from jaxpt.nn.networks.network import Network
+from jaxpt.run.inference import fill_text, generate_texts
+from jaxpt.run.measure import measure
+from jaxpt.run.scorer import make_scorer
+from jaxpt.run.task import Task
+from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+Folder = str | os.PathLike
+
+
+class Run:
+    """A trained run; `jaxpt.load` makes it.
+
+    Attributes:
+      params: its parameters, a tree of arrays; with `optim.ema_decay` their mean.
+      model: the network, a Flax module with the mask as an argument.
+      tokenizer: `encode(text)` int32 [T], `decode(ids)`.
+      config: its settings, plain values by section.
+      step: of the checkpoint.
+      workdir: its folder; None of a model that was imported to be used.
+
+    >>> run = jaxpt.load("runs/mlm")
+    >>> run
+    <jaxpt.Run: mlm, 3,136 parameters, step 0 of runs/mlm>
+    >>> run.config["model"]["d_model"], sorted(run.params)
+    (16, ['embed', 'encoder'])
+    >>> run.tokenizer.decode(run.tokenizer.encode("the union"))
+    'the union'
+    """
+
+    def __init__(self, loaded: LoadedRun, workdir: Path | None = None):
+        self._loaded, self.workdir = loaded, workdir
+        self._embedder: Embedder | None = None
+        self._scorer: TextScorer | None = None
+        self.params, self.step = loaded.params, loaded.step
+        self.tokenizer: Tokenizer = loaded.tokenizer
+        self.config: dict = loaded.program.task.plan.config
+
+    @property
+    def task(self) -> Task:
+        """What was trained: objective, spec, vocabulary, network, optimizer."""
+        return self._loaded.program.task
+
+    @property
+    def model(self) -> Network:
+        """The network, a Flax module."""
+        return self.task.model
+
+    @property
+    def objective(self) -> str:
+        """The name of its objective."""
+        return self.task.plan.objective_name
+
+    def __repr__(self) -> str:
+        num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
+        where = f" of {self.workdir}" if self.workdir else ""
+        told = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
+        return f"<jaxpt.Run: {told}>"
+
+    def fill(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
+        """The likeliest tokens for each [MASK] of a text, with their probabilities.
+
+        Raises:
+          UserError: the run fills no masks, or the text has none or is too long.
+
+        >>> (found,) = jaxpt.load("runs/mlm").fill("the st[MASK]te", top_k=3)
+        >>> [0 < probability < 1 for token, probability in found]
+        [True, True, True]
+        """
+        return fill_text(self._loaded, text, top_k)
+
+    def generate(
+        self,
+        prompts: str | Sequence[str],
+        num_tokens: int = 0,
+        num_samples: int = 1,
+        seed: int = 0,
+        stop: str = "",
+        num_steps: int = 0,
+        **sampling: Any,
+    ) -> list[str]:
+        """`num_samples` texts for each prompt in turn.
+
+        Args:
+          num_tokens: the most new tokens; 0: up to the model's maximum length.
+          stop: text that ends a text.
+          num_steps: of a run that writes by unmasking; 0: one for each token.
+          sampling: temperature (0: greedy), top_k, top_p, repetition_penalty,
+            num_beams, length_penalty.
+
+        Raises:
+          UserError: the run does not write, or a setting is out of range.
+
+        >>> run = jaxpt.load("runs/clm")
+        >>> texts = run.generate("the ", num_tokens=5, num_samples=2, top_k=20)
+        >>> [text.startswith("the ") for text in texts]
+        [True, True]
+        """
+        asked = [prompts] if isinstance(prompts, str) else list(prompts)
+        numbers = num_tokens, num_samples, seed, stop, num_steps
+        return generate_texts(self._loaded, asked, *numbers, **sampling)
+
+    def nll(self, texts: str | Sequence[str], rule: str = AUTO) -> np.ndarray:
+        """-log p of each text in nats, float64 [n]: the sum of `token_log_probs`.
+
+        >>> jaxpt.load("runs/clm").nll(["the union", "it"]).shape
+        (2,)
+        """
+        found = self.token_log_probs(texts, rule)
+        return np.array([-each.sum(dtype=np.float64) for each in found])
+
+    def token_log_probs(
+        self, texts: str | Sequence[str], rule: str = AUTO
+    ) -> list[np.ndarray]:
+        """What each token adds to its text's log p, float32 [T] of each text.
+
+        Args:
+          rule: one of `run.rules`; "auto" is the first.
+
+        Raises:
+          UserError: the network gives texts no likelihood, or not by this rule; or a
+            text is too long.
+
+        >>> run = jaxpt.load("runs/mlm")
+        >>> run.rules
+        ('pll', 'pll_word_l2r')
+        >>> [each.shape for each in run.token_log_probs(["the union", "it"])]
+        [(9,), (2,)]
+        """
+        asked = [texts] if isinstance(texts, str) else texts
+        ids = [self.tokenizer.encode(text) for text in asked]
+        return self._score().token_log_probs(ids, rule=rule)
+
+    @property
+    def rules(self) -> tuple[str, ...]:
+        """How its network can score a text, such as "causal" or "pll"."""
+        return self._score().rules
+
+    def _score(self) -> TextScorer:
+        if self._scorer is None:
+            self._scorer = make_scorer(self._loaded.program, self.params)
+        return self._scorer
+
+    def embed(self, texts: str | Sequence[str], pool: str = "mean"):
+        """A vector of each text, float32 [n, D]; of any lengths, padded inside.
+
+        Args:
+          texts: cut where they are longer than the model reads.
+          pool: "mean" of all positions, special tokens included; the "first" or the
+            "last" position; "none" gives a list of [T, D], a vector for each token of
+            `run.tokenizer.encode(text)`.
+
+        Raises:
+          UserError: there is no such pool.
+
+        >>> run = jaxpt.load("runs/mlm")
+        >>> run.embed(["the union", "it"]).shape
+        (2, 16)
+        >>> [each.shape for each in run.embed(["the union", "it"], pool="none")]
+        [(9, 16), (2, 16)]
+        """
+        if self._embedder is None:
+            self._embedder = Embedder(self._loaded)
+        asked = [texts] if isinstance(texts, str) else texts
+        return self._embedder.embed(asked, pool)
+
+    def evaluate(self) -> dict[str, float]:
+        """Its metrics on held-out text, by name; the text is read again.
+
+        Raises:
+          UserError: the text is not what it was, or the run has none of its own.
+
+        >>> jaxpt.load("runs/mlm").evaluate()["valid_loss"] > 0
+        True
+        """
+        if self.workdir is None:
+            raise UserError(
+                "a model that was imported to be used has no text of its own"
+            )
+        program = self._loaded.program
+        corpora = load_corpora(self.workdir, self.task, self.tokenizer)
+        return measure(program, self.params, corpora, self.task.plan.train.seed)
+
+
+def load(source: Folder) -> Run:
+    """A run, ready to be used.
+
+    Args:
+      source: a run's folder; a folder of transformers; or a model's name on the
+        Hugging Face Hub, such as "google/electra-small-discriminator", which is
+        downloaded.
+
+    Raises:
+      UserError: there is none, or it cannot be read.
+
+    >>> jaxpt.load("runs/mlm").objective
+    'mlm'
+    >>> jaxpt.load("my.txt")
+    Traceback (most recent call last):
+    jaxpt.errors.UserError: my.txt: is no folder, ...
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        folder = _download(os.fspath(source))
+    if not (folder / "config.json").is_file():
+        raise UserError(f"{source}: must be a run's folder, or one of transformers")
+    if "model_type" in read_json(folder, "config.json"):
+        with tempfile.TemporaryDirectory() as place:
+            import_run(folder, Path(place) / "run", default_config())
+            return Run(load_run(Path(place) / "run"))
+    return Run(load_run(folder), folder)
+
+
+def _download(name: str) -> Path:
+    """A model's files of the Hub, in its cache.
+
+    Raises:
+      UserError: it is no such name, or the Hub does not answer.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HFValidationError
+
+    wanted = ["*.json", "*.safetensors", "*.txt", "*.model"]
+    try:
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except HFValidationError:
+        raise UserError(f"{name}: is no folder, and no name of the Hub") from None
+    except Exception as error:  # of the network, or of the Hub
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise UserError(
+            f"{name}: is no folder, and cannot be downloaded: {reason}"
+        ) from None
