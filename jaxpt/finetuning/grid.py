@@ -99,6 +99,7 @@ def finetune(
             "source": source,
             "head": base.form,
             "labels": list(data.labels),
+            "method": plan.adapt.method,
             "parameters": program.counts,
             "examples": sizes,
             **summarise(done, plan.spec.main_metric),
@@ -149,7 +150,7 @@ def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> li
         f"{task.plan.objective_name}: {whose} {folder}, head {base.form}"
         + " (the checkpoint's own)" * program.goes_on,
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
-        f"({share:.2%}): {parts}",
+        f"({100 * share:.{2 if share > 1e-4 else 4}f}%): {parts}",
     ]
     if num_cut and plan.spec.CUTS:
         lines.append(

@@ -90,11 +90,13 @@ def format_summary(result: dict) -> str:
     for each in result["settings"]:
         main = each["dev"][metric]
         is_picked = _key(each) == _key(result["picked"])
+        told = [f"{each['lr']:g}", str(each["batch_size"]), str(each["epochs"])]
+        if result["method"] == "exact_probe":  # it takes no steps
+            told = ["-"] * 3
         rows.append(
             [
-                f"{each['lr']:g}" + "*" * is_picked,
-                str(each["batch_size"]),
-                str(each["epochs"]),
+                told[0] + "*" * is_picked,
+                *told[1:],
                 str(main["num"]),
                 *(f"{each['dev'][name]['median']:.4f}" for name in names),
                 _show_mean(main),

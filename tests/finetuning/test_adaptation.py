@@ -16,6 +16,7 @@ from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.exact_probe import make_head
 from jaxpt.finetuning.grid import find_model, finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
+from jaxpt.finetuning.summary import format_summary
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.adaptation.adapt_spec import METHODS
 from jaxpt.run.checkpoint import Checkpointer
@@ -222,6 +223,8 @@ def test_an_exact_probe_is_a_head(runs, texts, tmp_path, refuses):
         finetune(plan, str(source), folder, print)
     plan = make_plan(texts, "exact_probe", task__head="mean")
     result = finetune(plan, str(source), folder, print)
+    (table,) = [line for line in format_summary(result).splitlines() if "*" in line[:9]]
+    assert table.split()[:4] == ["-*", "-", "-", "1"]  # it took no steps
     (cell,) = result["cells"]
     best = max(cell["dev_by_strength"].values())
     assert cell["dev"]["accuracy"] == pytest.approx(best)
