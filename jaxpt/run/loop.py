@@ -135,8 +135,7 @@ class _Run:
             state, self.total = self._advance(state, step, watch)
             examples = self._measured_examples(self.total)
             probes = self._measured_probes(self.total)
-            if not self.label:
-                self.log.say(f"measuring the run after step {self.total}")
+            self._say_phase(f"measuring the run after step {self.total}")
             metrics = self._measure(state, examples, probes)
         num_params = sum(x.size for x in jax.tree.leaves(state.params))
 
@@ -194,8 +193,7 @@ class _Run:
         counts, by_clock = self._list_counts(step), bool(self.spec.seconds)
         is_timed = False
         if step == 0:
-            if not self.label:
-                self.log.say("evaluating the fresh parameters")
+            self._say_phase("evaluating the fresh parameters")
             self._evaluate(state, 0)
         state = self.program.run_form(state)
         pending, self._marked, self._logged = None, None, step
@@ -355,6 +353,11 @@ class _Run:
         named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
         for line in (named, *lines):
             self.log.say(f"step {step}{whose}  {line}")
+
+    def _say_phase(self, text: str) -> None:
+        """Says what takes long; of a run of a comparison its lines say enough."""
+        if not self.label:
+            self.log.say(text)
 
     def _describe(self, metrics: dict, num_params: int) -> dict:
         """The run's entry in a report."""
