@@ -22,6 +22,9 @@ USAGE = """usage: jaxpt COMMAND [flags]
   finetune  train a run for a downstream task
                             --from RUN --config configs/tasks/sst2.py --to DIR
   export    write a run as a transformers model      --workdir DIR --to FOLDER
+            or as ONNX graphs       --workdir DIR --to FOLDER --format onnx
+  applet    write runs as a page to play with their models, in a browser
+                            --workdir RUN [RUN ...] --to SITE
   import    turn a transformers model into a run   --from FOLDER --workdir DIR
   evaluate  a run's metrics on held-out text                    --workdir DIR
             or zero-shot tasks    --workdir DIR --tasks blimp:PATH,pairs:FILE
@@ -86,6 +89,7 @@ COMMANDS: dict[str, Callable[[list[str]], int]] = {
     "inspect": texts.inspect,
     "finetune": downstream.finetune,
     "export": models.export,
+    "applet": models.applet,
     "import": models.import_,
     "evaluate": downstream.evaluate,
     "generate": models.generate,

@@ -43,11 +43,12 @@ BELOW = {
     | MODEL
     | FILES_ROOMS
     | {"text", "eval", "tasks", "config", "run", "hub", "finetuning"},
+    "applets": BASE | MODEL | FILES_ROOMS | {"text", "eval", "config", "run", "hub"},
     "commands": BASE
     | MODEL
     | FILES_ROOMS
     | {"text", "eval", "tasks", "config", "run", "hub", "finetuning", "report"}
-    | {"quiet"},
+    | {"applets", "quiet"},
     "api": BASE
     | MODEL
     | FILES_ROOMS
@@ -79,6 +80,9 @@ OWNERS = {
     "safetensors": ("hub/files.py",),
     "ray": ("report/on_ray.py",),
     "lm_eval": ("hub/lm_eval.py",),
+    "jax2onnx": ("hub/onnx_files.py",),
+    "onnx": ("hub/onnx_files.py",),
+    "onnxruntime": ("hub/onnx_files.py",),
     "tensorboardX": ("run/trackers.py",),
     "wandb": ("run/trackers.py",),
     "mlflow": ("run/trackers.py",),

@@ -1,4 +1,4 @@
-"""Commands that use a run: export and import, text, fills, neighbours."""
+"""Commands that use a run: export, import, applets, text, fills, neighbours."""
 
 from pathlib import Path
 
@@ -13,19 +13,42 @@ from jaxpt.config.flags import (
     list_given,
     parse,
     parse_config,
+    repeat_flag,
 )
 from jaxpt.errors import UserError
 
 
+FORMATS = ("transformers", "onnx")
+
+
+def _define_precision(values) -> None:
+    flags.DEFINE_string(
+        "precision",
+        "float32",
+        "of ONNX graphs: float32; or float16 or int8, smaller and less exact",
+        flag_values=values,
+    )
+
+
 def export(argv: list[str]) -> int:
-    """jaxpt export: writes a run, or a fine-tuned one, as transformers loads it."""
+    """jaxpt export: writes a run as transformers loads it, or as ONNX graphs."""
 
     def define(values):
         flags.DEFINE_string("to", "", "the new folder to write", flag_values=values)
+        flags.DEFINE_enum(
+            "format", "transformers", FORMATS, "what to write", flag_values=values
+        )
         flags.DEFINE_string(
             "family",
             "",
             "model_type of transformers, such as bert; default: the first that fits",
+            flag_values=values,
+        )
+        _define_precision(values)
+        flags.DEFINE_bool(
+            "attentions",
+            False,
+            "ONNX graphs give the weights of all attention heads, too",
             flag_values=values,
         )
 
@@ -33,7 +56,21 @@ def export(argv: list[str]) -> int:
     workdir = read_workdir(values)
     if not values.to:
         raise UserError("--to: must name the folder to write")
+    is_onnx = values.format == "onnx"
+    for name in ("family",) if is_onnx else ("precision", "attentions"):
+        if values[name].present:
+            raise UserError(
+                f"--{name}={values[name].value}: must be left out with "
+                f"--format={values.format}"
+            )
     start_jax()
+    if is_onnx:
+        from jaxpt.hub.onnx_export import export_onnx
+
+        to = Path(values.to)
+        for line in export_onnx(workdir, to, values.precision, values.attentions):
+            print(line)
+        return 0
     from jaxpt.finetuning.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import export_run
 
@@ -42,6 +79,34 @@ def export(argv: list[str]) -> int:
             print(line)
         return 0
     for line in export_run(workdir, Path(values.to), values.family):
+        print(line)
+    return 0
+
+
+def applet(argv: list[str]) -> int:
+    """jaxpt applet: writes runs as a page on which one plays with their models."""
+
+    def define(values):
+        flags.DEFINE_multi_string(
+            "workdir",
+            None,
+            "folders of runs, with spaces between; a comparison's folder stands for "
+            "its runs of the first seed",
+            flag_values=values,
+        )
+        flags.DEFINE_string(
+            "to", "", "the new folder to write, a site", flag_values=values
+        )
+        _define_precision(values)
+
+    values = parse("applet", repeat_flag("workdir", argv), define)
+    if not values.to:
+        raise UserError("--to: must name the folder to write")
+    start_jax()
+    from jaxpt.applets.site import write_site
+
+    workdirs = [Path(each) for each in values.workdir or []]
+    for line in write_site(workdirs, Path(values.to), values.precision):
         print(line)
     return 0
 

@@ -19,7 +19,7 @@ from jaxpt.errors import UserError, suggest
 # Work without a --config file, and have no run's folder or name it by themselves.
 TEXT_COMMANDS = ("tokenizer train", "prepare", "inspect", "import")
 # Read several runs, and write elsewhere.
-READERS = ("analyse", "fit-scaling", "settings")
+READERS = ("analyse", "applet", "fit-scaling", "settings")
 DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
 # What config_flags says of a ValueError in a config file, before the whole traceback.
 IN_FILE = "Error whilst parsing config file"

@@ -58,7 +58,9 @@ class Embedder(nn.Module):
           UserError: more ids than `model.max_len` places.
         """
         spec, length = self.spec, ids.shape[1]
-        if length > spec.max_len and spec.positions in ("learned", "sinusoidal"):
+        # A program that is exported for any length has no number here.
+        is_long = isinstance(length, int) and length > spec.max_len
+        if is_long and spec.positions in ("learned", "sinusoidal"):
             raise UserError(
                 f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
                 f"no more"

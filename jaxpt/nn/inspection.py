@@ -62,10 +62,10 @@ def attention_weights(
     else:
         args = (tokens, part.feature_mask)
         _, kept = model.apply(variables, *args, method="encode", **call)
-    return _collect(kept[WEIGHTS])
+    return collect_weights(kept[WEIGHTS])
 
 
-def _collect(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
+def collect_weights(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
     """The sown weights by attention, layers first."""
     found = {}
     for name, (stack, attention) in PLACES.items():

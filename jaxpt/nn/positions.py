@@ -1,6 +1,7 @@
 """Where a token stands: tables, T5's relative bias, rotary queries and keys."""
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -112,8 +113,8 @@ class RelativeBias(nn.Module):
         is_t5, std = spec.init == "t5", spec.d_model**-0.5
         bias_init = nn.initializers.normal(std) if is_t5 else table_init(spec)
         table = self.param("table", bias_init, (spec.relative_buckets, spec.num_heads))
-        query = first + jnp.arange(num_queries)
-        distance = jnp.arange(num_keys)[None, :] - query[:, None]
+        query = first + jax.lax.iota(jnp.int32, num_queries)
+        distance = jax.lax.iota(jnp.int32, num_keys)[None, :] - query[:, None]
         bucket = relative_bucket(
             distance,
             self.is_bidirectional,

@@ -216,7 +216,7 @@ def attend(
         num_queries=q.shape[1],
         num_keys=k.shape[1],
         head_width=q.shape[3],
-        is_shared=partition_specs(len(q), k.shape[2]) is not None,
+        is_shared=partition_specs(q.shape[0], k.shape[2]) is not None,
         has_segments=structure is not None and structure.query_segments is not None,
         is_array=structure is None or structure.has_prefix or is_wide,
         has_bias=bias is not None,

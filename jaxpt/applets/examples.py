@@ -1,0 +1,54 @@
+"""Sentences that the page offers to try a model on."""
+
+import re
+from pathlib import Path
+
+from jaxpt.errors import UserError
+from jaxpt.run.run_framing import find_framing
+from jaxpt.run.workdir import LoadedRun, load_corpora
+
+# For a run whose text is not at hand, such as an imported one.
+DEFAULT = (
+    "The president will speak to the congress about the new law.",
+    "We must make peace with all the nations of the world.",
+    "The people of this country have the right to vote.",
+)
+WORDS = 6, 24  # of a sentence, at least and at most
+SENTENCE = re.compile(r"[A-Z][^.!?\n]*[.!?]")
+NUM_TOKENS = 100_000  # of held-out text, from which sentences are taken
+
+
+def choose_examples(run: LoadedRun, workdir: Path, num: int) -> list[str]:
+    """Whole sentences of the run's held-out text, which it was not trained on.
+
+    Evenly spread, of a length that the model reads at once; a run without text of its
+    own, or with too few sentences, has general ones.
+    """
+    fitting = [text for text in _heldout_sentences(run, workdir) if _fits(run, text)]
+    step = max(1, len(fitting) // num)
+    chosen = fitting[::step][:num]
+    own = [text for text in DEFAULT if _fits(run, text)] or list(DEFAULT)
+    return chosen if len(chosen) >= min(num, len(DEFAULT)) else own
+
+
+def _heldout_sentences(run: LoadedRun, workdir: Path) -> list[str]:
+    try:
+        corpora = load_corpora(workdir, run.program.task, run.tokenizer)
+    except UserError:
+        return []
+    part = corpora["valid"].parts[0]
+    text = run.tokenizer.decode(part.read(0, min(part.num_tokens, NUM_TOKENS)))
+    return [" ".join(found.split()) for found in SENTENCE.findall(text)]
+
+
+def _fits(run: LoadedRun, text: str) -> bool:
+    """Whether the model reads it at once, and it has no character that is unknown."""
+    if not WORDS[0] <= len(text.split()) <= WORDS[1]:
+        return False
+    framing, task = find_framing(run.program.task), run.program.task
+    room = min(task.read_length, task.model_spec.max_len)
+    room -= len(framing.before) + len(framing.after)
+    return (
+        len(run.tokenizer.encode(text)) <= room
+        and not run.tokenizer.count_unknown(text)
+    )

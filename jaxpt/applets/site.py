@@ -1,0 +1,139 @@
+"""Writes runs as a static site, on which their models are played with, offline.
+
+The page itself is built from `web/` and lies in `static/`. Models and onnxruntime's
+WebAssembly stand in scripts, as text: so the site works from any server of files, and
+opened from a disk, where a browser lets a page read no other file.
+"""
+
+import base64
+import gzip
+import json
+import zlib
+from collections.abc import Sequence
+from pathlib import Path
+
+from jaxpt.applets.examples import choose_examples
+from jaxpt.errors import UserError
+from jaxpt.folder import is_new
+from jaxpt.hub import onnx_files
+from jaxpt.hub.files import write_file
+from jaxpt.hub.onnx_export import describe, make_graphs
+from jaxpt.run.workdir import LoadedRun, load_run
+
+STATIC = Path(__file__).parent / "static"
+# The page last: where it is, all of the site is.
+PAGE = ("app.js", "style.css", "LICENSES.txt", "index.html")
+RUNTIME = "ort.wasm"
+# A script's share of a file: browsers limit the length of one text.
+PART = 24_000_000
+NUM_EXAMPLES = 6
+
+
+def write_site(
+    workdirs: Sequence[Path], folder: Path, precision: str = "float32"
+) -> list[str]:
+    """Writes a site of the runs' newest checkpoints.
+
+    Args:
+      workdirs: of runs; or of a comparison, which stands for its runs of the first
+        seed.
+      precision: of the graphs, one of `jaxpt.hub.onnx_files.PRECISIONS`.
+
+    Returns:
+      Lines to print: each model with its size and its difference from JAX, and where
+      the page is.
+
+    Raises:
+      UserError: a folder is no run or its run has no graph, a package is missing, or
+        the folder is not empty or cannot be written.
+    """
+    onnx_files.require(precision)
+    if not is_new(folder):
+        raise UserError(f"--to={folder}: must be a new or an empty folder")
+    files: dict[str, bytes] = {}
+    manifests, lines = [], []
+    for name, workdir in name_runs(workdirs).items():
+        manifest, scripts = _make_model(load_run(workdir), workdir, name, precision)
+        files |= scripts
+        manifests.append(manifest)
+        size = sum(graph["bytes"] for graph in manifest["graphs"].values())
+        lines.append(
+            f"{name}: {manifest['kind']} model of {manifest['parameters']:,} "
+            f"parameters, {size / 1e6:.1f} MB; probabilities differ from JAX's by at "
+            f"most {manifest['probability_difference']:.1e}, the likeliest token is "
+            f"the same at {manifest['same_best']:.2%} of positions"
+        )
+    told = json.dumps(manifests, separators=(",", ":"))
+    files["models.js"] = f"window.jaxptModels = {told};\n".encode()
+    runtime = (STATIC / RUNTIME).read_bytes()
+    files["runtime.js"] = _write_script("runtime.js", gzip.compress(runtime, mtime=0))
+    files |= {name: (STATIC / name).read_bytes() for name in PAGE}
+    for name, data in files.items():
+        write_file(folder, name, data)
+    size = sum(map(len, files.values()))
+    lines.append(
+        f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB"
+    )
+    return lines
+
+
+def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
+    """The runs' folders by the names that the page shows.
+
+    Raises:
+      UserError: there is none.
+    """
+    found: dict[str, Path] = {}
+    for workdir in workdirs:
+        for path in _list_runs(workdir):
+            name, number = _short(path), 2
+            while name in found:
+                name, number = f"{_short(path)}-{number}", number + 1
+            found[name] = path
+    if not found:
+        raise UserError("--workdir: must name at least one run")
+    return found
+
+
+def _list_runs(workdir: Path) -> list[Path]:
+    """A run itself, or those of a comparison, the first seed of each."""
+    if not (workdir / "runs").is_dir():
+        return [workdir]
+    firsts: dict[str, Path] = {}
+    for path in sorted((workdir / "runs").glob("*-seed*")):
+        firsts.setdefault(_short(path), path)
+    return list(firsts.values())
+
+
+def _short(path: Path) -> str:
+    """A run's name without the seed that a comparison adds."""
+    return path.name.rsplit("-seed", 1)[0]
+
+
+def _make_model(
+    run: LoadedRun, workdir: Path, name: str, precision: str
+) -> tuple[dict, dict[str, bytes]]:
+    """What the page must know of a run, and the scripts of its graphs by path."""
+    graphs = make_graphs(run, precision, attentions=True)
+    told, scripts = {}, {}
+    for graph, (data, _) in graphs.items():
+        key = graph.removesuffix("_model")
+        packed, parts = gzip.compress(data, mtime=0), []
+        for i, start in enumerate(range(0, len(packed), PART)):
+            path = f"models/{name}.{key}.{i:04d}.js"
+            scripts[path] = _write_script(path, packed[start : start + PART])
+            parts.append(path)
+        told[key] = {"parts": parts, "bytes": len(data), "crc32": zlib.crc32(data)}
+    own = {
+        "name": name,
+        "tokenizer": run.tokenizer.to_json(),
+        "examples": choose_examples(run, workdir, NUM_EXAMPLES),
+        "graphs": told,
+    }
+    return describe(run, graphs, precision) | own, scripts
+
+
+def _write_script(path: str, packed: bytes) -> bytes:
+    """A script that hands the page a file's compressed bytes as text."""
+    text = base64.b64encode(packed).decode()
+    return f'window.jaxptPart({json.dumps(path)}, "{text}");\n'.encode()

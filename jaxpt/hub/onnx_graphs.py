@@ -1,0 +1,227 @@
+"""What a run's networks compute, as functions that can be written as ONNX graphs.
+
+One for each network that others can use (`Network.export_parts`), under the names of
+inputs and outputs that Hugging Face's Optimum has. Texts have any length and are padded
+on the right. Masks and positions are computed from the inputs: a graph that is traced
+for any length knows no number of positions.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Int
+
+from jaxpt.nn import scan
+from jaxpt.nn.attention import WEIGHTS
+from jaxpt.nn.heads import PairScore, TokenScore
+from jaxpt.nn.inspection import collect_weights
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
+from jaxpt.nn.transformer import Transformer
+
+# Axes by the letters of shapes: rows, positions, positions of a decoder's source.
+BATCH, LENGTH, SOURCE = "batch", "length", "source_length"
+
+
+@dataclasses.dataclass(frozen=True)
+class Graph:
+    """One function of a run.
+
+    Attributes:
+      name: of its file, without the ending.
+      run: takes the inputs in their order, gives the outputs in theirs.
+      inputs: the axes of each; a number is the size of an axis.
+      outputs: their names.
+      max_length: the most positions a text may have.
+      vocab_size: ids are below it.
+    """
+
+    name: str
+    run: Callable[..., tuple[Array, ...]]
+    inputs: dict[str, tuple[str | int, ...]]
+    outputs: tuple[str, ...]
+    max_length: int
+    vocab_size: int
+
+    def draw_inputs(self, rng: np.random.Generator, length: int) -> dict[str, Any]:
+        """Inputs of two rows, the second with padding where it has room for it."""
+        sizes = {BATCH: 2, LENGTH: length, SOURCE: max(1, length // 2)}
+        made: dict[str, Any] = {}
+        for name, axes in self.inputs.items():
+            shape = [a if isinstance(a, int) else sizes[a] for a in axes]
+            if name == "input_ids":
+                made[name] = rng.integers(0, self.vocab_size, shape)
+            elif name.endswith("attention_mask"):
+                made[name] = np.ones(shape, np.int64)
+                made[name][1, 1 + shape[1] // 2 :] = 0
+            elif name == "prefix_lengths":
+                made[name] = np.array([length // 2, 0])
+            elif name == "token_type_ids":
+                made[name] = rng.integers(0, 2, shape)
+            else:
+                made[name] = rng.standard_normal(shape, np.float32)
+        return made
+
+
+def list_graphs(network: Network, params: Any, attentions: bool = False) -> list[Graph]:
+    """The graphs of a run's network; none where it has no Transformer.
+
+    Args:
+      attentions: give the weights of all heads beside the scores,
+        float [L, B, N, T, S].
+    """
+    graphs, parts = [], network.export_parts(params)
+    for head, (spec, part) in parts.items():
+        make = _MAKERS.get(head, _make_stack)
+        own = dataclasses.replace(
+            spec, attention="xla", dtype="float32", remat="none", scan_layers=False
+        )
+        plain = scan.unstack_layers(part)
+        graphs += make(head, network, own, plain, attentions)
+    if len(parts) == 1:
+        return graphs
+    # Beside a generator a masked model restores what that has replaced.
+    return [
+        dataclasses.replace(graph, name="restorer") if graph.name == "model" else graph
+        for graph in graphs
+    ]
+
+
+def _make_stack(head, network: Network, spec: ModelSpec, params, attentions: bool):
+    """One stack and its head: scores of the vocabulary at every position."""
+    is_causal, has_pairs = head == "causal", head == "pretraining"
+    model, inputs = Transformer(spec), _text_inputs(spec.num_types > 1)
+    if is_causal and network.READS_AHEAD:
+        inputs["prefix_lengths"] = (BATCH,)
+
+    def run(ids, attention_mask, *more):
+        given = dict(zip(list(inputs)[2:], more, strict=True))
+        places = _count_places(ids)
+        seen = _see(places, attention_mask, is_causal, given.get("prefix_lengths"))
+
+        def predict(model):
+            states = model.encode(
+                ids, seen, places, given.get("token_type_ids"), deterministic=True
+            )
+            return model.logits(states), states
+
+        (logits, states), weights = _apply(model, params, predict, read)
+        if not has_pairs:
+            return logits, *weights
+        pairs = PairScore(spec).apply({"params": params["pair_score"]}, states)
+        return logits, pairs, *weights
+
+    read = ("self",) * attentions
+    outputs = ["logits", *["seq_relationship_logits"] * has_pairs]
+    outputs += ["attentions"] * attentions
+    name = "generator" if head == "generator" else "model"
+    return [_graph(name, run, inputs, outputs, spec)]
+
+
+def _make_discriminator(head, network, spec: ModelSpec, params, attentions: bool):
+    """A logit for each token that it has replaced another."""
+    model, inputs = Transformer(spec), _text_inputs(spec.num_types > 1)
+
+    def run(ids, attention_mask, *more):
+        places = _count_places(ids)
+        seen = _see(places, attention_mask)
+
+        def predict(model):
+            return model.encode(ids, seen, places, *more, deterministic=True)
+
+        states, weights = _apply(model, params, predict, ("self",) * attentions)
+        score = TokenScore(spec).apply({"params": params["score"]}, states)
+        return score, *weights
+
+    outputs = ["logits"] + ["attentions"] * attentions
+    return [_graph("discriminator", run, inputs, outputs, spec)]
+
+
+def _make_pair_of_stacks(head, network, spec: ModelSpec, params, attentions: bool):
+    """An encoder's states, and a decoder's scores of what follows what it wrote."""
+    model = Transformer(spec)
+
+    def encode(ids, attention_mask):
+        places = _count_places(ids)
+        seen = _see(places, attention_mask)
+
+        def predict(model):
+            return model.encode(ids, seen, places, deterministic=True)
+
+        states, weights = _apply(model, params, predict, ("self",) * attentions)
+        return states, *weights
+
+    def decode(ids, source, source_mask):
+        places = _count_places(ids)
+        own = _see(places, jnp.ones_like(ids), is_causal=True)
+        every = jnp.ones_like(ids)[:, None, :, None] > 0
+        cross = every & (source_mask[:, None, None, :] > 0)
+
+        def predict(model):
+            states = model.decode(ids, own, source, cross, places, deterministic=True)
+            return model.logits(states)
+
+        named = ("dec_self", "cross") * attentions
+        logits, weights = _apply(model, params, predict, named)
+        return logits, *weights
+
+    told = ["attentions"] * attentions
+    source = {
+        "encoder_hidden_states": (BATCH, SOURCE, spec.d_model),
+        "encoder_attention_mask": (BATCH, SOURCE),
+    }
+    written = {"input_ids": (BATCH, LENGTH)} | source
+    outputs = ["logits", *told, *(["cross_attentions"] * attentions)]
+    read = ["last_hidden_state", *told]
+    return [
+        _graph("encoder_model", encode, _text_inputs(False), read, spec),
+        _graph("decoder_model", decode, written, outputs, spec),
+    ]
+
+
+_MAKERS = {"discriminator": _make_discriminator, "seq2seq": _make_pair_of_stacks}
+
+
+def _graph(name: str, run, inputs: dict, outputs: list[str], spec: ModelSpec) -> Graph:
+    return Graph(name, run, inputs, tuple(outputs), spec.max_len, spec.vocab_size)
+
+
+def _text_inputs(has_types: bool) -> dict[str, tuple[str | int, ...]]:
+    text: tuple[str | int, ...] = (BATCH, LENGTH)
+    inputs = {"input_ids": text, "attention_mask": text}
+    return inputs | {"token_type_ids": text} if has_types else inputs
+
+
+def _count_places(ids: Int[Array, "B T"]) -> Int[Array, "B T"]:
+    """0, 1, ... of each row, whose length no number tells."""
+    return jnp.cumsum(jnp.ones_like(ids), axis=1) - 1
+
+
+def _see(
+    places: Int[Array, "B T"],
+    attention_mask: Int[Array, "B T"],
+    is_causal: bool = False,
+    prefix_lengths: Int[Array, "B"] | None = None,
+) -> Bool[Array, "B 1 T T"]:
+    """Which positions each may attend to: none of padding; causally, its past."""
+    query, key = places[:, :, None], places[:, None, :]
+    seen = (attention_mask[:, None, :] > 0) & (query >= 0)
+    if is_causal:
+        past = key <= query
+        if prefix_lengths is not None:
+            past = past | (key < prefix_lengths[:, None, None])
+        seen = seen & past
+    return seen[:, None]
+
+
+def _apply(model: Transformer, params, predict: Callable, attentions: tuple[str, ...]):
+    """What is predicted, and the weights of the attentions that are named."""
+    variables = {"params": params}
+    if not attentions:
+        return model.apply(variables, method=predict), ()
+    found, kept = model.apply(variables, method=predict, mutable=[WEIGHTS])
+    weights = collect_weights(kept[WEIGHTS])
+    return found, tuple(weights[name] for name in attentions)
