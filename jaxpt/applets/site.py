@@ -8,6 +8,7 @@ opened from a disk, where a browser lets a page read no other file.
 import base64
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,9 +72,7 @@ def write_site(
     for name, data in files.items():
         write_file(folder, name, data)
     size = sum(map(len, files.values()))
-    lines.append(
-        f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB"
-    )
+    lines.append(f"{folder / PAGE[-1]}: {len(manifests)} models, {size / 1e6:.1f} MB")
     return lines
 
 
@@ -106,8 +105,8 @@ def _list_runs(workdir: Path) -> list[Path]:
 
 
 def _short(path: Path) -> str:
-    """A run's name without the seed that a comparison adds."""
-    return path.name.rsplit("-seed", 1)[0]
+    """A run's name without the seed that a comparison adds, good in any address."""
+    return re.sub(r"[^\w.-]+", "-", path.resolve().name.rsplit("-seed", 1)[0])
 
 
 def _make_model(
@@ -118,6 +117,8 @@ def _make_model(
     told, scripts = {}, {}
     for graph, (data, _) in graphs.items():
         key = graph.removesuffix("_model")
+        if "restorer" in graphs and key == "generator":
+            key = "model"  # which fills masks; what restores tokens sees none
         packed, parts = gzip.compress(data, mtime=0), []
         for i, start in enumerate(range(0, len(packed), PART)):
             path = f"models/{name}.{key}.{i:04d}.js"

@@ -17,7 +17,6 @@ from jaxpt.config.flags import (
 )
 from jaxpt.errors import UserError
 
-
 FORMATS = ("transformers", "onnx")
 
 

