@@ -3,16 +3,11 @@
 
 import { createHash } from "node:crypto";
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from "node:fs";
-import { dirname, join, relative } from "node:path";
-import { fileURLToPath } from "node:url";
-import * as zlib from "node:zlib";
+import { join, relative } from "node:path";
 import { build } from "esbuild";
+import { bundleOptions, here, wasm } from "./bundle.mjs";
 
-const here = dirname(fileURLToPath(import.meta.url));
 const out = join(here, "..", "jaxpt", "applets", "static");
-const wasm = readFileSync(
-  join(here, "node_modules/onnxruntime-web/dist/ort-wasm-simd-threaded.wasm"),
-);
 
 // Each package in the bundle, with its license.
 const LICENSES = {
@@ -29,12 +24,6 @@ function listFiles(folder) {
       return entry.isDirectory() ? listFiles(path) : [path];
     })
     .sort();
-}
-
-/** The size of the runtime as a browser loads it: gzipped, as base64. */
-function downloadMegabytes() {
-  const size = (zlib.gzipSync(wasm, { level: 9 }).length * 4) / 3;
-  return (size / 1e6).toFixed(1);
 }
 
 /** Fails when the bundle holds a package whose license is not written out. */
@@ -61,7 +50,7 @@ function writeLicenses() {
 }
 
 function writeSources() {
-  const own = ["build.mjs", "package-lock.json", "package.json"];
+  const own = ["build.mjs", "bundle.mjs", "package-lock.json", "package.json"];
   const paths = [...own.map((name) => join(here, name)), ...listFiles(join(here, "src"))];
   const files = Object.fromEntries(
     paths.map((path) => [
@@ -74,26 +63,9 @@ function writeSources() {
 
 async function bundle() {
   const result = await build({
-    absWorkingDir: here,
-    entryPoints: ["src/main.tsx"],
-    outfile: join(out, "app.js"),
-    bundle: true,
+    ...bundleOptions("src/main.tsx", join(out, "app.js")),
     minify: true,
-    format: "iife",
-    target: "es2022",
-    charset: "utf8",
-    legalComments: "none",
     metafile: true,
-    // Given here, so that the output does not depend on tsconfig.json.
-    tsconfigRaw: { compilerOptions: { jsx: "react-jsx", jsxImportSource: "preact" } },
-    define: {
-      // The runtime's glue asks where its module lies; a classic script has no such
-      // place, and nothing is loaded from there, as the wasm's bytes are given to it.
-      "import.meta.url": '"about:blank"',
-      RUNTIME_BYTES: String(wasm.length),
-      RUNTIME_CRC32: String(zlib.crc32 ? zlib.crc32(wasm) : slowCrc32(wasm)),
-      RUNTIME_MEGABYTES: JSON.stringify(downloadMegabytes()),
-    },
   });
   checkPackages(result.metafile);
   await build({
@@ -103,16 +75,6 @@ async function bundle() {
     minify: true,
     legalComments: "none",
   });
-}
-
-/** The CRC-32 of bytes, for a Node whose zlib lacks it. */
-function slowCrc32(bytes) {
-  let crc = ~0;
-  for (const byte of bytes) {
-    crc ^= byte;
-    for (let bit = 0; bit < 8; bit++) crc = (crc >>> 1) ^ (crc & 1 ? 0xedb88320 : 0);
-  }
-  return ~crc >>> 0;
 }
 
 mkdirSync(out, { recursive: true });

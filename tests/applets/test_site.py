@@ -142,7 +142,7 @@ def test_a_run_without_its_text_has_general_examples(read_run):
 def test_the_shipped_page_is_built_from_its_sources():
     """`make web` was run after the last change of a source."""
     told = json.loads((STATIC / "sources.json").read_text())["files"]
-    own = ["build.mjs", "package.json", "package-lock.json"]
+    own = ["build.mjs", "bundle.mjs", "package.json", "package-lock.json"]
     paths = [WEB / name for name in own]
     paths += [path for path in (WEB / "src").rglob("*") if path.is_file()]
     found = {
