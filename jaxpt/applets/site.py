@@ -64,6 +64,7 @@ def write_site(
             f"most {manifest['probability_difference']:.1e}, the likeliest token is "
             f"the same at {manifest['same_best']:.2%} of positions"
         )
+    manifests.sort(key=_count_purposes)
     told = json.dumps(manifests, separators=(",", ":"))
     files["models.js"] = f"window.jaxptModels = {told};\n".encode()
     runtime = (STATIC / RUNTIME).read_bytes()
@@ -132,6 +133,11 @@ def _make_model(
         "graphs": told,
     }
     return describe(run, graphs, precision) | own, scripts
+
+
+def _count_purposes(told: dict) -> int:
+    """An applet begins with the model that does nothing else than it shows."""
+    return bool(told["writes"]) + bool(told["fills"]) + (told["kind"] == "electra")
 
 
 def _write_script(path: str, packed: bytes) -> bytes:

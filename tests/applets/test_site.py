@@ -85,6 +85,17 @@ def test_a_site_is_written_once(written, workdir, refuses):
 
 
 @needs_onnx
+def test_an_applet_begins_with_the_plainest_model(workdir, tmp_path, speech):
+    runs = [
+        write_run(make_config(speech, name), tmp_path / name)
+        for name in ("masked_diffusion", "electra")
+    ]
+    write_site([*runs, workdir], tmp_path / "site")
+    names = [told["name"] for told in read_manifests(tmp_path / "site")]
+    assert names == ["mlm", "masked_diffusion", "electra"]
+
+
+@needs_onnx
 def test_a_run_that_cannot_be_shown_leaves_no_site(workdir, tmp_path, refuses, speech):
     other = write_run(make_config(speech, "skip_gram"), tmp_path / "words")
     with refuses("a skip_gram run has no Transformer"):

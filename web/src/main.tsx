@@ -22,13 +22,13 @@ interface Applet {
 const APPLETS: Applet[] = [
   {
     route: "generate",
-    title: "Write on",
+    title: "Generation",
     serves: canGenerate,
     show: (models) => <Generate models={models} />,
   },
   {
     route: "masks",
-    title: "Hidden words",
+    title: "Mask explorer",
     serves: canFill,
     show: (models, all) => <Masks models={models} all={all} />,
   },
@@ -40,13 +40,13 @@ const APPLETS: Applet[] = [
   },
   {
     route: "spans",
-    title: "Fill gaps",
+    title: "Span infill",
     serves: canInfill,
     show: (models) => <Spans models={models} />,
   },
   {
     route: "unmask",
-    title: "Any order",
+    title: "Unmasking",
     serves: canUnmask,
     show: (models) => <Unmask models={models} />,
   },
