@@ -62,12 +62,16 @@ test-onnx: $(ONNX)/ready
 web:
 	cd web && npm ci && npm test && npm run build
 
-# The demonstration: five small models, trained if they are not there (half an hour), as
-# a page that is played through in a browser. Needs Node and Chromium.
+# The demonstration: five small models, trained if they are not there (20 minutes), as a
+# page that is played through in a browser. Needs Node and Chromium.
 applets: web $(ONNX)/ready
-	$(ONNX)/bin/jaxpt compare --config configs/applets.py --workdir $(APPLETS)
+	for name in clm mlm electra span_corruption; do \
+		$(ONNX)/bin/jaxpt train --config configs/applets.py:$$name --workdir $(APPLETS)/$$name || exit 1; \
+	done
+	$(ONNX)/bin/jaxpt train --config configs/applets.py:masked_diffusion \
+		--config.train.init_from=$(APPLETS)/mlm --workdir $(APPLETS)/masked_diffusion
 	rm -rf $(SITE)
-	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS) --to $(SITE)
+	$(ONNX)/bin/jaxpt applet --workdir $(APPLETS)/* --to $(SITE)
 	JAXPT_SITE=$(SITE) JAXPT_SITE_RUNS=$(APPLETS) $(ONNX)/bin/python -m pytest -m browser tests/applets
 
 # The package by itself, in an environment that has nothing else.

@@ -1,7 +1,7 @@
 """The page in a browser: every control is used, and what it shows is what jaxpt says.
 
-`make applets` runs it on the site of its demonstration (`JAXPT_SITE`, of the runs in
-`JAXPT_SITE_RUNS`). It needs Node, `web/node_modules` and Chromium.
+`make applets` runs it on the site of its demonstration (`JAXPT_SITE`, of the runs that
+lie in `JAXPT_SITE_RUNS`). It needs Node, `web/node_modules` and Chromium.
 """
 
 import json
@@ -41,7 +41,8 @@ def found(tmp_path_factory):
 @pytest.fixture(scope="module")
 def runs():
     """`runs(name)`: the run behind a name that the page shows."""
-    folders = name_runs([Path(os.environ["JAXPT_SITE_RUNS"])])
+    held = Path(os.environ["JAXPT_SITE_RUNS"]).iterdir()
+    folders = name_runs(sorted(path for path in held if path.is_dir()))
     loaded = {}
 
     def load(name):

@@ -3,10 +3,10 @@
     make test-onnx   # once, for an environment with jax2onnx
     .venv-onnx/bin/python tests/benchmarks/onnx_graphs.py
     .venv-onnx/bin/python tests/benchmarks/onnx_graphs.py --browser \\
-        --workdir runs/applets
+        --workdir runs/applets/*
 
 Without --workdir the models are families of 4 layers of 256 with a vocabulary of 8,192
-and drawn parameters; else the runs of a comparison. Milliseconds are medians of reading
+and drawn parameters; else runs. Milliseconds are medians of reading
 one text of a length once by all graphs of a model: a decoder reads as much as its
 encoder. onnxruntime has all cores, the browser one; --browser needs Node, Chromium and
 `npm ci` in web/.
@@ -66,9 +66,9 @@ def make_families():
         yield name, network, network.init_params(jax.random.key(0))
 
 
-def read_runs(workdir: Path):
+def read_runs(workdirs: list[Path]):
     """The runs' networks by name."""
-    for name, folder in name_runs([workdir]).items():
+    for name, folder in name_runs(workdirs).items():
         run = load_run(folder)
         yield name, run.program.task.model, run.params
 
@@ -139,11 +139,13 @@ def _narrow(x):
     return np.float32 if x.dtype == np.float32 else np.int32
 
 
-def measure_in_browser(workdir: Path, lengths, precision: str, runs: int) -> dict:
+def measure_in_browser(
+    workdirs: list[Path], lengths, precision: str, runs: int
+) -> dict:
     """Milliseconds by model, of `web/bench.mjs`."""
     with tempfile.TemporaryDirectory() as place:
         site = Path(place) / "site"
-        write_site([workdir], site, precision)
+        write_site(workdirs, site, precision)
         command = ["node", "bench.mjs", site, ",".join(map(str, lengths)), str(runs)]
         done = subprocess.run(
             command, cwd=WEB, check=True, text=True, stdout=subprocess.PIPE
@@ -158,7 +160,7 @@ def main() -> None:
         description=__doc__,
         formatter_class=argparse.RawTextHelpFormatter,
     )
-    parser.add_argument("--workdir", type=Path, help="a comparison's folder")
+    parser.add_argument("--workdir", type=Path, nargs="*", help="runs' folders")
     parser.add_argument("--browser", action="store_true")
     parser.add_argument("--runs", type=int, default=30)
     parser.add_argument("--json", type=Path, help="write what is found there, too")
