@@ -24,6 +24,7 @@ from jaxpt.nn.transformer import Transformer
 
 # Axes by the letters of shapes: rows, positions, positions of a decoder's source.
 BATCH, LENGTH, SOURCE = "batch", "length", "source_length"
+LONG = 512  # tokens
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +48,12 @@ class Graph:
     vocab_size: int
 
     def draw_inputs(self, rng: np.random.Generator, length: int) -> dict[str, Any]:
-        """Inputs of two rows, the second with padding where it has room for it."""
-        sizes = {BATCH: 2, LENGTH: length, SOURCE: max(1, length // 2)}
+        """Inputs of two rows, the second with padding where it has room for it.
+
+        Of one row where it is long, as all its scores lie in memory at once.
+        """
+        rows = 2 if length <= LONG else 1
+        sizes = {BATCH: rows, LENGTH: length, SOURCE: max(1, length // 2)}
         made: dict[str, Any] = {}
         for name, axes in self.inputs.items():
             shape = [a if isinstance(a, int) else sizes[a] for a in axes]
@@ -56,9 +61,9 @@ class Graph:
                 made[name] = rng.integers(0, self.vocab_size, shape)
             elif name.endswith("attention_mask"):
                 made[name] = np.ones(shape, np.int64)
-                made[name][1, 1 + shape[1] // 2 :] = 0
+                made[name][1:, 1 + shape[1] // 2 :] = 0
             elif name == "prefix_lengths":
-                made[name] = np.array([length // 2, 0])
+                made[name] = np.array([length // 2, 0])[:rows]
             elif name == "token_type_ids":
                 made[name] = rng.integers(0, 2, shape)
             else:
