@@ -122,6 +122,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         # A causal head fills a mask from the position before it.
         "fill_offset": int(fills and "causal" in parts),
         "generation_prefix": "prompt" if is_prefix and not fills else "none",
+        "fake_temperature": network.temperature if "discriminator" in parts else 1.0,
         "parameters": _count_parameters(parts),
         "step": int(run.step),
         "precision": precision,

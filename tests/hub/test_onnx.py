@@ -139,6 +139,7 @@ def test_every_kind_of_run_is_written_and_described(name, runs, tmp_path):
     read = load(tmp_path / "tokenizer.json").encode(text)
     assert read.tolist() == run.tokenizer.encode(text).tolist()
     assert told["objective"] == run.objective
+    assert told["fake_temperature"] == 1.0
 
 
 @needs_onnx
@@ -207,6 +208,13 @@ def test_a_decoders_graph_writes_what_the_run_writes(name, runs, tmp_path):
     own = [i for i in written[1:] if i not in told["ends"]]
     (wanted,) = run.generate(prompt, num_tokens=12, temperature=0)
     assert run.tokenizer.decode(own) == wanted
+
+
+@needs_onnx
+def test_fakes_are_drawn_as_in_training(tmp_path, speech):
+    config = make_config(speech, "electra", electra__temperature=2.0)
+    export_onnx(write_run(config, tmp_path / "run"), tmp_path / "to")
+    assert read_json(tmp_path / "to", "model.json")["fake_temperature"] == 2.0
 
 
 @needs_onnx

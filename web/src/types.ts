@@ -22,6 +22,7 @@ export interface Manifest {
   fills: boolean;
   fill_offset: number;
   generation_prefix: "none" | "prompt";
+  fake_temperature: number;
   parameters: number;
   step: number;
   precision: string;

@@ -8,7 +8,7 @@ import { count, percent } from "../format";
 import { announce, stateOf, useLatest, useModel } from "../hooks";
 import { type Model, row } from "../model";
 import { choose, seeded } from "../random";
-import { ban, draw, softmax } from "../sampling";
+import { decide, draw } from "../sampling";
 import {
   NO_SCORE,
   type Score,
@@ -37,16 +37,18 @@ interface Round {
 }
 
 async function playRound(model: Model, ids: number[], seed: number): Promise<Round> {
-  const { mask, nonwords, before, after } = model.manifest;
+  const { mask, nonwords, before, after, fake_temperature } = model.manifest;
   const random = seeded(seed);
   const number = Math.max(1, Math.round(SHARE * ids.length));
   const hidden = choose(Array.from(ids.keys()), number, random);
   const masked = model.wrap(putAt(ids, hidden, mask!));
   const { logits } = await model.read(masked, masked.length);
   const written = [...ids];
+  // As in training, so that the second model meets fakes like those it has learnt from.
+  const settings = { temperature: fake_temperature, topK: 0, topP: 1 };
   for (const position of hidden) {
-    const given = softmax(ban(row(logits, position + before.length), nonwords));
-    written[position] = draw(given, random());
+    const here = row(logits, position + before.length);
+    written[position] = draw(decide(here, nonwords, settings).after, random());
   }
   const rewritten = model.wrap(written);
   const judged = await model.discriminate(rewritten);
