@@ -15,6 +15,8 @@ from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
 from jaxpt.hub.onnx_files import Difference
 from jaxpt.hub.onnx_graphs import list_graphs
+from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.network import Network
 from jaxpt.run.inference import find_banned
 from jaxpt.run.run_framing import find_frame, find_framing
 from jaxpt.run.workdir import LoadedRun, load_run
@@ -122,7 +124,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         # A causal head fills a mask from the position before it.
         "fill_offset": int(fills and "causal" in parts),
         "generation_prefix": "prompt" if is_prefix and not fills else "none",
-        "fake_temperature": network.temperature if "discriminator" in parts else 1.0,
+        "fake_temperature": _find_fake_temperature(network),
         "parameters": _count_parameters(parts),
         "step": int(run.step),
         "precision": precision,
@@ -147,6 +149,11 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         "tokens": names + [f"<unused {i}>" for i in range(len(names), size)],
         "word_starts": "".join("01"[is_start] for is_start in vocab.word_starts),
     }
+
+
+def _find_fake_temperature(network: Network) -> float:
+    """That of a generator's samples, as its discriminator has met them in training."""
+    return network.temperature if isinstance(network, Electra) else 1.0
 
 
 def _count_parameters(parts: dict) -> int:
