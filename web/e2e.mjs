@@ -4,6 +4,7 @@
 // screenshots lie beside it. The exit code is 1 if a check fails.
 
 import { mkdirSync, writeFileSync } from "node:fs";
+import { createRequire } from "node:module";
 import { dirname, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
@@ -11,6 +12,7 @@ import { WALKS } from "./e2e/walks.mjs";
 import { damagedCopy, serve, sizeOf } from "./e2e/sites.mjs";
 import { VIEWS, openPage, readyApplet, routesOf } from "./e2e/pages.mjs";
 
+const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
 const [site, out] = process.argv.slice(2);
 if (!site || !out) {
   console.error("usage: node e2e.mjs SITE OUT.json");
@@ -103,9 +105,24 @@ async function photograph(browser, base) {
         );
         check(`${name}: no horizontal scroll`, excess <= 0, `${excess} px too wide`);
       }
+      await audit(view.page, `${width} ${colorScheme}`);
       report.console_errors.push(...view.errors);
       await view.close();
     }
+  }
+}
+
+/** What axe-core finds wrong for those who see or use a page otherwise. */
+async function audit(page, look) {
+  for (const route of await routesOf(page)) {
+    await readyApplet(page, route);
+    if (!(await page.evaluate(() => "axe" in window)))
+      await page.addScriptTag({ path: AXE });
+    const { violations } = await page.evaluate(() => window.axe.run(document, { preload: false }));
+    const told = violations.map(
+      ({ id, nodes }) => `${id}: ${nodes.map((node) => node.target).join(", ")}`,
+    );
+    check(`${route} ${look}: axe finds nothing`, !told.length, told.join("\n"));
   }
 }
 

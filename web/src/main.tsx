@@ -82,15 +82,15 @@ function App({ models }: { models: Manifest[] }) {
           Small models that run in this page, on your own computer, without a network.
         </p>
       </header>
-      {served.length ? (
-        <Tabs served={served} route={route} />
-      ) : (
-        <div class="fault" role="alert">
-          This site holds no model that the page can show. Write it again with{" "}
-          <code>jaxpt applet</code>.
-        </div>
-      )}
       <main>
+        {served.length ? (
+          <Tabs served={served} route={route} />
+        ) : (
+          <div class="fault" role="alert">
+            This site holds no model that the page can show. Write it again with{" "}
+            <code>jaxpt applet</code>.
+          </div>
+        )}
         {served.map((applet) => (
           <div
             key={applet.route}
