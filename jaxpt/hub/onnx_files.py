@@ -23,6 +23,8 @@ from jaxpt.hub.onnx_graphs import Graph
 PRECISIONS = ("float32", "float16", "int8")
 # What float32 may differ by from JAX: sums are taken in another order.
 TOLERANCE = 1e-4
+# What stays float32 in a file of float16: the parts of norms, and softmax.
+WIDE = ("ReduceSumSquare", "ReduceSum", "ReduceMean", "Div", "Sqrt", "Softmax")
 # Opset 21 is what onnxruntime-web's and every runtime's kernels of today know.
 OPSET = 21
 
@@ -187,10 +189,17 @@ def _widen_ids(model) -> None:
 
 
 def _halve(model):
-    """Weights and sums in float16; inputs and outputs stay as they are."""
-    from onnxruntime.transformers.float16 import convert_float_to_float16
+    """Weights and products in float16; inputs, outputs and norms stay as they are.
 
-    return convert_float_to_float16(model, keep_io_types=True)
+    The squares that a norm sums leave the range of float16.
+    """
+    from onnxruntime.transformers import float16
+
+    return float16.convert_float_to_float16(
+        model,
+        keep_io_types=True,
+        op_block_list=[*float16.DEFAULT_OP_BLOCK_LIST, *WIDE],
+    )
 
 
 def _quantise(model):
