@@ -57,4 +57,5 @@ def get_config(objective="clm"):
     train.eval_every = 1000
     config.eval.num_rows = 512
     config.eval.probe_passages = 0
+    config.compare.budget, config.compare.amount = "flops", 4e13
     return config
