@@ -93,7 +93,7 @@ def make_graphs(
     graphs = list_graphs(task.model, run.params, attentions)
     if not graphs:
         raise UserError(
-            f"--format=onnx: a {task.plan.objective_name} run has no Transformer; only "
+            f"ONNX: a {task.plan.objective_name} run has no Transformer; only "
             f"these are written as graphs"
         )
     made = {}

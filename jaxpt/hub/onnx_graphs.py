@@ -25,6 +25,8 @@ from jaxpt.nn.transformer import Transformer
 # Axes by the letters of shapes: rows, positions, positions of a decoder's source.
 BATCH, LENGTH, SOURCE = "batch", "length", "source_length"
 LONG = 512  # tokens
+# As many numbers as a check may give at once: 1 GiB.
+MOST = 1 << 28
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,16 +38,23 @@ class Graph:
       run: takes the inputs in their order, gives the outputs in theirs.
       inputs: the axes of each; a number is the size of an axis.
       outputs: their names.
-      max_length: the most positions a text may have.
-      vocab_size: ids are below it.
+      spec: of the network.
     """
 
     name: str
     run: Callable[..., tuple[Array, ...]]
     inputs: dict[str, tuple[str | int, ...]]
     outputs: tuple[str, ...]
-    max_length: int
-    vocab_size: int
+    spec: ModelSpec
+
+    @property
+    def longest_check(self) -> int:
+        """The longest text that may have `MOST` scores and weights of attention."""
+        spec, length = self.spec, self.spec.max_len
+        num_heads = spec.num_heads * (spec.num_layers + 2 * spec.num_decoder_layers)
+        while length > LONG and length * (spec.vocab_size + num_heads * length) > MOST:
+            length //= 2
+        return length
 
     def draw_inputs(self, rng: np.random.Generator, length: int) -> dict[str, Any]:
         """Inputs of two rows, the second with padding where it has room for it.
@@ -58,7 +67,7 @@ class Graph:
         for name, axes in self.inputs.items():
             shape = [a if isinstance(a, int) else sizes[a] for a in axes]
             if name == "input_ids":
-                made[name] = rng.integers(0, self.vocab_size, shape)
+                made[name] = rng.integers(0, self.spec.vocab_size, shape)
             elif name.endswith("attention_mask"):
                 made[name] = np.ones(shape, np.int64)
                 made[name][1:, 1 + shape[1] // 2 :] = 0
@@ -191,7 +200,7 @@ _MAKERS = {"discriminator": _make_discriminator, "seq2seq": _make_pair_of_stacks
 
 
 def _graph(name: str, run, inputs: dict, outputs: list[str], spec: ModelSpec) -> Graph:
-    return Graph(name, run, inputs, tuple(outputs), spec.max_len, spec.vocab_size)
+    return Graph(name, run, inputs, tuple(outputs), spec)
 
 
 def _text_inputs(has_types: bool) -> dict[str, tuple[str | int, ...]]:

@@ -93,7 +93,7 @@ def make_inputs(graph, length: int) -> dict[str, np.ndarray]:
         if name.endswith("states"):
             made[name] = rng.standard_normal(shape, np.float32)
         else:
-            high = graph.vocab_size if name == "input_ids" else 1
+            high = graph.spec.vocab_size if name == "input_ids" else 1
             made[name] = rng.integers(0, high, shape) + name.endswith("mask")
     return made
 

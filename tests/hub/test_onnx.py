@@ -3,6 +3,7 @@
 What writes graphs is marked onnx (`make test-onnx`); what is refused is not.
 """
 
+import dataclasses
 import importlib.util
 
 import jax
@@ -290,6 +291,25 @@ def test_a_file_of_other_weights_is_found_out():
     (other,) = list_graphs(network, params)
     with pytest.raises(UserError, match=r"model\.onnx is wrong: its scores differ"):
         onnx_files.check(graph, onnx_files.convert(other))
+
+
+@needs_onnx
+def test_numbers_that_leave_a_precisions_range_are_refused(refuses):
+    network, params = make_network("gpt2")
+    params = jax.tree.map(lambda x: x, params)
+    params["embed"]["tokens"] = params["embed"]["tokens"] * 1e6
+    (graph,) = list_graphs(network, params)
+    data = onnx_files.convert(graph, "float16")
+    with refuses("model gives what is not a number in float16", "float32"):
+        onnx_files.check(graph, data, "float16")
+
+
+def test_a_check_needs_no_more_memory_than_a_machine_has():
+    """A network that reads 8,192 tokens would give 70 GB of attention weights."""
+    small, params = make_network("modern-base")
+    (graph,) = list_graphs(small, params)
+    large = dataclasses.replace(graph, spec=ModelSpec(**PRESETS["modern-base"]))
+    assert graph.longest_check == 24 and large.longest_check == 512
 
 
 @needs_onnx
