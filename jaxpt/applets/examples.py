@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import NamedTuple
 
 from jaxpt.errors import UserError
 from jaxpt.run.run_framing import find_framing
@@ -18,7 +19,14 @@ SENTENCE = re.compile(r"[A-Z][^.!?\n]*[.!?]")
 NUM_TOKENS = 100_000  # of held-out text, from which sentences are taken
 
 
-def choose_examples(run: LoadedRun, workdir: Path, num: int) -> list[str]:
+class Examples(NamedTuple):
+    """Sentences to try a model on, and whether they are of its held-out text."""
+
+    texts: list[str]
+    are_own: bool
+
+
+def choose_examples(run: LoadedRun, workdir: Path, num: int) -> Examples:
     """Whole sentences of the run's held-out text, which it was not trained on.
 
     Evenly spread, of a length that the model reads at once; a run without text of its
@@ -27,8 +35,10 @@ def choose_examples(run: LoadedRun, workdir: Path, num: int) -> list[str]:
     fitting = [text for text in _heldout_sentences(run, workdir) if _fits(run, text)]
     step = max(1, len(fitting) // num)
     chosen = fitting[::step][:num]
-    own = [text for text in DEFAULT if _fits(run, text)] or list(DEFAULT)
-    return chosen if len(chosen) >= min(num, len(DEFAULT)) else own
+    if len(chosen) >= min(num, len(DEFAULT)):
+        return Examples(chosen, are_own=True)
+    general = [text for text in DEFAULT if _fits(run, text)]
+    return Examples(general or list(DEFAULT), are_own=False)
 
 
 def _heldout_sentences(run: LoadedRun, workdir: Path) -> list[str]:

@@ -64,6 +64,11 @@ def write_site(
             f"most {manifest['probability_difference']:.1e}, the likeliest token is "
             f"the same at {manifest['same_best']:.2%} of positions"
         )
+        if not manifest.pop("own_examples"):  # which is for this line alone
+            lines.append(
+                f"{name}: its examples are general sentences, as its held-out text is "
+                f"not at hand or has too few sentences that it can read"
+            )
     manifests.sort(key=_count_purposes)
     told = json.dumps(manifests, separators=(",", ":"))
     files["models.js"] = f"window.jaxptModels = {told};\n".encode()
@@ -126,10 +131,12 @@ def _make_model(
             scripts[path] = _write_script(path, packed[start : start + PART])
             parts.append(path)
         told[key] = {"parts": parts, "bytes": len(data), "crc32": zlib.crc32(data)}
+    examples = choose_examples(run, workdir, NUM_EXAMPLES)
     own = {
         "name": name,
         "tokenizer": run.tokenizer.to_json(),
-        "examples": choose_examples(run, workdir, NUM_EXAMPLES),
+        "examples": examples.texts,
+        "own_examples": examples.are_own,
         "graphs": told,
     }
     return describe(run, graphs, precision) | own, scripts

@@ -100,6 +100,9 @@ def convert(graph: Graph, precision: str = "float32") -> bytes:
 def check(graph: Graph, data: bytes, precision: str = "float32") -> Difference:
     """Runs a file beside JAX on texts of all sorts of lengths, padded ones too.
 
+    The longest is the longest that the model reads, or as much of it as
+    `Graph.longest_check` lets into memory.
+
     Raises:
       UserError: an output is not finite; or in float32 they differ by more than
         `TOLERANCE`, or name another token.

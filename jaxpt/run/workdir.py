@@ -200,6 +200,11 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
       UserError: the folder holds no run, or one that is damaged.
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
+    if isinstance(config, dict) and "task" in config:
+        raise UserError(
+            f"--workdir={workdir}: holds a fine-tuned model; must be the folder of a "
+            f"training run"
+        )
     tokenizer = tokenizers.load(workdir / "tokenizer.json")
     plan = make_plan(config, is_stored=True)
     vocab = with_framing(tokenizer.vocab, workdir)

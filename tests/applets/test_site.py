@@ -64,7 +64,9 @@ def test_the_page_holds_every_byte_of_a_model(written):
     for name in PAGE:
         assert (folder / name).read_bytes() == (STATIC / name).read_bytes()
     assert told["name"] == "mlm" and told["tokenizer"]["kind"] == "char"
+    assert "own_examples" not in told
     assert "mlm: masked model of" in lines[0] and "index.html: 1 models" in lines[-1]
+    assert "general sentences" in lines[1]  # a speech of too few sentences
 
 
 @needs_onnx
@@ -135,9 +137,9 @@ def read_run(tmp_path):
 def test_examples_are_held_out_sentences(read_run):
     workdir, path = read_run
     run = load_run(workdir)
-    found = choose_examples(run, workdir, 3)
+    found, are_own = choose_examples(run, workdir, 3)
     text = " ".join(path.read_text().split())
-    assert len(found) == 3 and not set(found) & set(DEFAULT)
+    assert are_own and len(found) == 3 and not set(found) & set(DEFAULT)
     for sentence in found:
         assert sentence in text and sentence[0].isupper() and sentence[-1] in ".!?"
         assert 6 <= len(sentence.split()) and len(run.tokenizer.encode(sentence)) <= 120
@@ -147,7 +149,7 @@ def test_examples_are_held_out_sentences(read_run):
 def test_a_run_without_its_text_has_general_examples(read_run):
     workdir, path = read_run
     path.write_text("another text. " * 500)
-    assert choose_examples(load_run(workdir), workdir, 6) == list(DEFAULT)
+    assert choose_examples(load_run(workdir), workdir, 6) == (list(DEFAULT), False)
 
 
 def test_the_shipped_page_is_built_from_its_sources():

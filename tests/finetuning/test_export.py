@@ -15,6 +15,7 @@ from jaxpt.hub.convert import to_hf
 from jaxpt.hub.families import FAMILIES, read_config
 from jaxpt.hub.files import read_json, write_json, write_tensors
 from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.run.workdir import load_run
 
 WORDS = "the cat sat on a mat and dog ran to it good bad".split()
 VOCAB = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS]
@@ -89,6 +90,12 @@ def test_an_export_has_the_class_and_the_labels(exported):
     assert config["problem_type"] == "single_label_classification"
     assert "BertForSequenceClassification" in lines[0]
     assert is_finetuned(folder / "to") and not is_finetuned(folder / "out")
+
+
+def test_what_reads_runs_refuses_a_fine_tuned_folder(exported, refuses):
+    _, _, folder, _ = exported
+    with refuses("holds a fine-tuned model; must be the folder of a training run"):
+        load_run(folder / "to")
 
 
 def test_a_fine_tuned_folder_comes_back_with_its_head(exported, tmp_path):
