@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from jaxpt.errors import UserError
-from jaxpt.nn.layers import Dense, Dropout, Norm, activate, table_init
+from jaxpt.nn.layers import Dense, Dropout, Norm, table_init
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
 from jaxpt.ops import chunked_loss, kernels, losses
@@ -97,7 +97,7 @@ class VocabHead(nn.Module):
         spec = self.spec
         if spec.head_transform:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
-            x = Norm(spec, name="norm")(activate(spec.activation, x))
+            x = Norm(spec, name="norm")(kernels.activate(spec.activation, x))
         elif x.shape[-1] != spec.embedding_dim and spec.tie_embeddings:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
         x = x.astype(spec.compute_dtype)
@@ -160,7 +160,8 @@ class TokenScore(nn.Module):
 
     @nn.compact
     def __call__(self, x: Float[Array, "B T D"]) -> Float[Array, "B T"]:
-        x = activate(self.spec.activation, Dense(self.spec.d_model, self.spec)(x))
+        x = Dense(self.spec.d_model, self.spec)(x)
+        x = kernels.activate(self.spec.activation, x)
         kernel, bias = Dense(1, self.spec, name="out").read(x.shape[-1])
         return kernels.dense(x, kernel, bias, jnp.float32)[..., 0]
 
@@ -205,7 +206,7 @@ class BoundaryHead(nn.Module):
         x = jnp.concatenate([left, right, embedded], axis=-1)
         for i, width in enumerate((spec.d_model, spec.embedding_dim)):
             x = Dense(width, spec, name=f"transform_{i}")(x)
-            x = Norm(spec, name=f"out_{i}_norm")(activate(spec.activation, x))
+            x = Norm(spec, name=f"out_{i}_norm")(kernels.activate(spec.activation, x))
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
         made = x.astype(spec.compute_dtype), tokens.T, bias
         return chunked_loss.score(*made, targets, weights, spec.loss_chunk)

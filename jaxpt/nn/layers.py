@@ -111,13 +111,6 @@ class Dropout(nn.Module):
         return kernels.dropout(self.make_rng("dropout"), x, self.rate)
 
 
-def activate(name: str, x: Array) -> Array:
-    """The spec's activation: "gelu" is exact, "gelu_tanh" GPT-2's."""
-    if name in ("relu", "silu"):
-        return {"relu": jax.nn.relu, "silu": jax.nn.silu}[name](x)
-    return jax.nn.gelu(x, approximate=name == "gelu_tanh")
-
-
 class Mlp(nn.Module):
     """Dense to F, activation (or what it gates), dense back to D."""
 
@@ -128,8 +121,8 @@ class Mlp(nn.Module):
         hidden = Dense(self.spec.d_ff, self.spec, name="up")(x)
         if self.spec.gated_mlp:
             gate = Dense(self.spec.d_ff, self.spec, name="gate")(x)
-            hidden = activate(self.spec.activation, gate) * hidden
+            hidden = kernels.activate(self.spec.activation, gate, hidden)
         else:
-            hidden = activate(self.spec.activation, hidden)
+            hidden = kernels.activate(self.spec.activation, hidden)
         down = Dense(self.spec.d_model, self.spec, is_residual=True, name="down")
         return down(hidden)

@@ -10,13 +10,13 @@ states and sum in float32; everything else is float32.
 
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.ops import kernels, losses
+from jaxpt.ops import kernels, layout, losses
 from jaxpt.ops.edits import sample_gumbel
 from jaxpt.ops.losses import Sampling, Scores
 
@@ -49,9 +49,7 @@ def score(
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         return losses.score(logits, targets, weights, sampling)
-    rows = (x, targets, weights) if sampling else _flatten(x, targets, weights)
-    found = _score(kernel, bias, *rows, sampling, num_chunks)
-    return found._replace(ranks=found.ranks.reshape(targets.shape))
+    return _score(kernel, bias, x, targets, weights, sampling, num_chunks)
 
 
 def nll(
@@ -67,10 +65,9 @@ def nll(
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         return losses.token_nll(logits, targets)
-    rows = _flatten(x, targets, jnp.zeros(targets.shape))
-    args: list[Any] = [kernel, bias, *rows, None, num_chunks, False]
-    found, _ = _scan(*args)
-    return found[0].reshape(targets.shape)
+    weights = jnp.zeros(targets.shape)
+    found, _ = _scan(kernel, bias, x, targets, weights, None, num_chunks, False)
+    return found[0]
 
 
 def token_scores(
@@ -86,20 +83,14 @@ def token_scores(
     of each chunk, if there are several, are computed again.
     """
 
-    def read(piece):
-        x, targets = piece
+    def read(whole, rows):
+        kernel, bias = whole
+        x, targets = rows
         logits = kernels.dense(x, kernel, bias, jnp.float32)
-        ranks = losses.target_ranks(logits, targets)
-        return losses.token_nll(logits, targets), ranks
+        return losses.nll_and_ranks(logits, targets)
 
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
-    if num_chunks == 1:
-        return read((x, targets))
-    flat = x.reshape(-1, x.shape[-1]), targets.ravel()
-    pieces = jax.tree.map(lambda a: _cut(a, num_chunks), flat)
-    found = jax.lax.map(jax.checkpoint(read), pieces)
-    nll, ranks = (_join(a, targets.size).reshape(targets.shape) for a in found)
-    return nll, ranks
+    return _map_chunks(read, (kernel, bias), (x, targets), targets.ndim, num_chunks)
 
 
 # The x, W and b of logits x W + b.
@@ -142,24 +133,41 @@ def distillation_loss(
     x, kernel, bias = student
     teacher_x, teacher_kernel, teacher_bias = teacher
 
-    def compare(x, teacher_x, targets):
-        logits = kernels.dense(x, kernel, bias, jnp.float32)
-        teacher_logits = kernels.dense(
-            teacher_x, teacher_kernel, teacher_bias, jnp.float32
+    def compare(whole, rows):
+        head, teacher_head = whole
+        x, teacher_x, targets = rows
+        logits, teacher_logits = (
+            kernels.dense(x, kernel, bias, jnp.float32)
+            for x, (kernel, bias) in ((x, head), (teacher_x, teacher_head))
         )
-        nll = losses.token_nll(logits, targets)
+        nll, ranks = losses.nll_and_ranks(logits, targets)
         divergences = losses.divergences(logits, teacher_logits, temperature)
-        return DistillationScores(
-            nll, divergences, losses.target_ranks(logits, targets)
-        )
+        return DistillationScores(nll, divergences, ranks)
 
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
+    whole = (kernel, bias), (teacher_kernel, teacher_bias)
+    rows = x, teacher_x, targets
+    return _map_chunks(compare, whole, rows, targets.ndim, num_chunks)
+
+
+def _map_chunks(function, whole, rows, num_axes: int, num_chunks: int):
+    """function(whole, rows) of arrays [B, *T, ...] of so many axes of rows, in chunks.
+
+    The logits of each chunk are computed again for its gradient.
+    """
     if num_chunks == 1:
-        return compare(x, teacher_x, targets)
-    rows = [a.reshape(-1, *a.shape[targets.ndim :]) for a in (x, teacher_x, targets)]
-    pieces = [_cut(a, num_chunks) for a in rows]
-    found = jax.lax.map(jax.checkpoint(lambda piece: compare(*piece)), pieces)
-    return jax.tree.map(lambda a: _join(a, targets.size).reshape(targets.shape), found)
+        return function(whole, rows)
+
+    def run(whole, rows):
+        shape = rows[-1].shape
+        flat = [a.reshape(-1, *a.shape[num_axes:]) for a in rows]
+        pieces = [_cut(a, num_chunks) for a in flat]
+        one = jax.checkpoint(lambda piece: function(whole, piece))
+        found = jax.lax.map(one, pieces)
+        by_row = jax.tree.map(lambda a: _join(a, len(flat[0])).reshape(shape), found)
+        return by_row, ()
+
+    return layout.map_rows(run, whole, rows)[0]
 
 
 def count_chunks(
@@ -184,16 +192,16 @@ def count_chunks(
 
 
 def _count_chunks(targets, kernel, chunk_rows: int, by_key: bool = False) -> int:
+    """Of the rows of each device, or of all where they do not divide among devices."""
     num_rows, row_logits = targets.size, kernel.shape[1]
     limit = CPU_LIMIT if jax.default_backend() == "cpu" else LIMIT
     limit = (chunk_rows or max(limit // row_logits, MIN_ROWS)) * row_logits
     if by_key:
         num_rows, row_logits = len(targets), math.prod(targets.shape[1:]) * row_logits
-    return count_chunks(num_rows, row_logits, limit, kernels.count_devices())
-
-
-def _flatten(x, targets, weights):
-    return x.reshape(-1, x.shape[-1]), targets.ravel(), weights.ravel()
+    shares = layout.count_shares()
+    if len(targets) % shares:
+        return count_chunks(num_rows, row_logits, limit * shares, shares)
+    return count_chunks(num_rows // shares, row_logits, limit)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
@@ -224,12 +232,29 @@ def _sum_up(found, weights) -> Scores:
 
 
 def _scan(kernel, bias, x, targets, weights, sampling, num_chunks, with_gradients):
-    """(nll, ranks, samples) of all rows [M, ...], and the gradients of their loss.
+    """(nll, ranks, samples) of all rows, and the gradients of their loss.
 
     The gradients are those of the weighted sum of nll by kernel, bias and x, or None.
     """
     low = kernel.astype(x.dtype)  # once, not in every chunk
     keys, temperature = sampling or (None, None)
+    if sampling:
+        temperature = jnp.asarray(temperature)
+    run = functools.partial(
+        _scan_rows, num_chunks=num_chunks, with_gradients=with_gradients
+    )
+    whole, rows = (low, bias, temperature), (x, targets, weights, keys)
+    (found, grad_x), sums = layout.map_rows(run, whole, rows)
+    return found, (*sums, grad_x) if with_gradients else None
+
+
+def _scan_rows(whole, rows, num_chunks: int, with_gradients: bool):
+    """((nll, ranks, samples), gradient by x) and (gradients by kernel and bias)."""
+    low, bias, temperature = whole
+    x, targets, weights, keys = rows
+    shape, inputs_shape = targets.shape, x.shape
+    if keys is None:  # else all positions of a row share its key
+        x, targets, weights = _flatten(x, targets, weights)
     # Rows that only fill up the last chunk have weight 0.
     counted = _fill_up(weights, num_chunks).at[len(weights) :].set(0)
 
@@ -242,13 +267,12 @@ def _scan(kernel, bias, x, targets, weights, sampling, num_chunks, with_gradient
         samples = keys
         if keys is not None:
             samples = jax.vmap(sample_gumbel, (0, 0, None))(keys, logits, temperature)
-        nll = losses.token_nll(logits, targets)
-        found = nll, losses.target_ranks(logits, targets), samples
+        read = losses.read_logits(logits, targets)
+        found = read.nll, read.ranks, samples
         if not with_gradients:
             return sums, (found, None)
-        is_target = jnp.arange(kernel.shape[1]) == targets[..., None]
-        slopes = (jax.nn.softmax(logits, axis=-1) - is_target) * weights[..., None]
-        slopes = slopes.reshape(len(flat), -1)
+        slopes = losses.nll_slopes(logits, targets, read.log_total)
+        slopes = (slopes * weights[..., None]).reshape(len(flat), -1)
         low_slopes = slopes.astype(x.dtype)
         grad_x = _product("MV,EV->ME", low_slopes, low).astype(x.dtype)
         grad_kernel = _product("ME,MV->EV", flat, low_slopes)
@@ -256,12 +280,17 @@ def _scan(kernel, bias, x, targets, weights, sampling, num_chunks, with_gradient
         return jax.tree.map(jnp.add, sums, grads), (found, grad_x.reshape(x.shape))
 
     pieces = jax.tree.map(lambda a: _cut(a, num_chunks), (x, targets, counted, keys))
-    sums = None
+    sums = ()
     if with_gradients:
-        sums = jax.tree.map(lambda a: jnp.zeros(a.shape), (kernel, bias))
+        sums = jax.tree.map(lambda a: jnp.zeros(a.shape), (low, bias))
     sums, out = jax.lax.scan(step, sums, pieces)
     found, grad_x = jax.tree.map(lambda a: _join(a, len(targets)), out)
-    return found, (*sums, grad_x) if with_gradients else None
+    found = jax.tree.map(lambda a: a.reshape(shape), found)
+    return (found, None if grad_x is None else grad_x.reshape(inputs_shape)), sums
+
+
+def _flatten(x, targets, weights):
+    return x.reshape(-1, x.shape[-1]), targets.ravel(), weights.ravel()
 
 
 def _product(equation: str, a: Array, b: Array) -> Array:

@@ -8,6 +8,8 @@ norms, and the gradients of parameters, which are never rounded to bfloat16.
 """
 
 import functools
+import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -24,12 +26,14 @@ def is_cpu(x: Array) -> bool:
 def count_devices() -> int:
     """How many devices the arrays of the program being traced are divided among.
 
-    It is 1 where each device runs a program of its own (pmap, shard_map); under jit it
-    may be all of them.
+    It is 1 where each device runs a program of its own (pmap, shard_map), else those of
+    the mesh in context; without one, under jit it may be all of them.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    is_manual = set(mesh.axis_names) == set(mesh.manual_axes) != set()
-    return 1 if is_manual else jax.device_count()
+    if mesh.empty:
+        return jax.device_count()
+    shared = set(mesh.axis_names) - set(mesh.manual_axes)
+    return math.prod(mesh.shape[axis] for axis in shared)
 
 
 def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:
@@ -114,10 +118,14 @@ def layer_norm(
     bias: Float[Array, "D"],
     epsilon: float,
 ) -> Float[Array, "*B D"]:
-    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba 2016)."""
+    """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba 2016).
+
+    Its gradient keeps x and two numbers a row, where autodiff would keep three arrays
+    of float32 as large as x.
+    """
     if is_cpu(x):
         return cpu.layer_norm(x, scale, bias, epsilon)
-    return layer_norm_plain(x, scale, bias, epsilon)
+    return _layer_norm(x, scale, bias, epsilon)
 
 
 def layer_norm_plain(x, scale, bias, epsilon):
@@ -129,13 +137,121 @@ def layer_norm_plain(x, scale, bias, epsilon):
     return y.astype(x.dtype)
 
 
+@functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
+def _layer_norm(x, scale, bias, epsilon):
+    return _norm_forward(x, scale, bias, epsilon)[0]
+
+
+def _norm_forward(x, scale, bias, epsilon):
+    wide = x.astype(jnp.float32)
+    mean = wide.mean(-1, keepdims=True)
+    centred = wide - mean
+    rate = jax.lax.rsqrt(jnp.square(centred).mean(-1, keepdims=True) + epsilon)
+    y = centred * rate * scale + bias
+    return y.astype(x.dtype), (x, mean, rate, scale)
+
+
+def _norm_backward(epsilon, saved, grad):
+    x, mean, rate, scale = saved
+    normed = (_again(x).astype(jnp.float32) - mean) * rate
+    grad = grad.astype(jnp.float32)
+    scaled = grad * scale
+    drift = scaled.mean(-1, keepdims=True)
+    slope = (scaled * normed).mean(-1, keepdims=True)
+    rows = tuple(range(x.ndim - 1))
+    grad_x = rate * (scaled - drift - normed * slope)
+    return grad_x.astype(x.dtype), (grad * normed).sum(rows), grad.sum(rows)
+
+
+_layer_norm.defvjp(_norm_forward, _norm_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2,))
 def rms_norm(
     x: Float[Array, "*B D"], scale: Float[Array, "D"], epsilon: float
 ) -> Float[Array, "*B D"]:
-    """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019)."""
+    """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019).
+
+    Its gradient keeps x and a number a row.
+    """
+    return _rms_forward(x, scale, epsilon)[0]
+
+
+def rms_norm_plain(x, scale, epsilon):
+    """`rms_norm` with the gradient of autodiff."""
     wide = x.astype(jnp.float32)
     square = jnp.square(wide).mean(-1, keepdims=True)
     return (wide * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
+
+
+def _rms_forward(x, scale, epsilon):
+    wide = x.astype(jnp.float32)
+    rate = jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + epsilon)
+    return (wide * rate * scale).astype(x.dtype), (x, rate, scale)
+
+
+def _rms_backward(epsilon, saved, grad):
+    x, rate, scale = saved
+    normed = _again(x).astype(jnp.float32) * rate
+    grad = grad.astype(jnp.float32)
+    scaled = grad * scale
+    slope = (scaled * normed).mean(-1, keepdims=True)
+    grad_x = rate * (scaled - normed * slope)
+    return grad_x.astype(x.dtype), (grad * normed).sum(tuple(range(x.ndim - 1)))
+
+
+rms_norm.defvjp(_rms_forward, _rms_backward)
+
+
+def _again(x: Array) -> Array:
+    """x, from which XLA computes anew what it has computed from x before.
+
+    Else it would keep the results of the forward pass for the backward pass.
+    """
+    return jax.lax.optimization_barrier(x)
+
+
+_ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
+    "relu": jax.nn.relu,
+    "silu": jax.nn.silu,
+    "gelu": functools.partial(jax.nn.gelu, approximate=False),
+    "gelu_tanh": jax.nn.gelu,
+}
+
+
+def activate_plain(name: str, x: Array, gated: Array | None = None) -> Array:
+    """`activate` with the gradient of autodiff."""
+    y = _ACTIVATIONS[name](x)
+    return y if gated is None else y * gated
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def activate(
+    name: str, x: Float[Array, "*B F"], gated: Float[Array, "*B F"] | None = None
+) -> Float[Array, "*B F"]:
+    """The activation of x, by which `gated` is multiplied where there is one.
+
+    Its gradient keeps the arguments alone and computes the rest again, where autodiff
+    would keep up to five arrays as large as x.
+
+    Args:
+      name: "relu", "silu", "gelu" (exact) or "gelu_tanh" (GPT-2's).
+    """
+    return activate_plain(name, x, gated)
+
+
+def _activate_forward(name, x, gated):
+    return activate_plain(name, x, gated), (x, gated)
+
+
+def _activate_backward(name, saved, grad):
+    x, gated = saved
+    again = (_again(x), None if gated is None else _again(gated))
+    _, pull = jax.vjp(functools.partial(activate_plain, name), *again)
+    return pull(grad)
+
+
+activate.defvjp(_activate_forward, _activate_backward)
 
 
 def dropout(rng: Array, x: Array, rate: float) -> Array:

@@ -1,8 +1,14 @@
-"""A sharding constraint that keeps rows on their devices, on a mesh of several.
+"""Keeps rows on their devices, on a mesh of several.
 
-Without it XLA shards hidden states along the axis that a matrix is split along (each
-device has all rows, and sums after every product) instead of gathering the matrix.
+Without a constraint XLA shards hidden states along the axis that a matrix is split
+along (each device has all rows, and sums after every product) instead of gathering the
+matrix; and in a loop over rows it gathers the matrix anew, and sums its gradient over
+the devices, in each iteration.
 """
+
+import math
+from collections.abc import Callable
+from typing import Any
 
 import jax
 from jax.sharding import PartitionSpec
@@ -21,3 +27,64 @@ def keep_rows(x: Shaped[Array, "B ..."]) -> Shaped[Array, "B ..."]:
         return x
     rest = (PartitionSpec.UNCONSTRAINED,) * (x.ndim - 1)
     return jax.lax.with_sharding_constraint(x, PartitionSpec(ROW_AXES, *rest))
+
+
+def count_shares() -> int:
+    """How many parts the mesh in context shards the rows of an array in.
+
+    It is 1 without a mesh, and where each device runs a program of its own.
+    """
+    mesh = jax.sharding.get_abstract_mesh()
+    axes = [a for a in ROW_AXES if a in mesh.axis_names and a not in mesh.manual_axes]
+    return math.prod(mesh.shape[axis] for axis in axes)
+
+
+def map_rows(
+    function: Callable[[Any, Any], tuple[Any, Any]], whole: Any, rows: Any
+) -> tuple[Any, Any]:
+    """function(whole, rows) -> (by row, sums), by each device for its own rows.
+
+    The arrays of `whole` are gathered once. The sums, to which each device adds its
+    rows' part, are summed over the devices once, at the end: on the axis `fsdp` such
+    that each keeps its part of a matrix's first axis. Where there is one share, or the
+    rows do not divide among them, it is a call of the function.
+    """
+    num_rows, shares = len(jax.tree.leaves(rows)[0]), count_shares()
+    if shares == 1 or num_rows % shares:
+        return function(whole, rows)
+    fsdp = jax.sharding.get_abstract_mesh().shape["fsdp"]
+
+    def is_split(x) -> bool:
+        return x.ndim > 1 and fsdp > 1 and x.shape[0] % fsdp == 0
+
+    def add_up(x):
+        if not is_split(x):
+            return jax.lax.psum(x, ROW_AXES)
+        part = jax.lax.psum_scatter(x, "fsdp", scatter_dimension=0, tiled=True)
+        return jax.lax.psum(part, "data")
+
+    def run(whole, rows):
+        by_row, sums = function(whole, rows)
+        return by_row, jax.tree.map(add_up, sums)
+
+    own = jax.tree.map(
+        lambda x: jax.ShapeDtypeStruct((num_rows // shares, *x.shape[1:]), x.dtype),
+        rows,
+    )
+    by_row, sums = jax.eval_shape(function, whole, own)
+    return jax.shard_map(
+        run,
+        in_specs=(
+            jax.tree.map(lambda _: PartitionSpec(), whole),
+            jax.tree.map(lambda _: PartitionSpec(ROW_AXES), rows),
+        ),
+        out_specs=(
+            jax.tree.map(lambda _: PartitionSpec(ROW_AXES), by_row),
+            jax.tree.map(
+                lambda x: PartitionSpec("fsdp") if is_split(x) else PartitionSpec(),
+                sums,
+            ),
+        ),
+        axis_names=set(ROW_AXES),
+        check_vma=False,
+    )(whole, rows)

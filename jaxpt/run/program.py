@@ -389,6 +389,10 @@ class Program:
         self._calls[num_steps] = lowered.compile()
         return time.perf_counter() - start
 
+    def compiled(self, num_steps: int) -> jax.stages.Compiled:
+        """The train call of so many steps, which has been compiled."""
+        return self._calls[num_steps]
+
     def memory(self, num_steps: int) -> dict[str, int]:
         """Bytes on each device of a compiled call of so many steps, as XLA plans it.
 

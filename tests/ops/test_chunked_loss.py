@@ -1,7 +1,12 @@
 """Cross-entropy in chunks against all logits at once: values, gradients, samples."""
 
 import functools
+import json
+import os
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -9,8 +14,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jax.sharding import AbstractMesh
+from tiny import many_devices
 
 from jaxpt.ops import chunked_loss, kernels, losses
+
+TESTS = Path(__file__).resolve().parents[1]
 
 E, V = 8, 37
 
@@ -253,3 +262,43 @@ def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
     assert count_loops((2, 7), sampling=(keys, 1.0)) == 1
     monkeypatch.setattr(chunked_loss, "MIN_ROWS", 13)
     assert count_loops((13,)) == 0 and count_loops((14,)) == 1
+
+
+@pytest.fixture(scope="module")
+def by_shares():
+    """What loss_by_shares.py prints, by case."""
+    env = os.environ | many_devices(8) | {"PYTHONPATH": str(TESTS)}
+    command = [sys.executable, TESTS / "ops" / "loss_by_shares.py"]
+    printed = subprocess.run(
+        command, env=env, check=True, capture_output=True, text=True, timeout=300
+    ).stdout
+    told = [json.loads(line) for line in printed.splitlines()]
+    return {each.pop("case"): each for each in told}
+
+
+def test_meshes_change_nothing(by_shares):
+    assert len(by_shares) == 5 * 2 * 4
+    for case, told in by_shares.items():
+        assert told["difference"] < 2e-6, case
+
+
+def test_rows_that_are_shared_out_need_one_exchange(by_shares):
+    """Not one in each chunk, whatever the kernel is split over; tensor has its own."""
+    for case, told in by_shares.items():
+        if "16 rows" in case and "tensor" not in case:
+            assert told["in_loops"] == [], case
+    assert by_shares["score, 13 rows, fsdp 8"]["in_loops"]  # these do not divide
+
+
+def test_the_kernels_gradient_stays_where_the_kernel_lies():
+    """Of a matrix each device of fsdp gets its part, of a vector all have the sum."""
+    mesh = AbstractMesh((2, 4, 1), ("data", "fsdp", "tensor"))
+    x, kernel, bias, targets, weights = make((16, 6))
+
+    def total(kernel, bias):
+        return chunked_loss.score(x, kernel, bias, targets, weights, 3).loss[0]
+
+    with jax.sharding.use_abstract_mesh(mesh):
+        program = str(jax.make_jaxpr(jax.grad(total, (0, 1)))(kernel, bias))
+    assert program.count("reduce_scatter[") == 1 and "axes=('data', 'fsdp')" in program
+    assert "float32[2,37]" in program or "f32[2,37]" in program  # E / 4

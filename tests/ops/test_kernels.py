@@ -1,9 +1,12 @@
 """Kernels against the plainest jnp: values, and the gradient of every input."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import AbstractMesh
 from ops.alike import assert_alike, normal
 
 from jaxpt.ops import cpu, kernels
@@ -34,6 +37,67 @@ def test_rms_norm(shape):
 
     inputs = normal(0, *shape) * 2 + 3, normal(1, 8)
     assert_alike([lambda *a: kernels.rms_norm(*a, 1e-3)], naive, *inputs)
+
+
+def count_kept(function, *inputs) -> int:
+    """Numbers that the gradient keeps beside small ones, one a row or a column."""
+    _, pull = jax.vjp(function, *inputs)
+    return sum(x.size for x in jax.tree.leaves(pull) if x.size >= inputs[0].size)
+
+
+def assert_gradients_alike(function, plain, *inputs, rtol=1e-6):
+    """Of the mean size of an entry, on the wide types that accelerators use."""
+    cotangent = normal(9, *jax.eval_shape(plain, *inputs).shape)
+
+    def pull(function):
+        return jax.grad(lambda x: (function(*x) * cotangent).sum())(inputs)
+
+    for one, two in zip(pull(function), pull(plain), strict=True):
+        scale = float(jnp.abs(two).astype(jnp.float32).max())
+        np.testing.assert_allclose(
+            one.astype(jnp.float32), two.astype(jnp.float32), atol=rtol * scale, rtol=0
+        )
+
+
+ACTIVATIONS = ("relu", "silu", "gelu", "gelu_tanh")
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_activations_keep_their_arguments_alone(name, is_gated):
+    inputs = (normal(0, 40, 8) * 3, normal(1, 40, 8))[: 1 + is_gated]
+    run = functools.partial(kernels.activate, name)
+    plain = functools.partial(kernels.activate_plain, name)
+    assert_gradients_alike(run, plain, *inputs)
+    low = [x.astype(jnp.bfloat16) for x in inputs]
+    assert_gradients_alike(run, plain, *low, rtol=1e-2)
+    assert count_kept(run, *inputs) == sum(x.size for x in inputs)
+    np.testing.assert_array_equal(run(*inputs), plain(*inputs))
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS[1:])
+def test_an_activations_gradient_is_its_slope(name):
+    """By differences, as both of the others come from the same formula."""
+    x, step = jnp.linspace(-4, 4, 41), 1e-2
+    slope = jax.vmap(jax.grad(functools.partial(kernels.activate, name)))(x)
+    up, down = (kernels.activate(name, x + d) for d in (step, -step))
+    np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=3e-4)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_norms_keep_their_input_alone(dtype, monkeypatch):
+    monkeypatch.setattr(kernels, "is_cpu", lambda x: False)
+    x, scale, bias = normal(0, 4, 5, 16) * 2 + 3, normal(1, 16), normal(2, 16)
+    x = x.astype(dtype)
+    rtol = 1e-6 if dtype == jnp.float32 else 1e-2
+    run = functools.partial(kernels.layer_norm, epsilon=1e-5)
+    plain = functools.partial(kernels.layer_norm_plain, epsilon=1e-5)
+    assert_gradients_alike(run, plain, x, scale, bias, rtol=rtol)
+    assert count_kept(run, x, scale, bias) == x.size
+    run = lambda x, scale: kernels.rms_norm(x, scale, 1e-5)  # noqa: E731
+    plain = functools.partial(kernels.rms_norm_plain, epsilon=1e-5)
+    assert_gradients_alike(run, plain, x, scale, rtol=rtol)
+    assert count_kept(run, x, scale) == x.size
 
 
 def test_norms_of_a_constant_are_finite():
@@ -117,6 +181,9 @@ def test_devices_that_share_arrays_are_counted(monkeypatch):
     ones = jnp.ones((1, 2))
     jax.pmap(lambda x: found.append(kernels.count_devices()) or x, "devices")(ones)
     assert found == [8, 1]
+    mesh = AbstractMesh((2, 2), ("data", "tensor"))  # of four of them
+    with jax.sharding.use_abstract_mesh(mesh):
+        assert kernels.count_devices() == 4
 
 
 PRODUCTS = {

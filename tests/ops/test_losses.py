@@ -1,12 +1,15 @@
 """Losses and metrics against log_softmax, optax and hand-made cases."""
 
 import math
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from jaxpt.ops import edits, losses, metrics
 
@@ -90,6 +93,55 @@ def test_ties_are_misses():
 def test_logits_that_are_no_numbers_are_misses():
     logits = jnp.full((1, 3), jnp.nan)
     assert hits_of(logits, jnp.array([0]), jnp.ones(1))[0] == 0
+
+
+ODD = [-math.inf, math.inf, math.nan, 0.0, 3e38, -3e38]
+
+
+@given(
+    st.lists(
+        st.lists(
+            st.one_of(st.sampled_from(ODD), st.floats(-50, 50, width=32)),
+            min_size=5,
+            max_size=5,
+        ),
+        min_size=1,
+        max_size=4,
+    ),
+    st.integers(0, 4),
+)
+def test_one_read_of_the_logits_gives_what_several_give(rows, target):
+    """Whatever they are: infinite, no numbers, ties, or columns that are all -inf."""
+    logits, targets = jnp.array(rows, jnp.float32), jnp.full(len(rows), target)
+    picked = jnp.take_along_axis(logits, targets[:, None], axis=-1)
+    log_total, ranks = jax.jit(losses.read_once)(logits, picked)
+    wanted = jax.nn.logsumexp(logits, axis=-1)
+    np.testing.assert_allclose(log_total, wanted, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(ranks, losses.target_ranks(logits, targets))
+
+
+def test_a_gpu_reads_the_logits_once(monkeypatch):
+    def read(logits):
+        return losses.nll_and_ranks(logits, TARGETS)
+
+    wanted = read(LOGITS)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    program = str(jax.make_jaxpr(lambda x: losses.read_logits(x, TARGETS))(LOGITS))
+    assert len(re.findall(r"= reduce\w*\[", program)) == 1
+    for one, two in zip(read(LOGITS), wanted, strict=True):
+        np.testing.assert_allclose(one, two, rtol=1e-5)
+
+
+def test_the_gradient_keeps_the_logits_and_nothing_as_large():
+    wanted = jax.grad(lambda x: _plain_nll(x).sum())(LOGITS)
+    _, pull = jax.vjp(lambda x: losses.nll_and_ranks(x, TARGETS)[0], LOGITS)
+    np.testing.assert_allclose(pull(jnp.ones((3, 4)))[0], wanted, atol=1e-6)
+    sizes = [x.size for x in jax.tree.leaves(pull)]
+    assert sum(size >= LOGITS.size for size in sizes) == 1
+
+
+def _plain_nll(logits):
+    return -jnp.take_along_axis(jax.nn.log_softmax(logits), TARGETS[..., None], -1)
 
 
 def test_scores_are_loss_ranks_and_samples():

@@ -21,7 +21,7 @@ from jaxpt.errors import UserError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.trees import draw_key, get, put
 from jaxpt.nn.adaptation.watch import Places, Sublayer
-from jaxpt.nn.layers import Norm, activate
+from jaxpt.nn.layers import Norm
 from jaxpt.ops import kernels
 
 INITS = {
@@ -71,7 +71,7 @@ def change(spec: AdaptSpec, extra: dict):
         if spec.method == "pfeiffer":
             read = _finish(found)
         hidden = kernels.dense(read, own["down"]["kernel"], own["down"]["bias"])
-        hidden = activate(ACTIVATIONS[spec.method], hidden)
+        hidden = kernels.activate(ACTIVATIONS[spec.method], hidden)
         added = kernels.dense(hidden, own["up"]["kernel"], own["up"]["bias"])
         return found.output + added
 
