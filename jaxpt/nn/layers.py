@@ -10,6 +10,7 @@ from jaxtyping import Array, Float
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import draw
 from jaxpt.ops import kernels
+from jaxpt.ops.dropout import dropout
 
 
 def kernel_init(spec: ModelSpec, is_residual: bool = False, t5_scale: float = 1.0):
@@ -108,7 +109,7 @@ class Dropout(nn.Module):
     def __call__(self, x: Array, *, deterministic: bool) -> Array:
         if deterministic or self.rate == 0:
             return x
-        return kernels.dropout(self.make_rng("dropout"), x, self.rate)
+        return dropout(self.make_rng("dropout"), x, self.rate)
 
 
 class Mlp(nn.Module):

@@ -42,6 +42,7 @@ from jaxtyping import Array, Bool, Float
 
 from jaxpt.errors import UserError
 from jaxpt.ops import cpu, kernels
+from jaxpt.ops.dropout import dropout
 from jaxpt.ops.masks import AttnMask, Mask, materialise
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
@@ -251,7 +252,7 @@ def attend_plain(
         return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng)
     weights = _weigh_plain(q, k, visible, bias).astype(v.dtype)
     if dropout_rate:
-        weights = kernels.dropout(rng, weights, dropout_rate)
+        weights = dropout(rng, weights, dropout_rate)
     return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
 
 

@@ -2,18 +2,16 @@
 
 What is slow there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7
 times slower than its transpose; batched products whose left operand does not contract
-its last axis take a slow path; softmax, norms and random bits are recomputed inside
-every fusion that reads them, unless a barrier (or, for bits, a loop) prevents it.
+its last axis take a slow path; softmax and norms are recomputed inside every fusion
+that reads them, unless a barrier prevents it.
 """
 
 import functools
-from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.lax import optimization_barrier as barrier
-from jaxtyping import Array, Bool, Float, UInt
+from jaxtyping import Array, Bool, Float
 
 
 @jax.custom_vjp
@@ -128,47 +126,3 @@ def _attend_backward(mask_value, saved, grad):
 
 
 attend.defvjp(_attend_forward, _attend_backward)
-
-
-def random_bits(key: Array, shape: tuple[int, ...]) -> UInt[Array, "..."]:
-    """The uint32 bits of `jax.random.bits(key, shape)`, faster for a threefry key.
-
-    JAX lowers threefry to a loop of passes through memory; here its 20 rounds (Salmon
-    et al. 2011) are one fused kernel. It is the body of a loop of one iteration, which
-    XLA cannot inline; else it would be computed again in every kernel that reads the
-    bits. Other kinds of keys and sizes from 2**32 on are left to JAX.
-    """
-    is_threefry = jnp.issubdtype(key.dtype, jax.dtypes.prng_key) and (
-        jax.random.key_impl(key)
-        == jax.random.key_impl(jax.random.key(0, impl="threefry2x32"))
-    )
-    size = int(np.prod(shape))
-    config: Any = jax.config  # its settings are attributes made at run time
-    is_parted = config.jax_threefry_partitionable
-    if not is_threefry or size >= 2**32 or not is_parted:
-        return jax.random.bits(key, shape)
-    high, low = jax.random.key_data(key)
-
-    def generate(_, unused):
-        counter = jax.lax.iota(jnp.uint32, size)
-        left, right = _threefry(high, low, jnp.zeros_like(counter), counter)
-        return (left ^ right).reshape(shape)
-
-    # Derived from the key, so that under shard_map it varies over devices as the key.
-    start = jnp.broadcast_to(high, shape)
-    return jax.lax.fori_loop(0, barrier(jnp.int32(1)), generate, start)
-
-
-def _threefry(key_0, key_1, x_0, x_1):
-    """Threefry-2x32 with 20 rounds."""
-    keys = (key_0, key_1, key_0 ^ key_1 ^ np.uint32(0x1BD11BDA))
-    turns = ((13, 15, 26, 6), (17, 29, 16, 24))
-    x_0, x_1 = x_0 + keys[0], x_1 + keys[1]
-    for i in range(5):
-        for turn in turns[i % 2]:
-            x_0 = x_0 + x_1
-            x_1 = (x_1 << np.uint32(turn)) | (x_1 >> np.uint32(32 - turn))
-            x_1 = x_0 ^ x_1
-        x_0 = x_0 + keys[(i + 1) % 3]
-        x_1 = x_1 + keys[(i + 2) % 3] + np.uint32(i + 1)
-    return x_0, x_1

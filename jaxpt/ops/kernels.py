@@ -252,10 +252,3 @@ def _activate_backward(name, saved, grad):
 
 
 activate.defvjp(_activate_forward, _activate_backward)
-
-
-def dropout(rng: Array, x: Array, rate: float) -> Array:
-    """Zeroes x with probability `rate` in (0, 1), scales the rest by 1 / (1 - rate)."""
-    random_bits = cpu.random_bits if is_cpu(x) else jax.random.bits
-    keep = random_bits(rng, x.shape) >= jnp.uint32(round(rate * 2**32))
-    return jnp.where(keep, x * (1 / (1 - rate)), 0).astype(x.dtype)

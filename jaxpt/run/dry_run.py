@@ -12,8 +12,6 @@ import jax
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.nn.attention import list_requests
-from jaxpt.ops.attention import explain_kernel
 from jaxpt.run.check import check_run
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.program import device_peak
@@ -21,7 +19,6 @@ from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher
 from jaxpt.run.text_progress import make_reporter
 from jaxpt.text.dataset import load_text
-from jaxpt.text.rows.forms import SEGMENTED
 
 
 def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
@@ -63,9 +60,6 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     jax.block_until_ready((state, found))
     seconds = (time.perf_counter() - start) / num
     cost, peak = task.count_costs(1), device_peak()
-    is_packed = plan.rows.rows in SEGMENTED
-    requests = list_requests(task.model_spec, task.spec.lengths.values(), is_packed)
-    kernels = [explain_kernel(task.model_spec.attention, need) for need in requests]
     total = spec.seconds or seconds * spec.steps
     return {
         "objective": plan.objective_name,
@@ -73,7 +67,7 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
         "parameters": sum(x.size for x in shapes),
         "devices": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
         "dtype": task.model_spec.dtype,
-        "attention": list(dict.fromkeys(kernels)),
+        "attention": task.list_kernels(),
         "steps": spec.steps,
         "rows_per_step": spec.batch_size,
         "tokens_per_step": cost["raw_tokens"],

@@ -89,6 +89,12 @@ class RunLog:
                 f"evaluated, exported and generated from: the parameters' moving mean "
                 f"(EMA), optim.ema_decay={plan.optim.ema_decay}"
             )
+        # A fused kernel that is lost costs much, and no number shows it.
+        lines += [
+            f"attention without the fused kernel: {kernel}"
+            for kernel in self.task.list_kernels()
+            if ", as " in kernel
+        ]
         if device_peak():
             lines.append(MFU_NOTE)
         if not self.label:  # else one of many runs on the same text

@@ -8,9 +8,12 @@ from jaxpt.config.plan import Plan
 from jaxpt.errors import UserError
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.update import Update
+from jaxpt.nn.attention import list_requests
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
+from jaxpt.ops.attention import explain_kernel
+from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.vocab import Vocab
 
 
@@ -54,6 +57,17 @@ class Task:
         """What the objective's train step ends with; `axis` is pmap's."""
         num = self.plan.train.num_microbatches
         return Update(self.optimizer, num, axis, self.model.frozen)
+
+    def list_kernels(self) -> list[str]:
+        """The kernels of attention in training on this machine.
+
+        With the reason where it is not the platform's fused one.
+        """
+        is_packed = self.plan.rows.rows in SEGMENTED
+        lengths = self.spec.lengths.values()
+        needs = list_requests(self.model_spec, lengths, is_packed)
+        kernel = self.model_spec.attention
+        return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
 
     def count_flops(self) -> float:
         """Training operations of one row, of a batch on one device."""

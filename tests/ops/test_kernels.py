@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AbstractMesh
 from ops.alike import assert_alike, normal
 
-from jaxpt.ops import cpu, kernels
+from jaxpt.ops import kernels
 
 
 @pytest.mark.parametrize("shape", [(5, 3), (2, 2, 5, 3), (3,)])
@@ -131,46 +131,6 @@ def test_norms_compute_in_float32():
         args = (one, one, 1e-5) if wide is kernels.layer_norm else (one, 1e-5)
         wanted = wide(x.astype(jnp.float32), *args).astype(jnp.bfloat16)
         np.testing.assert_array_equal(found, wanted)
-
-
-@pytest.mark.parametrize("shape", [(), (1,), (7,), (3, 5), (2, 3, 4, 5)])
-def test_random_bits_are_jaxs(shape):
-    key = jax.random.key(3)
-    found = jax.jit(lambda key: cpu.random_bits(key, shape))(key)
-    np.testing.assert_array_equal(found, jax.random.bits(key, shape))
-
-
-def test_random_bits_under_vmap_and_of_other_kinds_of_keys():
-    keys = jax.random.split(jax.random.key(0), 3)
-    found = jax.vmap(lambda key: cpu.random_bits(key, (4,)))(keys)
-    np.testing.assert_array_equal(found, [jax.random.bits(key, (4,)) for key in keys])
-    other = jax.random.key(0, impl="rbg")
-    found, wanted = (draw(other, (4,)) for draw in (cpu.random_bits, jax.random.bits))
-    np.testing.assert_array_equal(found, wanted)
-
-
-RATE = 0.3
-
-
-def test_dropout_zeroes_its_share_and_scales_the_rest():
-    x = normal(0, 400, 500)
-    found = kernels.dropout(jax.random.key(1), x, RATE)
-    is_kept = found != 0
-    assert abs(float(is_kept.mean()) - (1 - RATE)) < 0.005
-    np.testing.assert_allclose(found, jnp.where(is_kept, x / (1 - RATE), 0), rtol=1e-6)
-    # No row or column is dropped as one.
-    assert abs(np.asarray(is_kept.mean(0)) - (1 - RATE)).max() < 0.15
-    assert abs(np.asarray(is_kept.mean(1)) - (1 - RATE)).max() < 0.15
-
-
-def test_dropout_is_its_keys_and_has_its_own_gradient():
-    x, cotangent = normal(0, 40, 50), normal(1, 40, 50)
-    drop = lambda seed, x: kernels.dropout(jax.random.key(seed), x, RATE)  # noqa: E731
-    np.testing.assert_array_equal(drop(1, x), drop(1, x))
-    assert (drop(1, x) != drop(2, x)).any()
-    grad = jax.grad(lambda x: (drop(1, x) * cotangent).sum())(x)
-    np.testing.assert_allclose(grad, drop(1, cotangent), rtol=1e-6)
-    assert drop(1, x.astype(jnp.bfloat16)).dtype == jnp.bfloat16
 
 
 def test_devices_that_share_arrays_are_counted(monkeypatch):

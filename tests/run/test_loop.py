@@ -22,6 +22,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.ops import attention
 from jaxpt.run import loop, run_log
+from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.measure import measure_valid
 from jaxpt.run.metrics_log import read_metrics
@@ -379,6 +380,19 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
             per_token = result["flops"] / result["raw_tokens"]
             wanted = line["tokens_per_second"] * per_token / 1e12
             assert line["mfu"] == pytest.approx(wanted)
+
+
+def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
+    """Of a published preset's dropout on a GPU, where cuDNN would have served."""
+    changes = {"model__dtype": "bfloat16", "model__attention_dropout": 0.1}
+    plan = make_plan(make_config(speech, **changes))
+    tokenizer, corpora = load_text(plan.text)
+    program, feed = check_run(make_task(plan, tokenizer.vocab), tokenizer, corpora)
+    log = run_log.RunLog(program, feed, corpora, tmp_path)
+    assert not any("fused" in line for line in log.describe_run())
+    monkeypatch.setattr(attention, "find_platform", lambda: "nvidia")
+    wanted = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
+    assert any(line.endswith(wanted) for line in log.describe_run())
 
 
 def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsys):

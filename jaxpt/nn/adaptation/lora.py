@@ -19,6 +19,7 @@ from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.trees import draw_key, get, put
 from jaxpt.nn.adaptation.watch import Path, Places
 from jaxpt.ops import kernels
+from jaxpt.ops.dropout import dropout
 
 INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
@@ -67,7 +68,7 @@ def change(spec: AdaptSpec, extra: dict):
         x = x.astype(module.spec.compute_dtype)
         # A matrix does not know whether it is trained: keys are handed on in training.
         if spec.dropout and module.has_rng("dropout"):
-            x = kernels.dropout(module.make_rng("dropout"), x, spec.dropout)
+            x = dropout(module.make_rng("dropout"), x, spec.dropout)
         added = kernels.dense(kernels.dense(x, own["a"]), own["b"])
         return output + (spec.scale * added).astype(output.dtype)
 

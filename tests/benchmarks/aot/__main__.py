@@ -35,9 +35,7 @@ from target import Target
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.errors import UserError
-from jaxpt.nn.attention import list_requests
 from jaxpt.nn.presets import get_preset
-from jaxpt.ops.attention import explain_kernel
 from jaxpt.run import sharding
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task, make_task
@@ -137,14 +135,8 @@ def describe(program: Program, task: Task, target: Target, seconds: float) -> di
     products = sum(product[0] for product in found["products"])
     wide = [p for p in found["products"] if "f32" in p[1] and p[0] > 1e-3 * products]
     cycles = sum(found["cycles"].values())
-    is_packed = task.plan.rows.rows in SEGMENTED
-    requests = list_requests(task.model_spec, task.spec.lengths.values(), is_packed)
     told = {
-        "attention": list(
-            dict.fromkeys(
-                explain_kernel(task.model_spec.attention, need) for need in requests
-            )
-        ),
+        "attention": task.list_kernels(),
         "compile_seconds": seconds,
         "state_mib": held / MIB,
         "whole_state_mib": whole / MIB,
