@@ -1,6 +1,6 @@
 """Four objectives on WikiText-2, each with a learning rate that was tuned for it.
 
-    jaxpt compare --config configs/wikitext2_tuned.py:DIR --workdir runs/tuned
+    jaxpt compare --config configs/wikitext2_tuned.py:DIR --workdir runs/wikitext2_tuned
 
 DIR is that of wikitext2.py. Each objective tries five learning rates for half of the
 budget before its six runs. The same runs with wikitext2.py's learning rate for all took
@@ -9,7 +9,7 @@ budget before its six runs. The same runs with wikitext2.py's learning rate for 
     jaxpt compare --config configs/wikitext2_tuned.py:DIR --config.compare.tune= \
         --workdir runs/untuned
 
-The README (Compare) says what the tuning changed.
+docs/compare.md says what the tuning changed.
 """
 
 from wikitext2 import get_config as get_base

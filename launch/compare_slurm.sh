@@ -16,6 +16,7 @@
 #SBATCH --requeue
 #SBATCH --signal=TERM@120
 set -euo pipefail
+shopt -s inherit_errexit # a job that is refused ends this script, too
 
 find_jaxpt() {
   jaxpt=${JAXPT:-$1/.venv/bin/jaxpt}
@@ -47,6 +48,10 @@ submit_all() {
   local root number prepared trained reported
   root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
   find_jaxpt "$root"
+  if ! command -v sbatch >/dev/null; then
+    echo "sbatch: not found; on a machine without SLURM: launch/compare_gpus.sh" >&2
+    exit 2
+  fi
   export JAXPT=$jaxpt
   number=$("$jaxpt" compare "$@" --part=list | wc -l)
   local job=$root/launch/compare_slurm.sh

@@ -177,6 +177,12 @@ def test_a_config_may_import_one_beside_it(files, tmp_path, capsys):
     )
 
 
+def test_a_config_that_is_not_there_is_said_so(tmp_path, capsys):
+    for told in (str(tmp_path / "no.py"), "quickstrat", f"{tmp_path}/run.json"):
+        err = fails(["train", "--config", told, "--workdir", "w"], capsys)
+        assert told in err and ("not found" in err or "quickstart" in err)
+
+
 def test_train_prints_progress_and_metrics(runs):
     out = (runs / "clm.out").read_text(encoding="utf-8")
     assert "12/12" in out and "tokens/s" in out and "ETA" in out

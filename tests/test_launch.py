@@ -295,6 +295,21 @@ def test_a_comparison_is_three_slurm_jobs(tmp_path):
     assert "#SBATCH --signal=TERM@120\n" in script
 
 
+def test_a_job_that_slurm_refuses_is_the_end(tmp_path):
+    """And nothing waits for a job that there is not."""
+    text = "#!/bin/sh\necho sbatch: error: invalid account >&2\nexit 1\n"
+    program = write_program(tmp_path / "jaxpt", "#!/bin/sh\necho mlm-seed0\n")
+    environment = slurm(tmp_path, JAXPT=str(program))
+    write_program(tmp_path / "sbatch", text)
+    arguments = ["--account=no", "--", *ASKED]
+    done = run("compare_slurm.sh", *arguments, check=False, **environment)
+    assert done.returncode == 1 and "jobs:" not in done.stdout
+    assert done.stderr.count("invalid account") == 1
+    (tmp_path / "sbatch").unlink()
+    done = run("compare_slurm.sh", *arguments, check=False, **environment)
+    assert done.returncode == 2 and "sbatch: not found" in done.stderr
+
+
 def test_slurm_jobs_of_several_tasks_train_each_run_together(tmp_path):
     compare("compare_slurm.sh", "--", *ASKED, folder=tmp_path, SLURM_NTASKS="2")
     calls = [line for line in read_calls(tmp_path) if "--part=report" in line]

@@ -27,6 +27,12 @@ def test_a_result_is_printed_alone(config, capsys, tmp_path):
     assert main([*train, str(tmp_path / "data"), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told == json.loads((tmp_path / "data" / "result.json").read_text())
+    budget = ["--config.compare.budget=steps", "--config.compare.amount=0"]
+    names = ["--config.compare.objectives=('mlm',)", "--config.compare.seeds=(0,)"]
+    asked = ["compare", "--config", str(config), *budget, *names, "--quiet"]
+    assert main([*asked, "--workdir", str(tmp_path / "both")]) == 0
+    table = capsys.readouterr().out
+    assert "step 4/4" not in table and "report.html" in table
     run = ["--workdir", str(tmp_path / "data"), "--json"]
     assert main(["evaluate", *run]) == 0
     found = json.loads(capsys.readouterr().out)

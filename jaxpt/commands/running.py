@@ -25,11 +25,16 @@ def define_processes(values: flags.FlagValues) -> None:
     )
 
 
-def define_output(values: flags.FlagValues) -> None:
-    """The flags of commands whose result others may read."""
+def define_quiet(values: flags.FlagValues) -> None:
+    """The flag of commands that tell how far they are."""
     flags.DEFINE_boolean(
         "quiet", False, "print the result alone, no progress", flag_values=values
     )
+
+
+def define_output(values: flags.FlagValues) -> None:
+    """The flags of commands whose result others may read."""
+    define_quiet(values)
     flags.DEFINE_boolean(
         "json", False, "print the result alone, as JSON", flag_values=values
     )

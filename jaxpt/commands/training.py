@@ -7,6 +7,7 @@ from absl import flags
 from jaxpt.commands.running import (
     define_output,
     define_processes,
+    define_quiet,
     hush,
     list_flag_names,
     print_metrics,
@@ -24,6 +25,7 @@ from jaxpt.config.flags import (
     repeat_flag,
 )
 from jaxpt.errors import UserError
+from jaxpt.quiet import hushed
 
 
 def parse_or_stored(argv: list[str]):
@@ -91,6 +93,7 @@ def compare(argv: list[str]) -> int:
     def define(values):
         define_processes(values)
         define_parts(values)
+        define_quiet(values)
 
     names, given = list_flag_names(argv), []
     is_kept = "part" in names and "config" not in names
@@ -114,11 +117,14 @@ def _compare(config, workdir: Path, given: list[str], values) -> int:
     if cluster := Cluster.read(values.ray, asked):
         if part.what or values.distributed:
             raise UserError("--ray: must be without --part and --distributed")
-        print(compare_on_ray(cluster, config, workdir, given))
+        with hushed(values.quiet):
+            told = compare_on_ray(cluster, config, workdir, given)
+        print(told)
         return 0
 
     def do():
-        told = do_part(part, config, workdir, given)
+        with hushed(values.quiet):
+            told = do_part(part, config, workdir, given)
         if processes.is_first():
             print(told)
         return 0

@@ -109,6 +109,11 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
     elif not path and command in TEXT_COMMANDS:
         path = defaults
         argv = [f"--config={path}", *argv]
+    if path and not os.path.isfile(path):
+        raise UserError(
+            f"--config={path}: not found; must be a file, or the name of a config that "
+            f"comes with jaxpt (jaxpt list configs)"
+        )
     # A config may import one that lies beside it.
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:

@@ -138,7 +138,7 @@ def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:
 def fill_warmup(filler: Filler) -> None:
     """A warm-up that a short run has room for: a tenth of its steps."""
     steps = filler.get("train.steps", math.inf)
-    if filler.get("optim.warmup_steps", 0) >= steps:
+    if filler.get("optim.warmup_steps", 0) >= steps >= 1:
         filler.set("optim.warmup_steps", steps // 10)
 
 

@@ -119,7 +119,7 @@ def write_config(
             return family, config
         reasons.append((len(apart), family.name, apart))
     if not reasons:
-        raise refused
+        raise UserError(f"the model is of no family of transformers: {refused}")
     _, nearest, apart = min(reasons)
     named = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
     raise UserError(

@@ -331,6 +331,10 @@ def _check_steps(plans: dict[str, Plan], vocabs: dict[str, Vocab]) -> None:
             make_task(plan, vocabs[name])
 
 
+def _by_importance(name: str) -> tuple[bool, bool, str]:
+    return name != "data.path", not name.startswith(("compare.", "data.")), name
+
+
 def check_folder(workdir: Path, config: dict) -> None:
     """Raises UserError where the folder holds something else than this comparison."""
     path = workdir / "compare.json"
@@ -344,7 +348,8 @@ def check_folder(workdir: Path, config: dict) -> None:
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
-    for name in sorted(stored.keys() | wanted.keys()):
+    # What the user named comes before what follows from it.
+    for name in sorted(stored.keys() | wanted.keys(), key=_by_importance):
         if stored.get(name) != wanted.get(name) and not name.startswith(ASKED_AFTER):
             raise UserError(
                 f"--workdir={workdir}: holds a comparison with {name}="

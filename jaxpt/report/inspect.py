@@ -11,8 +11,8 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from jaxpt.config.plan import make_compare_spec, make_plans
-from jaxpt.config.settings import to_dict
+from jaxpt.config.plan import make_plans
+from jaxpt.config.settings import read_sections, to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
 from jaxpt.ops.masks import materialise
@@ -51,7 +51,8 @@ def inspect_passage(
     """
     config = to_dict(config)
     _check_step(step)
-    names = names or list(make_compare_spec(config).objectives)
+    # The budget, which a config of one run need not have, is not asked for here.
+    names = names or list(read_sections(config)["compare"]["objectives"])
     passage.check_names(config, names)
     plans = make_plans(config, names, given)
     text = next(iter(plans.values())).text

@@ -56,7 +56,7 @@ def prepare_text(config, folder: Path | None, workers: int) -> None:
     )
     of_workers = _peak_mb(True)
     more = f", workers {of_workers:.0f} MB each" if of_workers else ""
-    reporter.say(f"peak memory {_peak_mb():.0f} MB{more}")
+    reporter.say(f"prepared; peak memory {_peak_mb():.0f} MB{more}")
 
 
 def _peak_mb(of_children: bool = False) -> float:

@@ -183,6 +183,9 @@ def test_pages_are_written_and_escape_what_they_show(speech, tmp_path):
     page = (tmp_path / "page" / "inspect.html").read_text(encoding="utf-8")
     assert page.count('<img class="mask"') == 2 and "&lt;" in page
     assert ">&<" not in page and 'class="target">' in page
+    # A config of one run has no budget of a comparison, and needs none.
+    config.compare.amount = 0.0
+    inspect_passage(config, [], tmp_path / "all", length=16)
     image = (tmp_path / "page" / "inspect.png").read_bytes()
     assert image.startswith(b"\x89PNG") and len(image) > 10_000
 
