@@ -154,7 +154,12 @@ class Lstm(nn.Module):
 @jax.custom_vjp
 def _push(x: Float[Array, "B I"], kernel: Float[Array, "I O"]) -> Float[Array, "B O"]:
     """x W in float32, of which W learns nothing: see `_run`."""
-    return jnp.dot(x, kernel.astype(x.dtype), preferred_element_type=jnp.float32)
+    return _push_forward(x, kernel)[0]
+
+
+def _push_forward(x, kernel):
+    low = kernel.astype(x.dtype)
+    return jnp.dot(x, low, preferred_element_type=jnp.float32), (x, kernel)
 
 
 def _push_backward(saved, grad):
@@ -164,7 +169,7 @@ def _push_backward(saved, grad):
     return pulled, None
 
 
-_push.defvjp(lambda x, kernel: (_push(x, kernel), (x, kernel)), _push_backward)
+_push.defvjp(_push_forward, _push_backward)
 
 
 def _steps(gates_BTG, shifts_BTD, is_start, state, project, clips, is_reversed, dtype):

@@ -15,9 +15,19 @@ from jaxpt.nn.scan import KEYS
 from jaxpt.ops.layout import keep_rows
 from jaxpt.ops.masks import Mask
 
+# The forward kernels of fused attention: cuDNN's, and Pallas's on a TPU.
+FUSED = ("dot_product_attention_fwd", "pallas_call")
+
+
+def _is_costly(primitive, *args, **params) -> bool:
+    """Whether `remat=dots` keeps what an operation gives."""
+    keeps_dots = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return primitive.name.startswith(FUSED) or keeps_dots(primitive, *args, **params)
+
+
 # What a layer keeps for its gradient, by `ModelSpec.remat`.
 POLICIES = {
-    "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+    "dots": _is_costly,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 

@@ -47,6 +47,9 @@ from jaxpt.ops.masks import AttnMask, Mask, materialise
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 
+# Sizes of splash's blocks, the largest that divides a length.
+SPLASH_BLOCKS = (1024, 512, 256, 128)
+
 # Large and finite: a query without visible keys gets equal weights, not NaN.
 MASK_VALUE = -1e30
 
@@ -349,10 +352,12 @@ def attend_splash(
 
     shape = q.shape[1], k.shape[1]
     one = splash.CausalMask(shape) if mask.causal else splash.FullMask(shape)
-    blocks = [next(size for size in (512, 256, 128) if n % size == 0) for n in shape]
-    names = "block_q block_kv block_q_dkv block_kv_dkv block_q_dq block_kv_dq"
-    given: dict[str, Any] = dict(zip(names.split(), 3 * blocks, strict=True))
-    sizes = splash.BlockSizes(**given)
+    blocks = [next(n for n in SPLASH_BLOCKS if length % n == 0) for length in shape]
+    names = "block_q block_kv block_q_dkv block_kv_dkv"
+    given: dict[str, Any] = dict(zip(names.split(), 2 * blocks, strict=True))
+    # One kernel for all three gradients reads q, k and v once; it keeps a part of dq
+    # for each block of keys.
+    sizes = splash.BlockSizes(**given, use_fused_bwd_kernel=True)
 
     def run(q, k, v, *segments):
         kernel = splash.make_splash_mha(

@@ -53,13 +53,19 @@ def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3))
 def _low_product(equation, a, b, out_dtype):
+    return _multiply_low(equation, a, b, out_dtype)
+
+
+def _multiply_low(equation, a, b, out_dtype):
     low = b.astype(a.dtype)
     return jnp.einsum(equation, a, low, preferred_element_type=out_dtype)
 
 
 def _low_forward(equation, a, b, out_dtype):
+    # Not `_low_product`: a policy of `jax.checkpoint` cannot look into a function that
+    # has its own derivative, and would compute the product again.
     # Saves b, not its bfloat16 copy, as a parameter is in memory anyway.
-    return _low_product(equation, a, b, out_dtype), (a, b)
+    return _multiply_low(equation, a, b, out_dtype), (a, b)
 
 
 def _low_backward(equation, out_dtype, saved, grad):
@@ -80,6 +86,10 @@ _low_product.defvjp(_low_forward, _low_backward)
 
 @jax.custom_vjp
 def _add_bias(y: Float[Array, "M O"], bias: Float[Array, "O"]) -> Float[Array, "M O"]:
+    return _add_low(y, bias)
+
+
+def _add_low(y, bias):
     return y + bias.astype(y.dtype)
 
 
@@ -87,7 +97,7 @@ def _add_bias_backward(bias, grad):
     return grad, grad.astype(jnp.float32).sum(0).astype(bias.dtype)
 
 
-_add_bias.defvjp(lambda y, bias: (_add_bias(y, bias), bias), _add_bias_backward)
+_add_bias.defvjp(lambda y, bias: (_add_low(y, bias), bias), _add_bias_backward)
 
 
 def dense(

@@ -185,10 +185,12 @@ def kept_bytes(spec, params):
     return sum(sizes) - sum(x.size * 4 for x in jax.tree.leaves(params))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("shape", ["gpt2", "t5"])
 @pytest.mark.parametrize("is_scanned", [False, True])
-def test_remat_keeps_less(shape, is_scanned, make_shape):
+def test_remat_keeps_less(shape, is_scanned, dtype, make_shape):
     spec, params = make_shape(shape)
+    spec = dataclasses.replace(spec, dtype=dtype)
     if is_scanned:
         spec, params = scanned(spec), stack_layers(params)
     none, dots, full = (

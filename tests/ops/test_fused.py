@@ -5,13 +5,16 @@ cuDNN with `-m gpu`.
 """
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax._src.cudnn import fused_attention_stablehlo
 from ops.alike import naive_attend, normal
 
+from jaxpt.nn.stacks import POLICIES
 from jaxpt.ops import attention, masks
 
 B, N, K, H = 2, 4, 2, 64
@@ -205,7 +208,38 @@ def test_splash_is_accepted_by_the_tpu_compilers_front_end(width):
     args = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
     step = jax.jit(jax.grad(total, (0, 1, 2)))
     program = jax.export.export(step, platforms=["tpu"])(*args).mlir_module()
-    assert program.count("tpu_custom_call") >= 3  # forward, and two for the gradients
+    assert program.count("tpu_custom_call") >= 2  # forward, and one for all gradients
+
+
+@pytest.mark.parametrize("kernel", ["cudnn", "splash"])
+def test_remat_of_all_but_products_keeps_what_fused_attention_gives(
+    kernel, monkeypatch
+):
+    """Its forward kernel runs once, as its custom call is no product."""
+    fused = fused_attention_stablehlo
+    monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91000)
+    monkeypatch.setattr(fused, "check_compute_capability", lambda least: True)
+    monkeypatch.setattr(fused, "is_cuda_compute_capability_equal", lambda it: False)
+    attend = {
+        "cudnn": functools.partial(attention.attend_cudnn, mask=masks.causal()),
+        "splash": functools.partial(attention.attend_splash, mask=masks.causal()),
+    }[kernel]
+    shapes = [(B, 256, heads, 64) for heads in (N, K, K)]
+    args = [jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in shapes]
+
+    def count(policy) -> int:
+        def total(*args):
+            return attend(*args).astype(jnp.float32).sum()
+
+        kept = jax.checkpoint(total, policy=policy)
+        program = str(jax.make_jaxpr(jax.grad(kept, (0, 1, 2)))(*args))
+        names = {
+            "cudnn": r"= dot_product_attention_fwd\w*\[",
+            "splash": r"name=splash_mha_fwd",
+        }
+        return len(re.findall(names[kernel], program))
+
+    assert count(POLICIES["full"]) > count(POLICIES["dots"]) == 1
 
 
 @pytest.mark.gpu
