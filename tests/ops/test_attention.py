@@ -220,3 +220,22 @@ def test_gradient_of_attention_with_dropout_is_that_of_the_same_draw():
     )
     for grad, naive_grad in zip(found, wanted, strict=True):
         np.testing.assert_allclose(grad, naive_grad, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
+def test_the_weights_are_kept_once(dtype):
+    """As they are multiplied; in float32 the gradient is that of autodiff."""
+    q, k, v = (normal(seed, 2, 8, 2, 4, dtype=dtype) for seed in range(3))
+
+    def plain(q, k, v):
+        logits = jnp.einsum("BTNH,BSNH->BNTS", q, k).astype(jnp.float32) / 2
+        weights = jax.nn.softmax(logits, axis=-1).astype(v.dtype)
+        return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
+
+    def attend(q, k, v):
+        return attention.attend_plain(q, k, v, None)
+
+    _, pull = jax.vjp(attend, q, k, v)
+    assert sum(x.size == 2 * 2 * 8 * 8 for x in jax.tree.leaves(pull)) == 1
+    if dtype == jnp.float32:
+        assert_alike([attend], plain, q, k, v, rtol=1e-6, atol=1e-6)

@@ -1,6 +1,6 @@
 """Will a run fit, and what will run? Asked of XLA's compilers, without the hardware.
 
-    make aot   # once: an environment with libtpu and the CUDA plugin, .venv-aot
+    make .venv-aot/ready   # once: an environment with libtpu and the CUDA plugin
     .venv-aot/bin/python tests/benchmarks/aot clm gpt2 1024 32 --target h200
     .venv-aot/bin/python tests/benchmarks/aot clm gpt2 1024 64 --target v5e:2x4 \\
         --set train.fsdp=8 --set model.scan_layers=True --json FILE
@@ -152,6 +152,9 @@ def describe(program: Program, task: Task, target: Target, seconds: float) -> di
         "collective_mib": {
             k: n / STEPS / MIB for k, n in found["collective_bytes"].items()
         },
+        "collective_part_mib": {
+            k: n / STEPS / MIB for k, n in found["collective_parts"].items()
+        },
         "moved_gib": {k: n / STEPS / GIB for k, n in found["moved"].most_common()},
     }
     if cycles:
@@ -186,6 +189,7 @@ def print_table(told: dict) -> None:
     line("kernels a step", list_numbers(told["kernels"], "g"))
     line("collectives a step", list_numbers(told["collectives"], "g"))
     line("MiB that they exchange", list_numbers(told["collective_mib"], ",.1f"))
+    line("of them", list_numbers(told["collective_part_mib"], ",.1f"))
     moved = told["moved_gib"]
     total = f"{sum(moved.values()):.2f}: "
     line("GiB moved by kernels", total + list_numbers(moved, ".2f"))

@@ -245,14 +245,16 @@ def analyse(text: str) -> dict:
 
     Returns:
       "kernels", "collectives": how many by kind; "collective_bytes" what a
-      device gives or gets, whichever is more; "products": (FLOPs, dtypes, result,
+      device gives or gets, whichever is more, and "collective_parts" the same by part;
+      "products": (FLOPs, dtypes, result,
       scope); "moved": bytes that kernels read and write, by part; "cycles" by part,
       where the compiler estimates them;
       "ops": (bytes, cycles, times, kind, name, shape, scope) of each.
     """
     computations, entry = read(text)
     outer, every = count_runs(computations, entry)
-    counters = "kernels collectives collective_bytes moved cycles".split()
+    counters = ["kernels", "collectives", "collective_bytes", "collective_parts"]
+    counters += ["moved", "cycles"]
     out: dict = {name: collections.Counter() for name in counters}
     out |= {"products": [], "ops": []}
     for name, times in every.items():
@@ -283,6 +285,7 @@ def _count_collective(op: Op, times: int, shapes: dict, out: dict) -> None:
     dtype = re.search(r"(\w+)\[", op.shape)[1]
     out["collectives"][f"{kind} {dtype}"] += times
     out["collective_bytes"][kind] += times * max(given, made)
+    out["collective_parts"][part_of(op.scope)] += times * max(given, made)
 
 
 def _count_op(op: Op, times: int, shapes: dict, computations: dict, out: dict) -> None:

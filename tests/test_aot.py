@@ -1,0 +1,144 @@
+"""What is read of compiled programs, and what XLA's compilers say of ours.
+
+Those marked `aot` need the compilers for TPUs and GPUs (`make test-aot`), no device.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+AOT = ROOT / "tests" / "benchmarks" / "aot"
+sys.path.insert(0, str(AOT))
+import program_text  # noqa: E402
+
+PROGRAM = """HloModule step
+
+%fused (p.0: f32[12,8,4], p.1: s32[], p.2: f32[8,4]) -> f32[12,8,4] {
+  %p.0 = f32[12,8,4]{2,1,0} parameter(0)
+  %p.1 = s32[] parameter(1)
+  %p.2 = f32[8,4]{1,0} parameter(2)
+  %new = f32[1,8,4]{2,1,0} bitcast(%p.2)
+  %zero = s32[] constant(0)
+  ROOT %put = f32[12,8,4]{2,1,0} dynamic-update-slice(%p.0, %new, %p.1, %zero, %zero)
+}
+
+%body (state: (s32[], f32[12,8,4], f32[8,4])) -> (s32[], f32[12,8,4], f32[8,4]) {
+  %state = (s32[], f32[12,8,4]{2,1,0}, f32[8,4]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %all = f32[12,8,4]{2,1,0} get-tuple-element(%state), index=1
+  %x = f32[8,4]{1,0} get-tuple-element(%state), index=2
+  %w = f32[4,4]{1,0} constant({...})
+  %y = f32[8,4]{1,0} dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %sum = f32[8,4]{1,0} all-reduce(%y), to_apply=%add, metadata={op_name="a/score/b"}
+  %kept = f32[12,8,4]{2,1,0} fusion(%all, %i, %sum), kind=kLoop, calls=%fused
+  ROOT %out = (s32[], f32[12,8,4]{2,1,0}, f32[8,4]{1,0}) tuple(%i, %kept, %sum)
+}
+
+%condition (state: (s32[], f32[12,8,4], f32[8,4])) -> pred[] {
+  %state = (s32[], f32[12,8,4]{2,1,0}, f32[8,4]{1,0}) parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+  %n = s32[] constant(12)
+  ROOT %less = pred[] compare(%i, %n), direction=LT
+}
+
+ENTRY %main (a: f32[8,4], b: f32[2,4]) -> f32[12,8,4] {
+  %a = f32[8,4]{1,0} parameter(0)
+  %b = f32[2,4]{1,0} parameter(1)
+  %t = (s32[], f32[12,8,4], f32[8,4]) custom-call(%a), custom_call_target="begin"
+  %loop = (s32[], f32[12,8,4], f32[8,4]) while(%t), condition=%condition, body=%body
+  %parts = f32[2,4]{1,0} reduce-scatter(%a), dimensions={0}, to_apply=%add
+  ROOT %last = f32[12,8,4]{2,1,0} get-tuple-element(%loop), index=1
+}
+"""
+
+
+def test_what_stands_in_a_loop_counts_as_often_as_it_runs():
+    found = program_text.analyse(PROGRAM)
+    ((flops, dtypes, shape, _),) = found["products"]
+    assert (flops, dtypes, shape) == (12 * 2 * 8 * 4 * 4, "f32xf32", "f32[8,4]")
+    assert found["collectives"] == {"all-reduce f32": 12, "reduce-scatter f32": 1}
+    # Of a reduce-scatter what goes in, as it is more than what comes out.
+    wanted = {"all-reduce": 12 * 8 * 4 * 4, "reduce-scatter": 8 * 4 * 4}
+    assert found["collective_bytes"] == wanted
+    assert found["collective_parts"] == {"loss": 12 * 8 * 4 * 4, "rest": 8 * 4 * 4}
+    assert found["kernels"] == {"begin": 1}
+
+
+def test_a_slice_that_is_written_in_place_moves_its_own_bytes():
+    ops = {op[4]: op for op in program_text.analyse(PROGRAM)["ops"]}
+    moved, _, times, *_ = ops["kept"]
+    row = 8 * 4 * 4
+    assert times == 12 and moved == 12 * (4 + row + row)  # index, update, slice
+
+
+def test_the_products_of_a_compiled_program_are_counted():
+    def run(x, ws):
+        return jax.lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+    args = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((6, 5), (7, 5, 5))]
+    text = jax.jit(run).lower(*args).compile().as_text()
+    found = program_text.analyse(text)
+    assert sum(p[0] for p in found["products"]) == 7 * 2 * 6 * 5 * 5
+    assert found["collectives"] == {} and sum(found["moved"].values()) > 7 * 25 * 4
+
+
+def ask(tmp_path, *args) -> dict:
+    """The table of a case; {} where the compiler refuses it."""
+    path = tmp_path / "told.json"
+    scan = ("--no_dropout", "--set", "model.scan_layers=True", "--json", str(path))
+    command = [sys.executable, str(AOT), *map(str, args), *scan]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, timeout=500
+    )
+    assert done.returncode in (0, 1), done.stderr[-2000:]
+    return json.loads(path.read_text()) if path.is_file() else {}
+
+
+GPT2 = ("clm", "gpt2", 1024)
+
+
+@pytest.mark.aot
+def test_gpt2_on_a_gpu(tmp_path):
+    told = ask(tmp_path, *GPT2, 32, "--target", "h200")
+    assert told["temporary_gib"] * 2**30 < 12.5e9
+    assert told["donated_mib"] >= told["state_mib"]
+    assert told["float32_products"] == []
+    for kernel in ("__cudnn$fmhaSoftmax", "__cudnn$fmhaSoftmaxBackward"):
+        assert told["kernels"][kernel] == 12
+    full, dots = (
+        ask(tmp_path, *GPT2, 32, "--target", "h200", "--set", f"model.remat={remat}")
+        for remat in ("full", "dots")
+    )
+    assert dots["kernels"]["__cudnn$fmhaSoftmax"] == 12
+    assert full["kernels"]["__cudnn$fmhaSoftmax"] == 24
+    assert full["product_flops"] > 1.1 * dots["product_flops"]
+    assert (
+        full["temporary_gib"]
+        < 0.5 * dots["temporary_gib"]
+        < 0.5 * told["temporary_gib"]
+    )
+
+
+@pytest.mark.aot
+@pytest.mark.parametrize("mesh", ["train.fsdp=8", "train.fsdp=1"])
+def test_gpt2_on_eight_gpus(mesh, tmp_path):
+    told = ask(tmp_path, *GPT2, 256, "--target", "h200:8", "--set", mesh)
+    # Of the head: its weights gathered once in bfloat16, its gradient summed once.
+    assert told["collective_part_mib"].get("loss", 0) <= 0.3 * 1024
+    assert sum(told["collective_mib"].values()) <= 1.1 * 1024
+    assert told["kernels"]["__cudnn$fmhaSoftmax"] == 12
+
+
+@pytest.mark.aot
+def test_gpt2_fits_one_small_tpu(tmp_path):
+    told = ask(tmp_path, *GPT2, 16, "--target", "v5e:1x1")
+    assert told["peak_gib"] < 12 < told["device_gib"]
+    assert told["kernels"]["splash_mha_fwd_residuals"] == 12
+    assert told["kernels"]["splash_mha_dkv_no_residuals"] == 12
+    assert "splash_mha_dq_no_residuals" not in told["kernels"]
