@@ -3,7 +3,8 @@
 #
 #   launch/one_host.sh train --config configs/quickstart.py --config.objective=mlm --workdir runs/mlm
 #
-# The arguments are jaxpt's. What crashes is started again up to RESTARTS times (3) and
+# On several NVIDIA GPUs, `source launch/gpu_flags.sh` before. The arguments are
+# jaxpt's. What crashes is started again up to RESTARTS times (3) and
 # goes on from its last good checkpoint; a wrong setting, Ctrl-C and SIGTERM end it, the
 # latter two with all that was done saved. To try a mesh on a CPU:
 #   XLA_FLAGS=--xla_force_host_platform_device_count=8 NPROC=32 launch/one_host.sh ...

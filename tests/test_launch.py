@@ -57,7 +57,7 @@ def test_each_file_opens_with_its_command():
             text = "".join(json.loads(text)["cells"][0]["source"])
         head = text.split("\n\n")[0] if path.suffix == ".ipynb" else text[:1500]
         assert f"launch/{path.name}" in text[:2000] or "launch/gke" in head, path.name
-    assert len(SCRIPTS) == 7
+    assert len(SCRIPTS) == 8
 
 
 @pytest.mark.parametrize(
@@ -293,6 +293,22 @@ def test_a_comparison_is_three_slurm_jobs(tmp_path):
     script = (LAUNCH / "compare_slurm.sh").read_text(encoding="utf-8")
     assert "#SBATCH --requeue\n" in script
     assert "#SBATCH --signal=TERM@120\n" in script
+
+
+@pytest.mark.parametrize("pipelined", ["", "1"])
+def test_xla_knows_the_flags_for_gpus(pipelined):
+    """One that it does not know ends the process."""
+    code = 'import os, jax; jax.devices(); print(os.environ["XLA_FLAGS"])'
+    script = f"source {LAUNCH / 'gpu_flags.sh'}; exec {sys.executable} -c '{code}'"
+    env = os.environ | {"XLA_FLAGS": "--xla_dump_max_hlo_modules=1"}
+    env |= {"JAX_PLATFORMS": "cpu", "PIPELINED": pipelined}
+    done = subprocess.run(
+        ["bash", "-euc", script], env=env, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    flags = done.stdout.split()
+    assert flags[0] == "--xla_dump_max_hlo_modules=1" and len(flags) > 4
+    assert any("pipelined" in flag for flag in flags) == bool(pipelined)
 
 
 def test_a_job_that_slurm_refuses_is_the_end(tmp_path):
