@@ -67,6 +67,7 @@ MODERNBERT = {
     "embedding_dropout": 0.0,
     "mlp_dropout": 0.0,
     "global_attn_every_n_layers": 3,
+    "local_attention": 128,
 }
 
 
@@ -208,7 +209,21 @@ def read_modernbert(config: dict) -> ModelSpec:
         tie_word_embeddings=True,
         head_dim=None,
     )
-    _require_full_attention(config, layers)
+    every, window = _read_layer_types(config, layers), config["local_attention"] // 2
+    if every != 1 and config.get("sliding_window") is not None:  # which overrules it
+        require(config, sliding_window=window)
+    if every != 1 and window < 1:
+        raise UserError(
+            f"config.json: local_attention={config['local_attention']}: must be at "
+            f"least 2"
+        )
+    bases = [
+        _read_modernbert_rope(config, *of_kind)
+        for of_kind in (
+            ("full_attention", "global_rope_theta", 160000.0),
+            ("sliding_attention", "local_rope_theta", 10000.0),
+        )
+    ]
     activation = read_activation(config, "hidden_activation")
     if read_activation(config, "classifier_activation") != activation:
         raise UserError(
@@ -229,7 +244,10 @@ def read_modernbert(config: dict) -> ModelSpec:
         activation=activation,
         gated_mlp=True,
         positions="rotary",
-        rotary_base=_read_modernbert_rope(config),
+        rotary_base=bases[0],
+        window=0 if every == 1 else window,
+        global_every=0 if every == 1 else every,
+        local_rotary_base=0.0 if every == 1 else bases[1],
         use_bias=False,
         head_transform=True,
         head_bias=True,
@@ -240,23 +258,32 @@ def read_modernbert(config: dict) -> ModelSpec:
     )
 
 
-def _require_full_attention(config: dict, layers: int) -> None:
-    """Raises UserError if a layer has sliding-window attention."""
+def _read_layer_types(config: dict, layers: int) -> int:
+    """`ModelSpec.global_every`: 1 where every layer has full attention.
+
+    Raises:
+      UserError: the kinds of layers follow no such rule.
+    """
     kinds, every = config.get("layer_types"), config["global_attn_every_n_layers"]
-    if kinds is None and every > 0:
-        is_full = every == 1 or layers == 1  # the first is always full
-    else:
-        is_full = kinds == ["full_attention"] * layers
-    if not is_full:
-        raise UserError(
-            f"config.json: layer_types={kinds}, global_attn_every_n_layers={every}: "
-            f"must be full_attention in each of {layers} layers, or 1; windows are "
-            "not supported"
-        )
+    if kinds is None:
+        if every < 1:
+            raise UserError(
+                f"config.json: global_attn_every_n_layers={every}: must be at least 1"
+            )
+        return 1 if layers == 1 else every
+    full, local = "full_attention", "sliding_attention"
+    for every in (1, *range(2, layers + 1), 0):
+        wanted = [local if every == 0 or i % every else full for i in range(layers)]
+        if kinds == wanted:
+            return every
+    raise UserError(
+        f"config.json: layer_types={kinds}: must be {full} in the first of {layers} "
+        f"layers and then in one of every n, or in none, and else {local}"
+    )
 
 
-def _read_modernbert_rope(config: dict) -> float:
-    """The rotary base of layers with full attention; others have their own."""
+def _read_modernbert_rope(config: dict, kind: str, own: str, theta: float) -> float:
+    """The rotary base of one kind of layers, which may stand under its `own` key."""
     rope = config.get("rope_parameters") or {}
     scaling = config.get("rope_scaling") or {}
     for key, value in {"rope_parameters": rope, "rope_scaling": scaling}.items():
@@ -268,13 +295,20 @@ def _read_modernbert_rope(config: dict) -> float:
                 f"config.json: rope_parameters.{key}={value!r}: must be an object; "
                 "they are those of 'full_attention' and 'sliding_attention'"
             )
-    rope = rope.get("full_attention", {}) | scaling
-    return read_rope(rope, config.get("global_rope_theta", 160000.0))
+    rope = rope.get(kind, {}) | scaling
+    told = config.get(own, theta)
+    return read_rope(rope, theta if told is None else told)
 
 
 def write_modernbert(spec: ModelSpec) -> dict:
     """The config of a spec of ModernBERT's family."""
-    rope = {"rope_type": "default", "rope_theta": spec.rotary_base}
+    kinds = {
+        "full_attention": spec.rotary_base,
+        "sliding_attention": spec.local_rotary_base or spec.rotary_base,
+    }
+    full, local = kinds
+    layers = range(spec.num_layers)
+    windows = {"local_attention": 2 * spec.window} if spec.window else {}
     return {
         "vocab_size": spec.vocab_size,
         "num_hidden_layers": spec.num_layers,
@@ -282,13 +316,17 @@ def write_modernbert(spec: ModelSpec) -> dict:
         "num_attention_heads": spec.num_heads,
         "intermediate_size": spec.d_ff,
         "max_position_embeddings": spec.max_len,
+        **windows,
         "norm_eps": spec.norm_epsilon,
         "norm_bias": False,
         "hidden_activation": ACTIVATION_NAMES[spec.activation],
         "classifier_activation": ACTIVATION_NAMES[spec.activation],
-        "global_attn_every_n_layers": 1,
-        "layer_types": ["full_attention"] * spec.num_layers,
-        "rope_parameters": {"full_attention": rope, "sliding_attention": rope},
+        "global_attn_every_n_layers": (spec.global_every or 1) if spec.window else 1,
+        "layer_types": [local if spec.is_local(i) else full for i in layers],
+        "rope_parameters": {
+            kind: {"rope_type": "default", "rope_theta": base}
+            for kind, base in kinds.items()
+        },
         "attention_bias": False,
         "mlp_bias": False,
         "decoder_bias": True,

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.nn.layers import Dense
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import rotate
-from jaxpt.ops import attention
+from jaxpt.ops import attention, masks
 from jaxpt.ops.masks import Mask
 
 # What every attention weighed its keys with, where `jaxpt.nn.inspection` asks for it: a
@@ -18,22 +18,31 @@ from jaxpt.ops.masks import Mask
 WEIGHTS = "attention_weights"
 
 
-def check_kernel(spec: ModelSpec, lengths: Iterable[int], is_packed: bool) -> None:
+def check_kernel(
+    spec: ModelSpec,
+    lengths: Iterable[int],
+    is_packed: bool,
+    reads_ahead: bool = True,
+) -> None:
     """Refuses a `model.attention` that could not train this model on this machine.
 
     Args:
       lengths: of its stacks.
       is_packed: rows hold documents that do not see each other.
+      reads_ahead: a token may see what follows it.
 
     Raises:
       UserError: it could not.
     """
-    for need in list_requests(spec, lengths, is_packed):
+    for need in list_requests(spec, lengths, is_packed, reads_ahead):
         attention.select_kernel(spec.attention, need)
 
 
 def list_requests(
-    spec: ModelSpec, lengths: Iterable[int], is_packed: bool
+    spec: ModelSpec,
+    lengths: Iterable[int],
+    is_packed: bool,
+    reads_ahead: bool = True,
 ) -> list[attention.AttentionRequest]:
     """What the stacks of a model ask of attention in training, on this machine.
 
@@ -49,8 +58,10 @@ def list_requests(
             has_segments=is_packed,
             has_bias=spec.positions == "relative",
             has_dropout=spec.attention_dropout > 0,
+            looks_ahead_in_window=is_local and reads_ahead,
         )
         for length in lengths
+        for is_local in dict.fromkeys(map(spec.is_local, range(spec.num_layers)))
     ]
 
 
@@ -85,10 +96,12 @@ class Attention(nn.Module):
     `position_ids` [B or 1, T] turn queries and keys where positions are rotary; those
     of a source have none. With a `kv_cache`, the source's keys and values are written
     into it from `cache_index` on, and all of it is attended to; without a source, only
-    what it holds. Returns the output [B, T, D] and the cache.
+    what it holds. A local one sees no further than the spec's `window`. Returns the
+    output [B, T, D] and the cache.
     """
 
     spec: ModelSpec
+    is_local: bool = False
 
     @nn.compact
     def __call__(
@@ -103,7 +116,11 @@ class Attention(nn.Module):
         *,
         deterministic: bool,
     ) -> tuple[Float[Array, "B T D"], KVCache | None]:
-        spec = self.spec
+        spec, base = self.spec, self.spec.rotary_base
+        if self.is_local:
+            num_keys = x.shape[1] if kv_cache is None else kv_cache.keys.shape[2]
+            attn_mask = masks.local(attn_mask, spec.window, num_keys, cache_index)
+            base = spec.local_rotary_base or base
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
             # Mesh TensorFlow puts the scale that T5's attention lacks into the start.
@@ -113,7 +130,7 @@ class Attention(nn.Module):
 
         q_BTNH = heads("query", x, spec.num_heads)
         if position_ids is not None:
-            q_BTNH = rotate(q_BTNH, position_ids, spec.rotary_base)
+            q_BTNH = rotate(q_BTNH, position_ids, base)
         if not spec.scale_attention:
             q_BTNH = q_BTNH * spec.head_width**0.5
         out = Dense(spec.d_model, spec, is_residual=True, name="out")
@@ -121,7 +138,7 @@ class Attention(nn.Module):
             k_BSKH = heads("key", source, spec.kv_heads)
             v_BSKH = heads("value", source, spec.kv_heads)
             if position_ids is not None:
-                k_BSKH = rotate(k_BSKH, position_ids, spec.rotary_base)
+                k_BSKH = rotate(k_BSKH, position_ids, base)
         if kv_cache is not None:
             if source is not None:
                 kv_cache = kv_cache.write(k_BSKH, v_BSKH, cache_index)

@@ -1,14 +1,15 @@
 """Floating-point operations, counted from the sizes.
 
 Counted: every matrix product (2 operations a multiply-add), attention in full (T x S
-even where a causal mask hides half), the vocabulary head on the positions it is given.
+even where a causal mask hides half; of a local layer both sides of its window, and not
+what blocks compute beside it), the vocabulary head on the positions it is given.
 Not counted: embedding look-ups, norms, softmax, activations, the optimizer. A training
 step is 3 forward passes: one forward, two for the gradients of inputs and of weights;
 what is computed twice to save memory counts once. With N the numbers in kernels and in
 the head's table that is 6 N + 12 L D T a token (PaLM, appendix B).
 
-The products of a compiled step are these exactly; all that XLA counts of a step is 1 to
-3 % more at width 256, more in narrower models.
+The products of a compiled step are these exactly, but for windows; all that XLA counts
+of a step is 1 to 3 % more at width 256, more in narrower models.
 """
 
 from jaxpt.nn.model_spec import ModelSpec
@@ -27,14 +28,18 @@ def stack_flops(
     """
     # The heads together, of queries and of keys or values.
     queries, keys = (n * spec.head_width for n in (spec.num_heads, spec.kv_heads))
-    attention = 4 * length * spec.d_model * (queries + keys) + 4 * length**2 * queries
+    projections = 4 * length * spec.d_model * (queries + keys)
     matrices = 3 if spec.gated_mlp else 2
     mlp = 2 * matrices * length * spec.d_model * spec.d_ff
     cross = 0
     if source_length:
         cross = 4 * spec.d_model * (length * queries + source_length * keys)
         cross += 4 * length * source_length * queries
-    return num_layers * (attention + mlp + cross)
+    seen = 0  # keys that a query meets, of all layers
+    for layer in range(num_layers):
+        is_local = spec.is_local(layer)
+        seen += min(length, 2 * spec.window + 1) if is_local else length
+    return num_layers * (projections + mlp + cross) + 4 * length * seen * queries
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:

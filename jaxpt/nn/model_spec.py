@@ -31,6 +31,8 @@ AT_LEAST_0 = (
     "head_dim",
     "num_types",
     "position_offset",
+    "window",
+    "global_every",
     "loss_chunk",
 )
 ABOVE_0 = ("norm_epsilon", "init_std", "rotary_base")
@@ -105,6 +107,12 @@ class ModelSpec:
         a decoder each by itself; relative is T5's bucketed bias, one table per stack;
         rotary turns queries and keys (Su et al. 2021, in Llama's halves).
       rotary_base: of the angles' frequencies.
+      window: a query of a local layer sees at most so many tokens before it and, in an
+        encoder, behind it; 0: no layer is local. A window of 64 is ModernBERT's
+        `local_attention` of 128, and Mistral's `sliding_window` of 65.
+      global_every: with a window, which layers see everything in spite of it: the
+        first, and then one in so many (ModernBERT: 3); 0: none (Mistral).
+      local_rotary_base: of local layers; 0 means rotary_base.
       relative_buckets: of T5's bias, how many.
       relative_max_distance: from which on all distances share a bucket.
       relative_directions: what T5's buckets are spent on: "both" sides of a token, half
@@ -166,6 +174,9 @@ class ModelSpec:
     positions: str = "learned"
     position_offset: int = 0
     rotary_base: float = 10000.0
+    window: int = 0
+    global_every: int = 0
+    local_rotary_base: float = 0.0
     relative_buckets: int = 32
     relative_max_distance: int = 128
     relative_directions: str = "auto"
@@ -248,6 +259,24 @@ class ModelSpec:
                 "a multiple of 4",
             ),
             (
+                "global_every",
+                self.global_every,
+                self.window > 0 or self.global_every == 0,
+                "0 with model.window=0",
+            ),
+            (
+                "local_rotary_base",
+                self.local_rotary_base,
+                self.local_rotary_base >= 0,
+                "at least 0",
+            ),
+            (
+                "scan_layers",
+                self.scan_layers,
+                not self.scan_layers or not self.global_every,
+                "False with model.global_every, whose layers are not alike",
+            ),
+            (
                 "relative_max_distance",
                 self.relative_max_distance,
                 self.relative_max_distance > self.relative_buckets // 2,
@@ -265,6 +294,11 @@ class ModelSpec:
     def head_width(self) -> int:
         """H: the width of one attention head."""
         return self.head_dim or self.d_model // self.num_heads
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer of a stack, counted from 0, sees no further than `window`."""
+        is_global = self.global_every > 0 and layer % self.global_every == 0
+        return self.window > 0 and not is_global
 
     @property
     def kv_heads(self) -> int:
@@ -325,12 +359,15 @@ def _normal(spec: ModelSpec) -> dict:
     values = dataclasses.asdict(spec)
     for key in (*TRAINING, *COMPUTING):
         del values[key]
+    values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
     values["relative_directions"] = "both" if spec.is_bidirectional else "past"
     relative = [key for key in values if key.startswith("relative_")]
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
         "rotary_base": spec.positions != "rotary",
+        "global_every": not spec.window,
+        "local_rotary_base": spec.positions != "rotary" or not spec.window,
         "position_offset": spec.positions != "learned",
         "max_len": spec.positions in ("relative", "none"),
         "norm_bias": spec.norm == "rmsnorm",

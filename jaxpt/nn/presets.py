@@ -73,13 +73,16 @@ _LLAMA = {
     "use_bias": False,
     "max_len": 2048,
 }
-# Warner et al. 2024 (ModernBERT), but that every layer sees the whole text.
+# Warner et al. 2024 (ModernBERT).
 _MODERN = {
     "norm_bias": False,
     "embed_norm": True,
     "gated_mlp": True,
     "positions": "rotary",
     "rotary_base": 160000.0,
+    "window": 64,
+    "global_every": 3,
+    "local_rotary_base": 10000.0,
     "use_bias": False,
     "head_transform": True,
     "head_bias": True,

@@ -52,6 +52,7 @@ class Layer(nn.Module):
 
     spec: ModelSpec
     is_normed: bool = False  # its input is, so that its first norm is left out
+    is_local: bool = False  # it sees no further than the spec's window
 
     @nn.compact
     def __call__(
@@ -78,7 +79,7 @@ class Layer(nn.Module):
             return (y if spec.norm_position == "pre" else norm(y)), kv_cache
 
         own, across = kv_cache or (None, None)
-        attention = Attention(spec, name="attention")
+        attention = Attention(spec, self.is_local, name="attention")
         x, own = residual(
             "attention",
             x,
@@ -162,7 +163,8 @@ class Stack(nn.Module):
         if spec.scan_layers:  # a first layer that lacks a norm stands before the loop
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):
-            layer = Layer(spec, spec.embed_norm and i == 0, name=f"layer_{i}")
+            is_normed = spec.embed_norm and i == 0
+            layer = Layer(spec, is_normed, spec.is_local(i), name=f"layer_{i}")
             x, layer_cache = _remat(run, spec)(layer, x, kv_cache and kv_cache[i])
             now.append(layer_cache)
         if num_apart < self.num_layers:
@@ -170,7 +172,8 @@ class Stack(nn.Module):
                 raise ValueError(
                     "a kv_cache needs the model unrolled (`jaxpt.nn.scan`)"
                 )
-            layers = Layer(spec, spec.embed_norm and not num_apart, name="layers")
+            is_normed = spec.embed_norm and not num_apart
+            layers = Layer(spec, is_normed, spec.window > 0, name="layers")
             x = _loop(run, spec, self.num_layers - num_apart)(layers, x)
         if spec.norm_position == "pre":
             x = Norm(spec, name="norm")(x)

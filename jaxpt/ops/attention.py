@@ -12,6 +12,8 @@ values:
 | T5's bias, with the first two| cuDNN, bfloat16  | XLA              | XLA       |
 | T5's bias, with the others   | XLA              | XLA              | XLA       |
 | dropout of weights, training | XLA              | XLA              | XLA       |
+| window, causal, no array     | cuDNN            | splash           | blocks    |
+| window on both sides         | blocks           | splash           | blocks    |
 
 On CPU in float32 and without dropout of weights, "XLA" is the hand-written form of
 `ops/cpu.py`. The fused kernels have conditions, and where one is not met XLA is used:
@@ -26,6 +28,10 @@ cuDNN adds to the logits; causality remains a flag, which skips half of the work
 takes T5's bias in bfloat16 (float32 gives NaN, jax#32242), and as [1, N, T, S], whose
 gradient is known to be right (jax#30593); with an array it would be [B, N, T, S], as
 large as the logits that a fused kernel is to avoid, hence XLA.
+
+"blocks" are XLA's: the queries of a block see their own and the neighbouring blocks, so
+that memory and work are linear in the length. A prefix, a bias and an array have the
+whole array of weights instead.
 
 For a query without visible keys XLA gives the mean of v, and the others something
 finite; such a query must have no loss.
@@ -44,7 +50,13 @@ from jaxtyping import Array, Bool, Float
 from jaxpt.errors import UserError
 from jaxpt.ops import cpu, kernels
 from jaxpt.ops.dropout import dropout
-from jaxpt.ops.masks import AttnMask, Mask, materialise
+from jaxpt.ops.masks import (
+    AttnMask,
+    Mask,
+    cut_blocks,
+    materialise,
+    materialise_blocks,
+)
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 
@@ -62,6 +74,7 @@ class AttentionRequest:
     Attributes:
       platform: "cpu", "nvidia" (with bfloat16), "tpu" or "other".
       is_shared: whether rows and heads divide evenly among devices (`partition_specs`).
+      looks_ahead_in_window: the mask has a window on both sides of a query.
       has_segments, is_array: what the mask needs beyond a causal flag and lengths; a
         prefix needs an array too, as does a bias that is not [1, N, T, S].
     """
@@ -76,6 +89,7 @@ class AttentionRequest:
     is_array: bool = False
     has_bias: bool = False
     has_dropout: bool = False
+    looks_ahead_in_window: bool = False
 
 
 def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> str:
@@ -127,6 +141,7 @@ def _lacks(kernel: str, need: AttentionRequest) -> str:
             (need.platform == "nvidia", "needs an NVIDIA GPU with bfloat16"),
             (need.dtype == "bfloat16", "needs model.dtype=bfloat16"),
             (not need.has_dropout, "has no model.attention_dropout"),
+            (not need.looks_ahead_in_window, "has no window on both sides"),
             (
                 need.head_width % 8 == 0 and need.head_width <= 128,
                 f"needs heads of at most 128 in steps of 8, not {need.head_width}",
@@ -226,19 +241,71 @@ def attend(
         is_array=structure is None or structure.has_prefix or is_wide,
         has_bias=bias is not None,
         has_dropout=dropout_rate > 0,
+        looks_ahead_in_window=structure is not None
+        and structure.window is not None
+        and not structure.causal,
     )
     chosen = select_kernel(kernel, need, strict)
     if chosen == "cudnn":
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
         return attend_splash(q, k, v, structure)
+    if _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
+        return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen)
     is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
-    if chosen == "cpu":
-        times = q.shape[2] // k.shape[2]
-        k, v = (jnp.repeat(x, times, 2) if times > 1 else x for x in (k, v))
-        return cpu.attend(q, k, v, visible, bias, MASK_VALUE)
-    return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
+    return _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen)
+
+
+def _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen):
+    """`attend` on a bool array, by "cpu" or "xla"."""
+    if chosen == "xla":
+        return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
+    times = q.shape[2] // k.shape[2]
+    k, v = (jnp.repeat(x, times, 2) if times > 1 else x for x in (k, v))
+    return cpu.attend(q, k, v, visible, bias, MASK_VALUE)
+
+
+def _fits_blocks(structure: AttnMask | None, bias, length, num_keys) -> bool:
+    """Whether blocks can serve, and have less to do than the whole array."""
+    if structure is None or structure.window is None:
+        return False
+    is_known = isinstance(length, int)  # not where it is traced for any length
+    is_plain = bias is None and not structure.has_prefix and length == num_keys
+    return is_plain and is_known and 4 * max(structure.window) <= length
+
+
+def attend_blocks(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B T K H"],
+    v: Float[Array, "B T K H"],
+    mask: AttnMask,
+    dropout_rate: float = 0.0,
+    rng: Array | None = None,
+    chosen: str = "xla",
+) -> Float[Array, "B T N H"]:
+    """`attend` within a window, of blocks of queries on the blocks beside them.
+
+    Memory and work are B * T * (2 or 3 windows), not B * T * T. A query without visible
+    keys gets the mean over its blocks.
+    """
+    batch, length = q.shape[:2]
+    size = max(*(mask.window or ()), 1)
+    behind = 1 if mask.causal else 2
+    visible = materialise_blocks(mask, length, size)
+    num = visible.shape[1]
+    visible = jnp.broadcast_to(visible, (batch, *visible.shape[1:]))
+    visible, q, k, v = (
+        x.reshape(batch * num, *x.shape[2:])
+        for x in (
+            visible,
+            cut_blocks(q, size, 0, 1),
+            cut_blocks(k, size, 1, behind),
+            cut_blocks(v, size, 1, behind),
+        )
+    )
+    out = _attend_visible(q, k, v, visible, None, dropout_rate, rng, chosen)
+    return out.reshape(batch, num * size, *out.shape[2:])[:, :length]
 
 
 def attend_plain(
@@ -333,15 +400,20 @@ def attend_cudnn(
     implementation: str = "cudnn",
 ) -> Float[Array, "B T N H"]:
     """`attend` by cuDNN's flash attention, which knows causality and lengths itself."""
-    is_causal, lengths = False, None
+    is_causal, lengths, window = False, None, None
     visible: Any = mask
     if isinstance(mask, AttnMask):
         is_causal = mask.causal and not mask.has_prefix
         if mask.key_lengths is not None:
             # A softmax over no keys is undefined; such a row's output is never used.
             lengths = jnp.maximum(mask.key_lengths, 1).astype(jnp.int32)
+        if mask.window is not None and is_causal:
+            window = mask.window[0], 0
         rest = dataclasses.replace(
-            mask, causal=mask.causal and not is_causal, key_lengths=None
+            mask,
+            causal=mask.causal and not is_causal,
+            key_lengths=None,
+            window=None if window else mask.window,
         )
         visible = None
         if not rest.is_full():
@@ -356,6 +428,7 @@ def attend_cudnn(
         mask=visible,
         is_causal=is_causal,
         key_value_seq_lengths=lengths,
+        local_window_size=window,
         implementation=implementation,  # type: ignore[call-overload]
     )
 
@@ -376,7 +449,10 @@ def attend_splash(
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
     shape = q.shape[1], k.shape[1]
-    one = splash.CausalMask(shape) if mask.causal else splash.FullMask(shape)
+    one: Any = splash.CausalMask(shape) if mask.causal else splash.FullMask(shape)
+    if mask.window is not None:
+        before, behind = mask.window
+        one = splash.LocalMask(shape, (before, 0 if mask.causal else behind), 0)
     blocks = [next(n for n in SPLASH_BLOCKS if length % n == 0) for length in shape]
     names = "block_q block_kv block_q_dkv block_kv_dkv"
     given: dict[str, Any] = dict(zip(names.split(), 2 * blocks, strict=True))

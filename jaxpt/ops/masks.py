@@ -9,7 +9,7 @@ import dataclasses
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Int, Shaped
 
 
 @jax.tree_util.register_dataclass
@@ -25,6 +25,8 @@ class AttnMask:
       key_lengths: int32 [B]; keys at or after it are padding.
       query_segments, key_segments: int32 [B, T] and [B, S]; a key is visible to queries
         of its own, nonzero id only (0 is padding).
+      window: the most places that a visible key is before its query, and behind it;
+        aligned at 0 as `causal` is. Prefixes are no exception.
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -33,6 +35,9 @@ class AttnMask:
     key_lengths: Int[Array, "B"] | None = None
     query_segments: Int[Array, "B T"] | None = None
     key_segments: Int[Array, "B S"] | None = None
+    window: tuple[int, int] | None = dataclasses.field(
+        default=None, metadata={"static": True}
+    )
 
     @property
     def has_prefix(self) -> bool:
@@ -42,7 +47,7 @@ class AttnMask:
     def is_full(self) -> bool:
         """Whether all keys are visible, as known without looking at any array."""
         leaves = jax.tree_util.tree_leaves(self)
-        return not self.causal and not leaves
+        return not self.causal and not leaves and self.window is None
 
 
 Mask = AttnMask | Bool[Array, "#B 1 T S"]
@@ -102,6 +107,31 @@ def segments(
     [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     """
     return AttnMask(query_segments=query, key_segments=query if key is None else key)
+
+
+def local(mask: Mask, size: int, num_keys: int, first: Array | int = 0) -> Mask:
+    """The mask, of which a query sees at most `size` keys before it and behind it.
+
+    Sliding windows: Mistral's causal ones (whose width counts the query itself) and
+    those of ModernBERT's local layers (whose width counts both sides).
+
+    Args:
+      first: where the first query stands, of a mask as an array.
+
+    >>> materialise(local(causal(), 1, 4), 4, 4)[0, 0].astype(int).tolist()
+    [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
+    """
+    if isinstance(mask, AttnMask):
+        return dataclasses.replace(mask, window=(size, size))
+    queries = first + jnp.arange(mask.shape[2])
+    return mask & _is_near(queries, jnp.arange(num_keys), (size, size))
+
+
+def _is_near(
+    queries: Int[Array, "*B T"], keys: Int[Array, "*B S"], window: tuple[int, int]
+) -> Bool[Array, "*B T S"]:
+    distance = keys[..., None, :] - queries[..., :, None]
+    return (distance >= -window[0]) & (distance <= window[1])
 
 
 def prefix(lengths: Int[Array, "B"]) -> AttnMask:
@@ -194,4 +224,58 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
     if mask.query_segments is not None:
         queries, keys = mask.query_segments[:, :, None], mask.key_segments[:, None, :]
         visible &= ((queries == keys) & (queries != 0))[:, None]
+    if mask.window is not None:
+        places = jnp.arange(num_queries), jnp.arange(num_keys)
+        visible &= _is_near(*places, mask.window)
     return visible
+
+
+def materialise_blocks(
+    mask: AttnMask, length: int, size: int
+) -> Bool[Array, "#B blocks 1 size width"]:
+    """A mask with a window, for blocks of queries and the keys that they may see.
+
+    Block i has the queries from i * size on, and the keys from (i - 1) * size on, up to
+    the end of block i + 1, or of block i where the mask is causal: those of a window of
+    at most `size`. What is beyond the row is not visible.
+
+    Args:
+      length: T and S.
+    """
+    num = -(-length // size)
+    width = size * (2 if mask.causal else 3)
+    queries = jnp.arange(num * size).reshape(num, size)
+    keys = (jnp.arange(num)[:, None] - 1) * size + jnp.arange(width)
+    visible = _is_near(queries, keys, mask.window or (size, size))
+    visible &= ((keys >= 0) & (keys < length))[:, None]
+    if mask.causal:
+        visible &= keys[:, None] <= queries[:, :, None]
+    visible = visible[None]
+    if mask.key_lengths is not None:
+        visible &= (keys < mask.key_lengths[:, None, None])[:, :, None]
+    if mask.query_segments is not None:
+        of_queries = cut_blocks(mask.query_segments, size, 0, 1)
+        before = 1 if mask.causal else 2
+        of_keys = cut_blocks(mask.key_segments, size, 1, before)
+        same = of_queries[..., :, None] == of_keys[..., None, :]
+        visible &= same & (of_queries != 0)[..., None]
+    return visible[:, :, None]
+
+
+def cut_blocks(
+    x: Shaped[Array, "B T ..."], size: int, before: int, behind: int
+) -> Shaped[Array, "B blocks width ..."]:
+    """For each block of so many places, those from `before` blocks before it.
+
+    Up to `behind` blocks from its start on; beyond the row there are zeros.
+
+    >>> cut_blocks(jnp.array([[1, 2, 3]]), 2, 1, 1).tolist()
+    [[[0, 0, 1, 2], [1, 2, 3, 0]]]
+    """
+    num = -(-x.shape[1] // size)
+    more = num * size - x.shape[1] + (behind - 1) * size
+    pads = ((0, 0), (before * size, more), *((0, 0),) * (x.ndim - 2))
+    padded = jnp.pad(x, pads)
+    blocks = padded.reshape(x.shape[0], -1, size, *x.shape[2:])
+    parts = [blocks[:, i : i + num] for i in range(before + behind)]
+    return jnp.concatenate(parts, axis=2)

@@ -53,6 +53,7 @@ def check_run(
         task.model_spec,
         task.spec.lengths.values(),
         is_packed=task.plan.rows.rows in SEGMENTED,
+        reads_ahead=task.model.READS_AHEAD,
     )
     check_installed(task.plan.train.trackers)
     program = program or Program(task)

@@ -65,7 +65,8 @@ class Task:
         """
         is_packed = self.plan.rows.rows in SEGMENTED
         lengths = self.spec.lengths.values()
-        needs = list_requests(self.model_spec, lengths, is_packed)
+        reads_ahead = self.model.READS_AHEAD
+        needs = list_requests(self.model_spec, lengths, is_packed, reads_ahead)
         kernel = self.model_spec.attention
         return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
 

@@ -58,6 +58,12 @@ MODERN = BERT | {
     "sep_token_id": 2,
     "reference_compile": False,
 }
+LOCAL = {
+    "num_hidden_layers": 5,
+    "global_attn_every_n_layers": 3,
+    "local_attention": 4,
+    "local_rope_theta": 100.0,
+}
 CASES = {
     "gpt2": ("gpt2", "causal", GPT2 | SPECIALS),
     "gpt2-inner": (
@@ -107,6 +113,11 @@ CASES = {
         | {"tie_word_embeddings": True, "head_dim": 6, "num_key_value_heads": 1},
     ),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
+    "modernbert-local": (
+        "modernbert",
+        "masked",
+        MODERN | SPECIALS | LOCAL,
+    ),
 }
 
 

@@ -299,6 +299,34 @@ def test_what_is_missing_is_as_the_class_has_it(kind):
             assert read(without) == read(theirs_of(without))
 
 
+FULL, LOCAL = "full_attention", "sliding_attention"
+
+
+@pytest.mark.parametrize(
+    "changes, window, every, base",
+    [
+        ({}, 64, 3, 10000.0),
+        ({"local_attention": 33}, 16, 3, 10000.0),
+        ({"local_rope_theta": 500.0}, 64, 3, 500.0),
+        ({"rope_parameters": {LOCAL: {"rope_theta": 7.0}}}, 64, 3, 7.0),
+        ({"num_hidden_layers": 3, "layer_types": [LOCAL] * 3}, 64, 0, 10000.0),
+        ({"num_hidden_layers": 2, "layer_types": [FULL, LOCAL]}, 64, 2, 10000.0),
+        ({"num_hidden_layers": 3, "layer_types": [LOCAL, FULL, LOCAL]}, None, 0, 0),
+        ({"sliding_window": 3}, None, 0, 0),
+    ],
+)
+def test_windows_are_those_of_transformers(changes, window, every, base):
+    found = read({"model_type": "modernbert"} | changes)
+    theirs = theirs_of({"model_type": "modernbert"} | changes)
+    if window is None:  # of no rule that is known here
+        assert found is None
+        return
+    assert (found.window, found.global_every) == (window, every)
+    assert found.local_rotary_base == base and read(theirs) == found
+    kinds = [LOCAL if found.is_local(i) else FULL for i in range(found.num_layers)]
+    assert kinds == theirs["layer_types"]
+
+
 @pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_configs_are_read_as_transformers_reads_them(kind):
@@ -355,8 +383,13 @@ def test_aliases_are_those_of_the_class(kind):
         ),
         (
             "modernbert",
-            {"num_hidden_layers": 1, "layer_types": ["sliding_attention"]},
-            ["sliding_attention", "full_attention in each of 1"],
+            {"num_hidden_layers": 1, "layer_types": ["chunked_attention"]},
+            ["chunked_attention", "full_attention in the first of 1"],
+        ),
+        (
+            "modernbert",
+            {"layer_types": None, "global_attn_every_n_layers": 0},
+            ["global_attn_every_n_layers=0", "at least 1"],
         ),
         (
             "modernbert",

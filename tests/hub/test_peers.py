@@ -409,11 +409,7 @@ PUBLISHED = {
             "rms_norm_eps": 1e-5,
         },
     ),
-    "modern-base": (
-        "modernbert",
-        "masked",
-        {"global_attn_every_n_layers": 1, "layer_types": ["full_attention"] * 22},
-    ),
+    "modern-base": ("modernbert", "masked", {}),
     "modern-large": (
         "modernbert",
         "masked",
@@ -422,8 +418,6 @@ PUBLISHED = {
             "num_hidden_layers": 28,
             "num_attention_heads": 16,
             "intermediate_size": 2624,
-            "global_attn_every_n_layers": 1,
-            "layer_types": ["full_attention"] * 28,
         },
     ),
 }

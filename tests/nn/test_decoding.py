@@ -28,6 +28,13 @@ STACKS = {
     "post-norm": {"norm_position": "post", "embedding_size": 8},
     "embed norm": {"embed_norm": True, "norm_bias": False},
     "gated": {"gated_mlp": True, "norm": "rmsnorm", "activation": "silu"},
+    "local": {"window": 2},
+    "some local": {
+        "window": 1,
+        "global_every": 2,
+        "positions": "rotary",
+        "local_rotary_base": 50.0,
+    },
     "unscaled": {"scale_attention": False, "tie_embeddings": False},
 }
 PAIRS = {
@@ -89,7 +96,7 @@ def gather(rows, starts, num):
     return np.stack([row[i : i + num] for row, i in zip(rows, starts)])
 
 
-QUICK = ("learned", "rotary", "relative", "grouped", "post-norm")
+QUICK = ("learned", "rotary", "relative", "grouped", "post-norm", "some local")
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, STACKS))

@@ -67,6 +67,16 @@ def test_the_products_of_a_forward_pass(values):
     assert counted == forward_products(spec)
 
 
+def test_a_local_layer_costs_what_its_window_holds():
+    """Of four layers two see 96 keys, the others 8 on each side and their own."""
+    spec = ModelSpec(**WIDE, num_layers=4)
+    local = ModelSpec(**WIDE, num_layers=4, window=8, global_every=2)
+    less = flops.stack_flops(spec, 4, S) - flops.stack_flops(local, 4, S)
+    assert less == 2 * 4 * S * (S - 17) * 256
+    wide = ModelSpec(**WIDE, num_layers=4, window=S)
+    assert flops.stack_flops(wide, 4, S) == flops.stack_flops(spec, 4, S)
+
+
 def test_counts_by_hand():
     spec = ModelSpec(vocab_size=10, d_model=8, num_heads=2, d_ff=16, embedding_size=4)
     # Four projections 2*T*D*D each; scores and their sum 2*T*T*D each; two of 2*T*D*F.

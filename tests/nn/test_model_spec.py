@@ -39,6 +39,10 @@ from jaxpt.nn.model_spec import COMPUTING, LAYOUT, TRAINING, ModelSpec, find_dif
         ({"remat": "some"}, "remat=some"),
         ({"attention": "flash"}, "attention=flash"),
         ({"loss_chunk": -1}, "loss_chunk=-1"),
+        ({"window": -1}, "window=-1"),
+        ({"global_every": 2}, "global_every=2"),
+        ({"window": 2, "local_rotary_base": -1.0}, "local_rotary_base=-1.0"),
+        ({"window": 2, "global_every": 2, "scan_layers": True}, "scan_layers=True"),
     ],
 )
 def test_bad_values_are_named(values, name):

@@ -239,3 +239,64 @@ def test_the_weights_are_kept_once(dtype):
     assert sum(x.size == 2 * 2 * 8 * 8 for x in jax.tree.leaves(pull)) == 1
     if dtype == jnp.float32:
         assert_alike([attend], plain, q, k, v, rtol=1e-6, atol=1e-6)
+
+
+LONG = 30
+IDS = jnp.sort(jax.random.randint(jax.random.key(0), (2, LONG), 1, 4), axis=1)
+WINDOWED = {
+    "both sides": masks.full(),
+    "causal": masks.causal(),
+    "padded": masks.key_padding(jnp.array([22, LONG])),
+    "segments": masks.segments(IDS),
+    "causal segments": masks.causal(IDS),
+}
+
+
+@pytest.mark.parametrize("size", [1, 3, 7])
+@pytest.mark.parametrize("kind", WINDOWED)
+def test_blocks_equal_the_whole_array(kind, size):
+    """Values and gradients, of grouped queries too; rows that see nothing aside."""
+    mask = masks.local(WINDOWED[kind], size, LONG)
+    visible = masks.materialise(mask, LONG, LONG)
+    sees = visible.any(-1)[:, 0, :, None, None]
+    q, k, v = (normal(i, 2, LONG, n, H) for i, n in enumerate((4, 2, 2)))
+
+    def run(stated):
+        def attend(q, k, v):
+            return jnp.where(sees, attention.attend(q, k, v, stated), 0)
+
+        return attend
+
+    assert attention._fits_blocks(mask, None, LONG, LONG)
+    assert_alike([run(mask)], run(visible), q, k, v)
+    low = [x.astype(jnp.bfloat16) for x in (q, k, v)]
+    found, wanted = (run(stated)(*low) for stated in (mask, visible))
+    np.testing.assert_allclose(
+        found.astype(jnp.float32), wanted.astype(jnp.float32), atol=0.03
+    )
+
+
+def test_memory_is_linear_in_the_length():
+    """No array of a window's attention is as large as the square of the length."""
+    length, mask = 512, masks.local(masks.causal(), 8, 512)
+
+    def total(q, k, v):
+        return attention.attend(q, k, v, mask).sum()
+
+    args = [jax.ShapeDtypeStruct((1, length, 2, H), jnp.float32)] * 3
+    program = jax.make_jaxpr(jax.grad(total, (0, 1, 2)))(*args)
+    sizes = [v.aval.size for eqn in program.eqns for v in eqn.outvars]
+    assert max(sizes) <= 2 * length * 16 * 2
+
+
+def test_what_blocks_cannot_do_takes_the_array():
+    local = masks.local(masks.causal(), 2, LONG)
+    prefix = masks.local(masks.prefix(jnp.array([3, 1])), 2, LONG)
+    assert attention._fits_blocks(local, None, LONG, LONG)
+    assert not attention._fits_blocks(local, None, 7, 7)  # most of it is visible
+    assert not attention._fits_blocks(local, jnp.zeros((1, 1, LONG, LONG)), LONG, LONG)
+    assert not attention._fits_blocks(prefix, None, LONG, LONG)
+    q, k, v = (normal(i, 2, LONG, 2, H) for i in range(3))
+    visible = masks.materialise(prefix, LONG, LONG)
+    found, wanted = (attention.attend(q, k, v, m) for m in (prefix, visible))
+    np.testing.assert_allclose(found, wanted, atol=1e-6)

@@ -138,3 +138,52 @@ def test_an_array_passes_through():
 def test_any_other_array_is_refused(array):
     with pytest.raises(ValueError, match="attn_mask"):
         masks.materialise(array, 3, 3)
+
+
+KINDS = {
+    "full": (masks.full(), lambda b, t, s: True),
+    "causal": (masks.causal(), lambda b, t, s: s <= t),
+    "padded": (masks.key_padding(jnp.array([4, 2])), lambda b, t, s: s < [4, 2][b]),
+}
+
+
+@pytest.mark.parametrize("size", [1, 2, 7])
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_window_hides_what_is_far(kind, size):
+    mask, rule = KINDS[kind]
+
+    def near(b, t, s):
+        return rule(b, t, s) and abs(s - t) <= size
+
+    found = masks.local(mask, size, T)
+    assert not found.is_full()
+    check(found, near, 2)
+    # An array says the same; of queries that begin later, too.
+    array = masks.materialise(mask, T, T)
+    check(masks.local(array, size, T), near, 2)
+    later = masks.local(array[:, :, 2:3], size, T, first=2)
+    np.testing.assert_array_equal(later, masks.local(array, size, T)[:, :, 2:3])
+
+
+@given(st.integers(1, 20), st.integers(1, 6), st.integers(0, 3), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_blocks_hold_every_visible_pair_once(length, size, kind, is_causal):
+    """Put where they stand in the whole mask, blocks are that mask."""
+    draw = np.random.default_rng(length)
+    ids = np.sort(draw.integers(1, 4, (2, length)), axis=1)
+    made = {
+        0: masks.causal() if is_causal else masks.full(),
+        1: masks.causal(jnp.array(ids)) if is_causal else masks.segments(ids),
+        2: masks.key_padding(jnp.array([length, length // 2])),
+        3: masks.causal() if is_causal else masks.full(),
+    }[kind]
+    mask = masks.local(made, size, length)
+    found = np.asarray(masks.materialise_blocks(mask, length, size))
+    wanted = np.asarray(masks.materialise(mask, length, length))
+    rows = max(len(found), len(wanted))
+    whole = np.zeros((rows, length, length), int)
+    for row, i, t, s in zip(*found[:, :, 0].nonzero(), strict=True):
+        query, key = i * size + t, (i - 1) * size + s
+        if query < length:  # those that fill up the last block are cut off
+            whole[row if len(found) > 1 else slice(None), query, key] += 1
+    np.testing.assert_array_equal(whole, np.broadcast_to(wanted[:, 0], whole.shape))

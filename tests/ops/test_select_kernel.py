@@ -37,6 +37,7 @@ TABLE = [
     ({"head_width": 136}, "xla", "xla", "cpu"),
     ({"head_width": 256}, "xla", "splash", "cpu"),
     ({"is_shared": False}, "cudnn", "xla", "cpu"),
+    ({"looks_ahead_in_window": True}, "xla", "splash", "cpu"),
 ]
 
 
