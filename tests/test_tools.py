@@ -100,7 +100,7 @@ def test_the_same_command_installs_the_tools():
     makefile = read("Makefile")
     given = re.search(r"^SET := (.*)$", makefile, re.M)[1]
     assert given == "-r requirements.txt -r requirements-dev.txt -e '.[dev]'"
-    assert makefile.count("pip install $(SET)") == 3  # .venv, .venv-peers, .venv-ray
+    assert makefile.count("pip install $(SET)") == 4  # and peers, ray, aot
 
 
 def test_ray_is_tried_in_its_range():

@@ -19,6 +19,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from host import describe_host
+
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
 
@@ -59,6 +61,7 @@ def main() -> None:
     for path in (args.text, args.peer):
         if not path.exists():
             raise SystemExit(f"{path}: not found; see --help")
+    print(describe_host())
     ratios = {"clm": [], "mlm": []}
     speeds = {name: [] for name in ("jaxpt", "manual", "sdpa")}
     for number in range(args.rounds):

@@ -26,6 +26,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
+sys.path.append(str(HERE.parent))
+from host import describe_host  # noqa: E402
 from sizes import CASES, GROUPS  # noqa: E402
 
 HEADER = (
@@ -159,6 +161,7 @@ def main() -> None:
     )
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     args = parser.parse_args()
+    print(describe_host())
     print(HEADER)
     lines = []
     for name in args.cases or GROUPS[args.group]:
