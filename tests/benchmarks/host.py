@@ -1,4 +1,4 @@
-"""What the machine can do at best, to be printed beside ratios that were measured on it."""
+"""What the machine can do at best, printed beside the ratios measured on it."""
 
 import os
 import time
@@ -20,9 +20,10 @@ def describe_host() -> str:
     target = np.empty_like(source)
     product = _best_seconds(lambda: a @ a)
     copy = _best_seconds(lambda: np.copyto(target, source))
+    speed, stream = 2 * SIZE**3 / product / 1e9, 2 * source.nbytes / copy / 1e9
     return (
-        f"host: {os.cpu_count()} cores, {2 * SIZE**3 / product / 1e9:,.0f} GFLOP/s in a "
-        f"product of {SIZE} x {SIZE}, {2 * source.nbytes / copy / 1e9:.1f} GB/s in a copy"
+        f"host: {os.cpu_count()} cores, {speed:,.0f} GFLOP/s in a product of {SIZE} x "
+        f"{SIZE}, {stream:.1f} GB/s in a copy"
     )
 
 
