@@ -123,8 +123,10 @@ def local(mask: Mask, size: int, num_keys: int, first: Array | int = 0) -> Mask:
     """
     if isinstance(mask, AttnMask):
         return dataclasses.replace(mask, window=(size, size))
-    queries = first + jnp.arange(mask.shape[2])
-    return mask & _is_near(queries, jnp.arange(num_keys), (size, size))
+    # By iota, as ONNX has no `arange` of a length that may be any.
+    shape = mask.shape[2], num_keys
+    queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, i) for i in (0, 1))
+    return mask & (jnp.abs(keys - queries - first) <= size)
 
 
 def _is_near(

@@ -39,14 +39,14 @@ GRAPHS = {
 # Families by the presets whose code differs, each made small.
 FAMILIES = {
     "gpt2": (CausalLM, {}),
-    "bert-base": (MaskedLM, {}),
+    "bert-base": (MaskedLM, {"scan_layers": True}),
     "roberta-base": (MaskedLM, {}),
     "electra-small": (MaskedLM, {"embedding_size": 16}),
     "t5-small": (EncoderDecoder, {}),
     "t5-v1.1-small": (EncoderDecoder, {"head_dim": 12}),
     "bart-base": (EncoderDecoder, {}),
     "llama-135m": (PrefixLM, {"num_kv_heads": 2}),
-    "modern-base": (MaskedLM, {"scan_layers": True, "num_layers": 3}),
+    "modern-base": (MaskedLM, {"window": 3, "num_layers": 5}),
 }
 SMALL = {
     "vocab_size": 61,

@@ -113,6 +113,8 @@ WHERE = {
     "relative_buckets": {"relative_max_distance": 256},
     "num_heads": {"head_dim": 8},
     "num_kv_heads": {"num_heads": 8},
+    "global_every": {"window": 8},
+    "local_rotary_base": {"positions": "rotary", "window": 8},
 }
 
 
