@@ -267,7 +267,8 @@ def test_few_logits_are_taken_at_once_and_many_are_not(monkeypatch):
 @pytest.fixture(scope="module")
 def by_shares():
     """What loss_by_shares.py prints, by case."""
-    env = os.environ | many_devices(8) | {"PYTHONPATH": str(TESTS)}
+    path = os.pathsep.join([str(TESTS.parent), str(TESTS)])
+    env = os.environ | many_devices(8) | {"PYTHONPATH": path}
     command = [sys.executable, TESTS / "ops" / "loss_by_shares.py"]
     printed = subprocess.run(
         command, env=env, check=True, capture_output=True, text=True, timeout=300
