@@ -4,8 +4,8 @@
 
 DIR holds wiki.train.raw and wiki.valid.raw, plain or compressed. About 7 minutes on 2
 cores. Expected, at 1e13 FLOPs each: clm 270 steps, 2.20 bits per byte; mlm 660 steps,
-14.2% of held-out [MASK]s filled right; span_corruption 510 steps, loss 5.36; electra
-600 steps, 18.1% by its generator. Without labels there is no probe and no verdict.
+6.8% of the cloze filled right; span_corruption 510 steps, loss 5.38; electra 600 steps,
+5.6% of it by its generator. With one seed there is no verdict.
 
 One objective by itself, any of them, for 400 steps in 1 to 3 minutes:
 
