@@ -359,6 +359,11 @@ def _normal(spec: ModelSpec) -> dict:
     values = dataclasses.asdict(spec)
     for key in (*TRAINING, *COMPUTING):
         del values[key]
+    # A model whose layers see all has no window, whatever its spec says.
+    layers = range(max(spec.num_layers, spec.num_decoder_layers))
+    if not any(map(spec.is_local, layers)):
+        values["window"] = 0
+    values["global_every"] = min(spec.global_every, len(layers))
     values["local_rotary_base"] = spec.local_rotary_base or spec.rotary_base
     values["head_dim"], values["num_kv_heads"] = spec.head_width, spec.kv_heads
     values["embedding_size"] = spec.embedding_dim
@@ -366,8 +371,8 @@ def _normal(spec: ModelSpec) -> dict:
     relative = [key for key in values if key.startswith("relative_")]
     is_idle = dict.fromkeys(relative, spec.positions != "relative") | {
         "rotary_base": spec.positions != "rotary",
-        "global_every": not spec.window,
-        "local_rotary_base": spec.positions != "rotary" or not spec.window,
+        "global_every": not values["window"],
+        "local_rotary_base": spec.positions != "rotary" or not values["window"],
         "position_offset": spec.positions != "learned",
         "max_len": spec.positions in ("relative", "none"),
         "norm_bias": spec.norm == "rmsnorm",

@@ -92,6 +92,16 @@ def test_directions_are_the_objectives_unless_they_are_said():
     assert ModelSpec().direct(False) == ModelSpec()  # of others nothing depends on it
 
 
+def test_windows_that_no_layer_has_make_no_other_model():
+    plain = ModelSpec(num_layers=3)
+    assert not find_differences(
+        plain, ModelSpec(num_layers=3, window=8, global_every=1)
+    )
+    one, two = (ModelSpec(num_layers=3, window=8, global_every=n) for n in (3, 9))
+    assert not find_differences(one, two)  # the first layer alone sees all
+    assert find_differences(plain, one)
+
+
 # Another value for each field that is neither a number nor a yes or no.
 OTHER = {
     "norm": "rmsnorm",
@@ -113,7 +123,7 @@ WHERE = {
     "relative_buckets": {"relative_max_distance": 256},
     "num_heads": {"head_dim": 8},
     "num_kv_heads": {"num_heads": 8},
-    "global_every": {"window": 8},
+    "global_every": {"window": 8, "num_layers": 6},
     "local_rotary_base": {"positions": "rotary", "window": 8},
 }
 
