@@ -32,11 +32,13 @@ def keep_rows(x: Shaped[Array, "B ..."]) -> Shaped[Array, "B ..."]:
 def count_shares() -> int:
     """How many parts the mesh in context shards the rows of an array in.
 
-    It is 1 without a mesh, and where each device runs a program of its own.
+    It is 1 without a mesh that has both axes, and where each device runs a program of
+    its own.
     """
     mesh = jax.sharding.get_abstract_mesh()
-    axes = [a for a in ROW_AXES if a in mesh.axis_names and a not in mesh.manual_axes]
-    return math.prod(mesh.shape[axis] for axis in axes)
+    if not set(ROW_AXES) <= set(mesh.axis_names) - set(mesh.manual_axes):
+        return 1
+    return math.prod(mesh.shape[axis] for axis in ROW_AXES)
 
 
 def map_rows(

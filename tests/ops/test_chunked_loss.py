@@ -303,3 +303,15 @@ def test_the_kernels_gradient_stays_where_the_kernel_lies():
         program = str(jax.make_jaxpr(jax.grad(total, (0, 1)))(kernel, bias))
     assert program.count("reduce_scatter[") == 1 and "axes=('data', 'fsdp')" in program
     assert "float32[2,37]" in program or "f32[2,37]" in program  # E / 4
+
+
+@pytest.mark.parametrize("names", [("data",), ("rows", "columns")])
+def test_a_mesh_of_other_axes_is_none_of_ours(names):
+    x, kernel, bias, targets, weights = make((16, 6))
+    with jax.sharding.use_abstract_mesh(AbstractMesh((2,) * len(names), names)):
+        program = str(
+            jax.make_jaxpr(
+                lambda x: chunked_loss.score(x, kernel, bias, targets, weights, 3).loss
+            )(x)
+        )
+    assert "shard_map" not in program
