@@ -51,8 +51,8 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     state = program.run_form(program.init_state(spec.seed))
     stack = program.place(feed.stack(0, num))
     numbers = (spec.seed, 0, num) if spec.seconds else (spec.seed,)
-    compile_seconds = program.compile(state, stack)
-    memory = program.memory(num)
+    compile_seconds = program.train_call.compile(state, stack)
+    memory = program.train_call.memory(num)
     state, found = program.train_call(state, stack, *numbers)  # its first is slower
     jax.block_until_ready(found)
     start = time.perf_counter()

@@ -120,13 +120,18 @@ class _Run:
 
     def go(self, watch: SignalWatch) -> dict:
         restored = self.checkpointer.restore(self.program.abstract_state())
-        state, step = restored or (make_start(self.program, self.spec), 0)
+        state, step = restored or (None, 0)
         last = processes.on_first(lambda: self._last_line(step))
         self.seconds = last.get("seconds", 0.0)
         self._is_last = is_over(self.spec, step, self.seconds)
         if self._is_last and (result := processes.on_first(self._load_result)):
             return result
         self.log.first_step_seconds = last.get("first_step_seconds", 0.0)
+        for count in itertools.islice(self._list_counts(step), 1):
+            # Beside what comes before the first call: the start and its evaluation.
+            self.program.train_call.begin(self.feed[step], count)
+        if state is None:
+            state = make_start(self.program, self.spec)
         with self.log.open(step):
             for line in self.log.describe_run():
                 self.log.say(line)
@@ -201,9 +206,9 @@ class _Run:
         profiler = Profiler(self.workdir, self.spec.profile_steps)
         with contextlib.closing(rows), contextlib.closing(profiler):
             for count, stack in zip(counts, rows, strict=True):
-                if not self.program.is_compiled(stack):
+                if stack not in self.program.train_call:
                     self.log.say(f"compiling a call of {count} steps")
-                compile_seconds = self.program.compile(state, stack)
+                compile_seconds = self.program.train_call.compile(state, stack)
                 if self._marked is None:
                     self._marked = time.perf_counter()
                 else:

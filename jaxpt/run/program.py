@@ -6,7 +6,6 @@ calls. Nothing below this file knows how many devices there are.
 
 import dataclasses
 import functools
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -19,16 +18,15 @@ from jaxpt.errors import UserError
 from jaxpt.eval.cloze import score_masked
 from jaxpt.eval.probe import pool_states
 from jaxpt.eval.words import BESIDE
-from jaxpt.learn.optimizer import set_schedule_step
 from jaxpt.learn.state import TrainState, make_state
-from jaxpt.learn.update import average_params
 from jaxpt.nn.networks.network import Gap
 from jaxpt.objectives.objective import eval_step
 from jaxpt.ops.layout import ROW_AXES
-from jaxpt.rng import row_keys, split_step, stream
+from jaxpt.rng import row_keys, stream
 from jaxpt.run import sharding
 from jaxpt.run.run_framing import find_frame
 from jaxpt.run.task import Task
+from jaxpt.run.train_calls import TrainCalls
 
 # Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by what
 # JAX calls one device (of TPU v3, a core). The first name that is part of it holds.
@@ -60,44 +58,6 @@ def device_peak() -> float | None:
         if name.lower() in kind.lower():
             return peak * jax.device_count()
     return None
-
-
-def make_train_call(task: Task, axis: str | None = None):
-    """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
-
-    `stack` is K batches of rows; the key of each step comes from the seed and the
-    state's step. A run by the clock (`jaxpt.run.clock`) also says at which steps of the
-    schedule the call begins and ends.
-    """
-    train_step = functools.partial(
-        task.objective.train_step,
-        model=task.model,
-        vocab=task.vocab,
-        spec=task.spec,
-        update=task.make_update(axis),
-    )
-    frozen = task.model.frozen
-    reads_progress = "progress" in task.spec.READS
-
-    def call(state: TrainState, stack: dict, seed, begin=None, end=None):
-        before, num_steps = state.step, len(stack["tokens"])
-
-        def body(state, rows):
-            at = state.step
-            if begin is not None:
-                at = begin + (state.step - before) * (end - begin) // num_steps
-                opt_state = set_schedule_step(state.opt_state, at)
-                state = dataclasses.replace(state, opt_state=opt_state)
-            rngs = split_step(stream(seed, state.step, "train"))
-            if reads_progress:
-                share = at / task.plan.train.steps
-                rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-            state, metrics = train_step(state, rows, rngs)
-            return average_params(state, task.plan.optim.ema_decay, frozen), metrics
-
-        return jax.lax.scan(body, state, stack)
-
-    return call
 
 
 class Program:
@@ -133,7 +93,14 @@ class Program:
         self._init = jax.jit(self._make_state, out_shardings=self._state)
         self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
         self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
-        self._calls: dict[int, Any] = {}
+        self.train_call = TrainCalls(
+            task,
+            self.abstract_state(),
+            self.mesh,
+            self._by_row,
+            self._whole,
+            self.devices if self.is_pmap else None,
+        )
         model, can = task.model, task.model.ABILITIES
         given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
         step = functools.partial(eval_step, task.objective, **given)
@@ -352,82 +319,6 @@ class Program:
             return mine
         shape = len(self.devices), *mine.shape[1:]
         return jax.make_array_from_process_local_data(self._by_device, mine, shape)
-
-    def is_compiled(self, stack: dict) -> bool:
-        """Whether there is a train call for this many steps."""
-        return self._count_steps(stack) in self._calls
-
-    def _count_steps(self, stack: dict) -> int:
-        return stack["tokens"].shape[1 if self.is_pmap else 0]
-
-    def compile(self, state: TrainState, stack: dict) -> float:
-        """Compiles the train call for this many steps; returns the seconds it took."""
-        num_steps = self._count_steps(stack)
-        if num_steps in self._calls:
-            return 0.0
-        start = time.perf_counter()
-        rest = (None, None) if self.task.plan.train.seconds else ()
-        numbers = (np.int32(0),) * (1 + len(rest))
-        if self.is_pmap:
-            call = jax.pmap(
-                make_train_call(self.task, "devices"),
-                axis_name="devices",
-                in_axes=(0, 0, None, *rest),
-                donate_argnums=0,
-                devices=self.devices,
-            )
-            lowered = call.lower(state, stack, *numbers)
-        else:
-            call = jax.jit(
-                make_train_call(self.task),
-                in_shardings=(self._state, self._by_row, None, *rest),
-                out_shardings=(self._state, self._whole),
-                donate_argnums=0,
-            )
-            with jax.set_mesh(self.mesh):
-                lowered = call.lower(state, stack, *numbers)
-        self._calls[num_steps] = lowered.compile()
-        return time.perf_counter() - start
-
-    def compiled(self, num_steps: int) -> jax.stages.Compiled:
-        """The train call of so many steps, which has been compiled."""
-        return self._calls[num_steps]
-
-    def memory(self, num_steps: int) -> dict[str, int]:
-        """Bytes on each device of a compiled call of so many steps, as XLA plans it.
-
-        "state_bytes" and "rows_bytes" are its arguments, "temporary_bytes" what it
-        needs beside them; the state's are given back as the new one's.
-        """
-        found = self._calls[num_steps].memory_analysis()
-        state = found.alias_size_in_bytes
-        return {
-            "state_bytes": state,
-            "rows_bytes": found.argument_size_in_bytes - state,
-            "temporary_bytes": found.temp_size_in_bytes,
-        }
-
-    def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:
-        """What devices exchange in a compiled call of so many steps.
-
-        Of each kind of collective how many, and the bytes of their results on a device;
-        the call is a loop over its steps, whose collectives are counted once.
-        """
-        return sharding.count_collectives(self._calls[num_steps].as_text())
-
-    def train_call(self, state: TrainState, stack: dict, *numbers: int):
-        """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
-
-        Args:
-          numbers: the seed, and of a run by the clock the steps of its schedule at
-            which the call begins and ends.
-        """
-        self.compile(state, stack)
-        num_steps = stack["tokens"].shape[1 if self.is_pmap else 0]
-        state, metrics = self._calls[num_steps](state, stack, *map(np.int32, numbers))
-        if self.is_pmap:  # already summed over devices; every copy is the same
-            metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)
-        return state, metrics
 
 
 def _first_of(state: TrainState) -> TrainState:

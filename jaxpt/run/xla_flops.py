@@ -21,8 +21,8 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, jaxpr_as_fun
 from jaxpt.learn.state import make_state
 from jaxpt.rng import stream
 from jaxpt.run.data import make_feed
-from jaxpt.run.program import make_train_call
 from jaxpt.run.task import Task, make_task
+from jaxpt.run.train_calls import make_train_call
 from jaxpt.text.dataset import Split
 
 # A form of the model with the same products, each computed once and where XLA sees it.

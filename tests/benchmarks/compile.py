@@ -73,7 +73,7 @@ def time_compiling(num_layers: int, is_scanned: bool) -> np.ndarray:
     state, rows = program.abstract_state(), program.place(make_rows())
     times = []
     for call in (
-        lambda: program.compile(state, rows),
+        lambda: program.train_call.compile(state, rows),
         lambda: program.init_state(0),
     ):
         jax.clear_caches()

@@ -65,8 +65,8 @@ def measure_point(curve: str, value: int, args) -> dict:
     rows = {"tokens": np.full(shape, 7, np.int32), "index": np.zeros(shape[:2], int)}
     rows["index"] = rows["index"].astype(np.int32)
     stack = program.place(rows)
-    seconds = program.compile(state, stack)
-    (compiled,) = program._calls.values()
+    seconds = program.train_call.compile(state, stack)
+    compiled = program.train_call[1]
     found = {
         "flops": task.count_costs(1)["flops"],
         "temp": compiled.memory_analysis().temp_size_in_bytes,

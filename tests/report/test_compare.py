@@ -15,11 +15,11 @@ from jaxpt.eval import cloze
 from jaxpt.report import budget, figures
 from jaxpt.report import compare as comparison
 from jaxpt.report.probed_layers import list_probed
-from jaxpt.run import loop, program
+from jaxpt.run import loop, train_calls
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.measure import measure
-from jaxpt.run.program import Program
+from jaxpt.run.train_calls import TrainCalls
 from jaxpt.run.workdir import load_corpora, load_examples, load_run, lock_workdir
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
@@ -493,7 +493,7 @@ def test_a_budget_of_seconds_is_kept_by_the_runs_clock(
         compare__overrides={},
         compare__seeds=(0,),
     )
-    clock, calls, train_call = [0.0], [], Program.train_call
+    clock, calls, train_call = [0.0], [], TrainCalls.__call__
 
     def timed_call(self, *args):
         calls.append(None)
@@ -501,9 +501,9 @@ def test_a_budget_of_seconds_is_kept_by_the_runs_clock(
         return train_call(self, *args)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Program, "train_call", timed_call)
+        patch.setattr(TrainCalls, "__call__", timed_call)
         stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
-        for module in (budget, loop, program):
+        for module in (budget, loop, train_calls):
             patch.setattr(module, "time", stopped)
         report = comparison.compare(config, tmp_path)
     (run,) = report["runs"]

@@ -14,8 +14,9 @@ from jaxpt.run import check
 from jaxpt.run.check import check_run
 from jaxpt.run.data import make_feed, with_token_counts
 from jaxpt.run.measure import measure
-from jaxpt.run.program import Program, make_train_call
+from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
+from jaxpt.run.train_calls import make_train_call
 from jaxpt.text.dataset import load_text
 
 # Rows that fill the model to its last place, as `data.seq_len=128` and

@@ -15,13 +15,14 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.report.found_runs import load_runs
-from jaxpt.run import loop, program
+from jaxpt.run import loop, train_calls
 from jaxpt.run.clock import find_schedule_step, is_over
 from jaxpt.run.data import make_feed
 from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.program import Program
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import make_task
+from jaxpt.run.train_calls import TrainCalls
 from jaxpt.text.dataset import load_text
 
 
@@ -29,15 +30,15 @@ from jaxpt.text.dataset import load_text
 def clock(monkeypatch):
     """Seconds that only calls of training steps take: `clock.call` each."""
     state = types.SimpleNamespace(now=0.0, call=1.0)
-    train_call = Program.train_call
+    train_call = TrainCalls.__call__
 
     def timed_call(self, *args):
         state.now += state.call
         return train_call(self, *args)
 
-    monkeypatch.setattr(Program, "train_call", timed_call)
+    monkeypatch.setattr(TrainCalls, "__call__", timed_call)
     stopped = types.SimpleNamespace(perf_counter=lambda: state.now)
-    for module in (loop, program):
+    for module in (loop, train_calls):
         monkeypatch.setattr(module, "time", stopped)
     return state
 

@@ -7,8 +7,8 @@ from tiny import make_config
 from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
 from jaxpt.run.data import make_feed
-from jaxpt.run.program import make_train_call
 from jaxpt.run.task import make_task
+from jaxpt.run.train_calls import make_train_call
 from jaxpt.text.dataset import load_text
 
 

@@ -121,7 +121,7 @@ def make_rows(task: Task, batch: int) -> dict:
 
 def describe(program: Program, task: Task, target: Target, seconds: float) -> dict:
     """The table of a compiled call, per step and per device."""
-    compiled = program.compiled(STEPS)
+    compiled = program.train_call[STEPS]
     memory, found = compiled.memory_analysis(), analyse(compiled.as_text())
     held, whole = sharding.count_bytes(program.abstract_state())
     peak = (
@@ -208,14 +208,14 @@ def main() -> int:
         state, rows = program.abstract_state(), make_rows(task, args.batch)
         start = time.perf_counter()
         try:
-            seconds = program.compile(state, rows)
+            seconds = program.train_call.compile(state, rows)
         except jax.errors.JaxRuntimeError as error:
             said = str(error).split("\n")[0][:400]
             print(f"  refused after {time.perf_counter() - start:.0f} s: {said}")
             return 1
         told = describe(program, task, target, seconds)
     if args.hlo:
-        args.hlo.write_text(program.compiled(STEPS).as_text())
+        args.hlo.write_text(program.train_call[STEPS].as_text())
     ops = told.pop("ops")
     print_table(told)
     by = 1 if args.by_cycles else 0

@@ -9,10 +9,11 @@ Both sides make whole training steps (forward, backward, clipping, AdamW) on row
 lie ready; ours corrupts them in the step, the peer's come corrupted. Each side is a
 process of its own, which stays; rounds alternate, and the ratio is the median over the
 rounds of the better peer's time by ours. The first steps of both, compilation included,
-stand in a column of their own. Tokens are raw ones (T5: of encoder and decoder
-together), the same for both sides. MFU is of our FLOP count (`jaxpt.nn.flops`: every
-product, attention not halved for causality, the head on predicted places alone) by the
-device's dense bfloat16 peak. Memory is the device's peak; on a CPU the process's.
+stand in a column of their own; `--starts` measures them alone, from the start of the
+process, ours once with an empty compilation cache and then with what that left. Tokens
+are raw ones (T5: of encoder and decoder together), the same for both sides. MFU is of
+our FLOP count (`jaxpt.nn.flops`: every product, attention not halved for causality, the
+head on predicted places alone) by the device's dense bfloat16 peak. Memory is the device's peak; on a CPU the process's.
 """
 
 import argparse
@@ -21,6 +22,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -39,8 +41,8 @@ HEADER = (
 class Side:
     """A process that makes steps when it is told to."""
 
-    def __init__(self, script: str, given: dict, peers: bool):
-        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
+    def __init__(self, script: str, given: dict, peers: bool, **variables: str):
+        env = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
         env["PYTHONPATH"] = os.pathsep.join(
             [str(HERE.parents[2]), str(HERE), env.get("PYTHONPATH", "")]
         )
@@ -53,8 +55,9 @@ class Side:
             text=True,
             env=env,
         )
-        self.rounds = []
+        self.rounds, start = [], time.perf_counter()
         self.about = self._read()
+        self.start_seconds = time.perf_counter() - start
 
     def _read(self) -> dict:
         for line in self.process.stdout:
@@ -75,8 +78,8 @@ class Side:
         self.process.wait()
 
 
-def measure(name: str, args) -> list[dict]:
-    """Both sides of a case, round by round."""
+def make_given(name: str, args) -> dict:
+    """What both sides are told of a case."""
     given = {
         "case": name,
         "dtype": args.dtype,
@@ -87,14 +90,44 @@ def measure(name: str, args) -> list[dict]:
     }
     for key, value in given["settings"].items():
         given["settings"][key] = {"True": True, "False": False}.get(value, value)
+    return given
+
+
+def list_peers(args, lengths: dict) -> dict[str, dict]:
+    """What each form of the peer is told beside."""
+    forms = [(a, c) for a in args.attention for c in (False, True)[: 1 + args.compile]]
+    return {
+        f"torch {attention}{'+c' if is_compiled else ''}": {
+            "attention": attention,
+            "compile": is_compiled,
+            "lengths": lengths,
+        }
+        for attention, is_compiled in forms
+    }
+
+
+def measure_starts(name: str, args) -> dict:
+    """Seconds from the start of a process to the end of its first steps, by side."""
+    given, found = make_given(name, args), {"case": name}
+    with tempfile.TemporaryDirectory() as cache:
+        for label in ("jaxpt cold", "jaxpt warm"):
+            side = Side("ours.py", given, False, JAX_COMPILATION_CACHE_DIR=cache)
+            found[label] = side.start_seconds
+            side.close()
+    for label, more in list_peers(args, side.about["lengths"]).items():
+        side = Side("peer.py", given | more, True)
+        found[label] = side.start_seconds
+        side.close()
+    return found
+
+
+def measure(name: str, args) -> list[dict]:
+    """Both sides of a case, round by round."""
+    given = make_given(name, args)
     sides = {"jaxpt": Side("ours.py", given, bool(args.attention))}
     about = sides["jaxpt"].about
-    for attention in args.attention:
-        for is_compiled in (False, True) if args.compile else (False,):
-            more = {"attention": attention, "compile": is_compiled}
-            label = f"torch {attention}{'+c' if is_compiled else ''}"
-            given_peer = given | more | {"lengths": about["lengths"]}
-            sides[label] = Side("peer.py", given_peer, True)
+    for label, more in list_peers(args, about["lengths"]).items():
+        sides[label] = Side("peer.py", given | more, True)
     times = {label: [] for label in sides}
     for _ in range(args.rounds):
         for label, side in sides.items():
@@ -152,6 +185,7 @@ def main() -> None:
     parser.add_argument(
         "--precision", default="high", help="torch's float32 matmul precision on a GPU"
     )
+    parser.add_argument("--starts", action="store_true", help="the first steps alone")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=10, help="a round")
     parser.add_argument("--steps_per_call", type=int, default=5, help="jaxpt's")
@@ -162,12 +196,22 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file to write the figures to")
     args = parser.parse_args()
     print(describe_host())
-    print(HEADER)
+    if not args.starts:
+        print(HEADER)
     lines = []
     for name in args.cases or GROUPS[args.group]:
-        found = measure(name, args)
-        lines += found
-        print("\n".join(show(line) for line in found), flush=True)
+        if args.starts:
+            lines.append(measure_starts(name, args))
+            told = "  ".join(
+                f"{label} {seconds:.1f} s"
+                for label, seconds in lines[-1].items()
+                if label != "case"
+            )
+            print(f"{name:24s} {told}", flush=True)
+        else:
+            found = measure(name, args)
+            lines += found
+            print("\n".join(show(line) for line in found), flush=True)
         if args.json:
             args.json.write_text(json.dumps(lines, indent=1) + "\n")
 

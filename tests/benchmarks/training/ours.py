@@ -5,6 +5,7 @@ every number of steps that it reads.
 """
 
 import json
+import os
 import resource
 import sys
 import time
@@ -16,6 +17,7 @@ from sizes import CASES, ELECTRA_SHARE
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.nn.presets import get_preset
+from jaxpt.processes import set_cache
 from jaxpt.run.program import Program, device_peak
 from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
@@ -57,6 +59,8 @@ def make_vocab(size: int) -> Vocab:
 
 def main() -> None:
     """Argument: JSON with case, dtype, dropout, steps_per_call and settings."""
+    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        set_cache()
     given = json.loads(sys.argv[1])
     case = CASES[given["case"]]
     case.settings.update(given["settings"])
@@ -77,7 +81,7 @@ def main() -> None:
         "index": np.arange(per_call * case.batch).reshape(shape[:2]).astype(np.int32),
     }
     stack = program.place(rows)
-    seconds = program.compile(state, stack)
+    seconds = program.train_call.compile(state, stack)
     state, found = program.train_call(state, stack, 0)
     jax.block_until_ready(found)
     costs = task.count_costs(1)
