@@ -13,7 +13,8 @@ stand in a column of their own; `--starts` measures them alone, from the start o
 process, ours once with an empty compilation cache and then with what that left. Tokens
 are raw ones (T5: of encoder and decoder together), the same for both sides. MFU is of
 our FLOP count (`jaxpt.nn.flops`: every product, attention not halved for causality, the
-head on predicted places alone) by the device's dense bfloat16 peak. Memory is the device's peak; on a CPU the process's.
+head on predicted places alone) by the device's dense bfloat16 peak. Memory is the
+device's peak; on a CPU the process's.
 """
 
 import argparse
