@@ -82,12 +82,22 @@ def init_params(model: nn.Module, rng, *args, **kwargs):
     The same numbers scanned and unrolled: a loop draws each layer with the keys that it
     would have by itself, for to compile the draws of many layers takes long.
     """
-    if not any(spec.scan_layers for spec in list_specs(model).values()):
-        return unroll(model).init(rng, *args, **kwargs)["params"]
+    specs = list_specs(model)
+    is_scanned = any(spec.scan_layers for spec in specs.values())
+    if not is_scanned:  # with no layers of two kinds, which have the same parameters
+        model = model.clone(
+            **{
+                name: dataclasses.replace(
+                    spec, scan_layers=True, global_every=0, remat="none"
+                )
+                for name, spec in specs.items()
+            }
+        )
     shapes = jax.eval_shape(lambda: model.init(rng, *args, **kwargs)["params"])
     variables = {KEYS: _layer_keys(rng, shapes)}
     rest = {"rngs": {"params": rng}, "mutable": ["params"], **kwargs}
-    return model.apply(variables, *args, **rest)[1]["params"]
+    params = model.apply(variables, *args, **rest)[1]["params"]
+    return params if is_scanned else unstack_layers(params)
 
 
 def draw(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> Array:
