@@ -4,8 +4,8 @@
         --workdir runs/bert
 
 Any size can be made smaller: --config.model.num_layers=2 --config.model.d_model=128 ...
-The objective follows the family: gpt2, gpt3 and llama clm; t5 and bart span_corruption;
-electra electra; the others mlm. With two layers of width 128, 400 steps take 1 to 4
+The objective follows the family: gpt2, gpt3, llama and mistral clm; t5 and bart
+span_corruption; electra electra; the others mlm. With two layers of width 128, 400 steps take 1 to 4
 minutes on 2 cores; no full size was run.
 """
 
@@ -17,6 +17,7 @@ from jaxpt.nn.presets import get_preset
 OBJECTIVES = {
     "gpt": "clm",
     "llama": "clm",
+    "mistral": "clm",
     "t5": "span_corruption",
     "bart": "span_corruption",
     "electra": "electra",

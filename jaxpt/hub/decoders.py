@@ -1,5 +1,6 @@
-"""Configs of families that generate text: GPT-2, Llama, T5, BART."""
+"""Configs of families that generate text: GPT-2, Llama, Mistral, T5, BART."""
 
+import dataclasses
 from typing import Any
 
 from jaxpt.errors import UserError
@@ -93,6 +94,13 @@ LLAMA = {
     "attention_dropout": 0.0,
     "head_dim": None,
 }
+MISTRAL = LLAMA | {
+    "intermediate_size": 14336,
+    "num_key_value_heads": 8,
+    "max_position_embeddings": 131072,
+    "sliding_window": None,  # null is none; left out, MISTRAL_WINDOW
+}
+MISTRAL_WINDOW = 4096
 
 
 def read_gpt2(config: dict) -> ModelSpec:
@@ -301,6 +309,34 @@ def read_llama(config: dict) -> ModelSpec:
         mlp_bias=False,
         partial_rotary_factor=1.0,
     )
+    return _read_llama_form(config)
+
+
+def read_mistral(config: dict) -> ModelSpec:
+    """Mistral's config as a spec: Llama's form, whose layers see a window.
+
+    `sliding_window` counts the token itself, `ModelSpec.window` those before it.
+    """
+    config = with_defaults({"sliding_window": MISTRAL_WINDOW} | config, MISTRAL)
+    require(
+        config,
+        is_causal=True,
+        attention_chunk_size=None,
+        layer_types=None,
+        is_encoder_decoder=False,
+        partial_rotary_factor=1.0,
+    )
+    width = config["sliding_window"]
+    if width is not None and width < 2:
+        raise UserError(
+            f"config.json: sliding_window={width}: must be null or at least 2"
+        )
+    window = 0 if width is None else width - 1
+    return dataclasses.replace(_read_llama_form(config), window=window)
+
+
+def _read_llama_form(config: dict) -> ModelSpec:
+    """A spec of a config with all fields that Llama's family and Mistral's share."""
     width, heads = config["hidden_size"], read_size(config, "num_attention_heads", 0)
     # The older name takes precedence.
     rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
@@ -347,3 +383,11 @@ def write_llama(spec: ModelSpec) -> dict:
         "attention_dropout": spec.attention_dropout,
         "initializer_range": spec.init_std,
     }
+
+
+def write_mistral(spec: ModelSpec) -> dict:
+    """The config of a spec of Mistral's family."""
+    config = write_llama(spec)
+    for name in ("attention_bias", "mlp_bias"):  # which it has not
+        del config[name]
+    return config | {"sliding_window": spec.window + 1 if spec.window else None}

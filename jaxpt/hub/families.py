@@ -191,6 +191,13 @@ FAMILIES = {
             freezes_pad=True,
         ),
         Family(
+            "mistral",
+            {"causal": "MistralForCausalLM"},
+            decoders.read_mistral,
+            decoders.write_mistral,
+            freezes_pad=True,
+        ),
+        Family(
             "modernbert",
             {"masked": "ModernBertForMaskedLM"},
             encoders.read_modernbert,

@@ -253,6 +253,7 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "t5": _t5,
     "bart": _bart,
     "llama": _llama,
+    "mistral": _llama,
     "modernbert": _modernbert,
 }
 
@@ -284,6 +285,7 @@ COPIES = {
         "lm_head.weight": "model.shared.weight",
     },
     "llama": {"lm_head.weight": "model.embed_tokens.weight"},
+    "mistral": {"lm_head.weight": "model.embed_tokens.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
 # and tensors that no language model uses: masks and counters in buffers, and heads of
@@ -295,6 +297,7 @@ UNREAD = {
     "electra": r"electra\.embeddings\.position_ids",
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
+    "mistral": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
 # What the names of a model's tensors begin with where it has a head; without one they
 # lack it.
@@ -306,6 +309,7 @@ BODIES = {
     "electra": "electra.",
     "bart": "model.",
     "llama": "model.",
+    "mistral": "model.",
     "modernbert": "model.",
 }
 # Those of a downstream task's head, and of a pooler that a head may read.

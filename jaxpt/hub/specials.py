@@ -20,6 +20,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 DEFAULTS = {
     "gpt2": {"bos_token_id": 50256, "eos_token_id": 50256},
     "llama": {"bos_token_id": 1, "eos_token_id": 2},
+    "mistral": {"bos_token_id": 1, "eos_token_id": 2},
     "t5": {"eos_token_id": 1, "decoder_start_token_id": 0},
     "bart": {
         "bos_token_id": 0,

@@ -130,6 +130,10 @@ PRESETS = {
     "llama-1.1b": _LLAMA
     | _sizes(22, 2048, 32, 5632, num_kv_heads=4, vocab_size=32000)
     | {"tie_embeddings": False},
+    # Jiang et al. 2023, as mistralai/Mistral-7B-v0.1: its window counts the token too.
+    "mistral-7b": _LLAMA
+    | _sizes(32, 4096, 32, 14336, num_kv_heads=8, vocab_size=32000)
+    | {"max_len": 32768, "window": 4095, "tie_embeddings": False},
     "modern-base": _MODERN | _sizes(22, 768, 12, 1152),
     "modern-large": _MODERN | _sizes(28, 1024, 16, 2624),
 }

@@ -112,6 +112,8 @@ CASES = {
         | SPECIALS
         | {"tie_word_embeddings": True, "head_dim": 6, "num_key_value_heads": 1},
     ),
+    # A window of 3: a token and the two before it.
+    "mistral": ("mistral", "causal", LLAMA | SPECIALS | {"sliding_window": 3}),
     "modernbert": ("modernbert", "masked", MODERN | SPECIALS),
     "modernbert-local": (
         "modernbert",

@@ -155,7 +155,7 @@ def test_presets_are_of_their_family(name):
     head = {"generator": "generator"}.get(name.rpartition("-")[2], "masked")
     if name.startswith("electra") and head == "masked":
         head = "discriminator"
-    if name.startswith(("gpt", "llama")):
+    if name.startswith(("gpt", "llama", "mistral")):
         head = "causal"
     if spec.num_decoder_layers:
         head = "seq2seq"

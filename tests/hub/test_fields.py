@@ -91,6 +91,7 @@ INERT = {
         "forced_eos_token_id": ID,
     },
     "llama": {"pretraining_tp": COMPUTING},
+    "mistral": {},
     "modernbert": {
         "cls_token_id": ID,
         "sep_token_id": ID,
@@ -110,7 +111,7 @@ INERT = {
 }
 for _name, _table in INERT.items():
     _table |= EVERYWHERE
-    if _name not in ("llama", "modernbert"):
+    if _name not in ("llama", "mistral", "modernbert"):
         _table |= dict.fromkeys(
             ("rope_scaling", "rope_theta", "partial_rotary_factor"), NO_ROPE
         )
@@ -142,6 +143,7 @@ OLDER = {
         "static_position_embeddings",
     ),
     "llama": ("is_causal", "sliding_window", "attention_chunk_size", "layer_types"),
+    "mistral": ("is_causal", "attention_chunk_size", "layer_types"),
     "modernbert": ("reference_compile", "head_dim"),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
@@ -362,6 +364,8 @@ def test_aliases_are_those_of_the_class(kind):
         ("llama", {"rope_theta": None}, ["rope_theta=None", "number"]),
         ("llama", {"rope_parameters": {"rope_theta": None}}, ["rope_theta=None"]),
         ("llama", {"rope_parameters": [1]}, ["rope_parameters=[1]", "object"]),
+        ("mistral", {"sliding_window": 1}, ["sliding_window=1", "null or at least 2"]),
+        ("mistral", {"layer_types": [LOCAL] * 32}, ["layer_types=", "None"]),
         ("llama", {"is_causal": False}, ["is_causal=False", "True"]),
         ("llama", {"num_key_value_heads": 0}, ["num_key_value_heads=0", "at least 1"]),
         ("llama", {"quantization_config": {"bits": 4}}, ["quantization_config={'bits"]),

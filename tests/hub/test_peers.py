@@ -69,6 +69,7 @@ ODD = {
     },
     "bart": {"encoder_layers": 1, "decoder_layers": 3, "d_model": 48},
     "llama": {"num_key_value_heads": 4, "rope_theta": 500000.0, "rms_norm_eps": 1e-3},
+    "mistral": {"sliding_window": None, "num_key_value_heads": 4},
     "modernbert": {"hidden_size": 96, "intermediate_size": 40},
 }
 
@@ -409,6 +410,11 @@ PUBLISHED = {
             "rms_norm_eps": 1e-5,
         },
     ),
+    "mistral-7b": (
+        "mistral",
+        "causal",
+        {"rms_norm_eps": 1e-5, "max_position_embeddings": 32768},
+    ),
     "modern-base": ("modernbert", "masked", {}),
     "modern-large": (
         "modernbert",
@@ -459,7 +465,9 @@ def test_presets_are_the_published_models(name):
     assert num_ours == num_theirs
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "llama-tied", "t5", "t5-1.1"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama", "llama-tied", "mistral", "t5", "t5-1.1"]
+)
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_generated_tokens_are_those_of_transformers(name, num_beams, tmp_path):
     theirs = make_theirs(name)

@@ -60,7 +60,7 @@ def test_what_a_config_leaves_out_is_its_class_s(read):
     assert read("t5", {"vocab_size": 60}) == Framing((), (EOS,), start=0, ends=(1,))
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "llama", "t5", "bart"])
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "mistral", "t5", "bart"])
 def test_defaults_are_those_of_the_classes(kind, read):
     config = pytest.importorskip("transformers").AutoConfig.for_model(kind).to_dict()
     names = ("bos", "eos", "decoder_start", "forced_bos", "forced_eos")
