@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int
 from jaxpt.nn.layers import Dense
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import rotate
-from jaxpt.ops import attention, masks
+from jaxpt.ops import attention, kernel_choice, masks
 from jaxpt.ops.masks import Mask
 
 # What every attention weighed its keys with, where `jaxpt.nn.inspection` asks for it: a
@@ -35,7 +35,7 @@ def check_kernel(
       UserError: it could not.
     """
     for need in list_requests(spec, lengths, is_packed, reads_ahead):
-        attention.select_kernel(spec.attention, need)
+        kernel_choice.select_kernel(spec.attention, need)
 
 
 def list_requests(
@@ -43,14 +43,14 @@ def list_requests(
     lengths: Iterable[int],
     is_packed: bool,
     reads_ahead: bool = True,
-) -> list[attention.AttentionRequest]:
+) -> list[kernel_choice.AttentionRequest]:
     """What the stacks of a model ask of attention in training, on this machine.
 
     Args: as of `check_kernel`.
     """
     return [
-        attention.AttentionRequest(
-            platform=attention.find_platform(),
+        kernel_choice.AttentionRequest(
+            platform=kernel_choice.find_platform(),
             dtype=spec.compute_dtype,
             num_queries=length,
             num_keys=length,

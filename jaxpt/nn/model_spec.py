@@ -9,7 +9,7 @@ import dataclasses
 import jax
 
 from jaxpt.errors import UserError
-from jaxpt.ops.attention import KERNELS
+from jaxpt.ops.kernel_choice import KERNELS
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
@@ -141,7 +141,7 @@ class ModelSpec:
         on GPU and TPU, float32 on CPU. Parameters, softmax, norms and losses stay
         float32. A run records what "auto" was, and keeps it on another device.
       attention: the kernel of attention; "auto" is the fastest that can do what is
-        asked (`ops/attention.py` has the table), "xla", "cudnn" or "splash" is that
+        asked (`ops/kernel_choice.py` has the table), "xla", "cudnn" or "splash" is that
         one, and training is refused where it cannot.
       loss_chunk: the most rows whose logits exist at once where a loss is taken over
         the vocabulary; 0 leaves it to the device: 4M logits on CPU, 268M elsewhere,

@@ -12,7 +12,7 @@ from jaxpt.nn.attention import list_requests
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.objectives.objective import Objective, ObjectiveSpec
-from jaxpt.ops.attention import explain_kernel
+from jaxpt.ops.kernel_choice import explain_kernel
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.vocab import Vocab
 

@@ -8,8 +8,8 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec, use_abstract_mesh
 
 from jaxpt.errors import UserError
-from jaxpt.ops import attention, masks
-from jaxpt.ops.attention import AttentionRequest, select_kernel
+from jaxpt.ops import attention, kernel_choice, masks
+from jaxpt.ops.kernel_choice import AttentionRequest, select_kernel
 
 NVIDIA = AttentionRequest("nvidia", "bfloat16", 512, 512, 64)
 TPU = dataclasses.replace(NVIDIA, platform="tpu")
@@ -133,7 +133,9 @@ LENGTHS = jnp.ones(1, jnp.int32)
 def test_what_a_mask_asks_for(mask, said, with_bias, monkeypatch):
     needs = []
     monkeypatch.setattr(
-        attention, "select_kernel", lambda kernel, need, _: needs.append(need) or "xla"
+        kernel_choice,
+        "select_kernel",
+        lambda kernel, need, _: needs.append(need) or "xla",
     )
     bias = jnp.zeros((1, 2, 4, 4)) if with_bias else None
     attention.attend(ONES, ONES, ONES, mask, bias)
@@ -177,7 +179,7 @@ def test_platforms(platform, capability, wanted, monkeypatch):
     if capability:
         values["compute_capability"] = capability
     monkeypatch.setattr(jax, "local_devices", lambda: [type("Device", (), values)()])
-    assert attention.find_platform() == wanted
+    assert kernel_choice.find_platform() == wanted
 
 
 def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
@@ -198,7 +200,7 @@ def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
 
 def test_splash_gives_each_device_its_own_rows_and_heads(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 8)
-    monkeypatch.setattr(attention, "find_platform", lambda: "tpu")
+    monkeypatch.setattr(kernel_choice, "find_platform", lambda: "tpu")
     mask = masks.causal(jnp.ones((8, 128), jnp.int32))
     q = jax.ShapeDtypeStruct((8, 128, 4, 64), jnp.bfloat16)
     k = jax.ShapeDtypeStruct((8, 128, 2, 64), jnp.bfloat16)

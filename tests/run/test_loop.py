@@ -20,7 +20,7 @@ from tiny import CORE, make_config, slow_but, write_config
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
-from jaxpt.ops import attention
+from jaxpt.ops import kernel_choice
 from jaxpt.run import loop, run_log
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
@@ -139,7 +139,7 @@ def test_a_kernel_that_cannot_train_this_is_refused_before_anything_is_written(
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
     if changes:  # what a GPU lacks is seen on a GPU
-        monkeypatch.setattr(attention, "find_platform", lambda: "nvidia")
+        monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
         config.model.dtype = "bfloat16"
     task = make_task(make_plan(config), tokenizer.vocab)
     with refuses(f"model.attention={kernel}: must be auto or xla here: ", lacking):
@@ -390,7 +390,7 @@ def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     program, feed = check_run(make_task(plan, tokenizer.vocab), tokenizer, corpora)
     log = run_log.RunLog(program, feed, corpora, tmp_path)
     assert not any("fused" in line for line in log.describe_run())
-    monkeypatch.setattr(attention, "find_platform", lambda: "nvidia")
+    monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
     wanted = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
     assert any(line.endswith(wanted) for line in log.describe_run())
 
