@@ -260,7 +260,10 @@ class Program:
         several = jax.process_count()
         return [
             f"mesh: {shape}; {held / 1e6:,.1f} of the state's {whole / 1e6:,.1f} MB on "
-            f"each device" + (f"; {several} processes" if several > 1 else "")
+            f"each device" + (f"; {several} processes" if several > 1 else ""),
+            *sharding.note_vocabulary(
+                self.task.model_spec.vocab_size, self.mesh.shape["tensor"]
+            ),
         ]
 
     def abstract_state(self) -> TrainState:

@@ -99,6 +99,24 @@ def _keys(path) -> tuple[str, ...]:
     return tuple(keystr((key,), simple=True) for key in path)
 
 
+def note_vocabulary(size: int, tensor: int) -> list[str]:
+    """A line where the devices of `tensor` do not divide the ids, else none.
+
+    >>> note_vocabulary(50257, 2)
+    ['model.vocab_size=50,257 is no multiple of train.tensor=2: each of these devices \
+computes all logits; 50,304 ids would be shared out']
+    >>> note_vocabulary(50304, 2)
+    []
+    """
+    if not size % tensor:
+        return []
+    more = size + -size % math.lcm(128, tensor)
+    return [
+        f"model.vocab_size={size:,} is no multiple of train.tensor={tensor}: each of "
+        f"these devices computes all logits; {more:,} ids would be shared out"
+    ]
+
+
 def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
     """Devices along (data, fsdp, tensor); data takes what the others leave.
 

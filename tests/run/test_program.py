@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import jax
@@ -105,6 +106,19 @@ def test_a_batch_that_devices_cannot_share_is_refused(speech):
     tokenizer, _ = load_text(plan.text)
     with pytest.raises(UserError, match="train.batch_size=6"):
         Program(make_task(plan, tokenizer.vocab), jax.devices() * 4)
+
+
+def test_ids_that_the_devices_do_not_divide_are_told(speech):
+    plan = make_plan(make_config(speech, "clm"))
+    tokenizer, _ = load_text(plan.text)
+    program, size = Program(make_task(plan, tokenizer.vocab)), tokenizer.vocab.size
+    assert program.describe_mesh() == []
+    for tensor in (2, 7):
+        shape = {"data": 1, "fsdp": 1, "tensor": tensor}
+        program.mesh, program.devices = types.SimpleNamespace(shape=shape), [None] * 7
+        told = [line for line in program.describe_mesh() if "vocab_size" in line]
+        assert len(told) == (size % tensor > 0), (size, tensor)
+    assert told[0].startswith(f"model.vocab_size={size} is no multiple of train.tens")
 
 
 def test_every_step_draws_its_own_corruption(speech):
