@@ -128,7 +128,9 @@ def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, voca
     low, wide = losses["bfloat16"], losses["float32"]
     np.testing.assert_allclose(low[:, 0], wide[:, 0], rtol=0.01)  # the first step
     assert (wide[:, -1] < 0.9 * wide[:, 0]).all()
-    np.testing.assert_allclose(low[:, -1], wide[:, -1], rtol=0.05, atol=0.02)
+    # Over several steps, for in few bits a generator draws other tokens now and then.
+    last = (losses[:, -8:].mean(1) for losses in (low, wide))
+    np.testing.assert_allclose(*last, rtol=0.03, atol=0.01)
 
 
 @pytest.mark.gpu
