@@ -95,8 +95,11 @@ class TrainCalls:
         is_alone = self._pmap_devices is None and jax.process_count() == 1
         if num_steps in self._done or num_steps in self._begun or not is_alone:
             return
-        stack = jax.eval_shape(
-            lambda rows: jax.tree.map(lambda x: jnp.stack([x] * num_steps), rows), batch
+        stack = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (num_steps, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype)
+            ),
+            batch,
         )
         threads = ThreadPoolExecutor(1, "jaxpt-compile")
         self._begun[num_steps] = threads.submit(self._make, self._shapes, stack)
