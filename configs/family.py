@@ -5,8 +5,8 @@
 
 Any size can be made smaller: --config.model.num_layers=2 --config.model.d_model=128 ...
 The objective follows the family: gpt2, gpt3, llama and mistral clm; t5 and bart
-span_corruption; electra electra; the others mlm. With two layers of width 128, 400 steps take 1 to 4
-minutes on 2 cores; no full size was run.
+span_corruption; electra electra; the others mlm. With two layers of width 128, 400
+steps take 1 to 4 minutes on 2 cores; no full size was run.
 """
 
 import dataclasses

@@ -3,6 +3,7 @@
 `jaxpt.ops.kernel_choice` chooses among them and tells when.
 """
 
+import dataclasses
 import functools
 import math
 from typing import Any

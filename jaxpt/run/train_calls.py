@@ -69,7 +69,7 @@ class TrainCalls:
         self._task, self._shapes, self._mesh = task, shapes, mesh
         self._rows, self._whole = rows, whole
         self._pmap_devices = devices
-        self._done: dict[int, jax.stages.Compiled] = {}
+        self._done: dict[int, Any] = {}
         self._begun: dict[int, Future] = {}
 
     def count_steps(self, stack: dict) -> int:
@@ -79,7 +79,7 @@ class TrainCalls:
     def __contains__(self, stack: dict) -> bool:
         return self.count_steps(stack) in self._done
 
-    def __getitem__(self, num_steps: int) -> jax.stages.Compiled:
+    def __getitem__(self, num_steps: int) -> Any:
         """The call of so many steps, which has been compiled."""
         return self._done[num_steps]
 
