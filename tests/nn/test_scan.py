@@ -239,6 +239,17 @@ def test_fresh_layers_behind_another_are_the_same_numbers(make_shape):
     jax.tree.map(np.testing.assert_array_equal, found[True], wanted)
 
 
+@pytest.mark.parametrize("shape", ["gpt2", "modernbert"])
+def test_fresh_layers_are_those_that_flax_draws_one_by_one(shape, make_shape):
+    spec, _ = make_shape(shape, init="torch", num_layers=3)
+    model, args = Transformer(spec), inputs(spec)
+    rest = {"deterministic": True}
+    found = jax.jit(lambda key: init_params(model, key, *args, **rest))(KEY)
+    wanted = jax.jit(lambda key: model.init(key, *args, **rest)["params"])(KEY)
+    assert not spec.scan_layers and "layer_2" in found["encoder"]
+    jax.tree.map(np.testing.assert_array_equal, found, wanted)
+
+
 def test_a_past_needs_the_unrolled_model(make_shape):
     spec, params = make_shape("gpt2")
     model = Transformer(scanned(spec))
