@@ -7,6 +7,7 @@ With one process, all of this is nothing.
 
 import json
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -29,13 +30,31 @@ class FailedElsewhere(UserError):
     """An error that another process has raised, and says."""
 
 
-def set_cache() -> None:
-    """Sets JAX's persistent compilation cache, shared by all runs of this user."""
+def set_up_jax() -> None:
+    """Sets JAX's compilation cache, shared by all runs of this user, and CPU threads.
+
+    Must be called before anything touches a device.
+    """
+    _widen_cpu_pool()
     given = jax.config.values["jax_compilation_cache_dir"]  # or its variable
     cache = given or str(Path.home() / ".cache" / "jaxpt" / "xla")
     jax.config.update("jax_compilation_cache_dir", cache)
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+
+
+def _widen_cpu_pool() -> None:
+    """Gives several devices on one CPU threads to spare (XLA reads NPROC).
+
+    Each holds one while it waits for the others in a collective; with no more threads
+    than devices, XLA's default, the last one may wait for ever for a thread to compute
+    in, which happened to two runs in ten on two devices and two cores.
+    """
+    flag = r"--xla_force_host_platform_device_count=(\d+)"
+    found = re.findall(flag, os.environ.get("XLA_FLAGS", ""))
+    num_devices = max([jax.config.values["jax_num_cpu_devices"], *map(int, found[-1:])])
+    if num_devices > 1:
+        os.environ.setdefault("NPROC", str(4 * num_devices))
 
 
 def start(heartbeat_seconds: int) -> None:

@@ -7,7 +7,7 @@
 # jaxpt's. What crashes is started again up to RESTARTS times (3) and
 # goes on from its last good checkpoint; a wrong setting, Ctrl-C and SIGTERM end it, the
 # latter two with all that was done saved. To try a mesh on a CPU:
-#   XLA_FLAGS=--xla_force_host_platform_device_count=8 NPROC=32 launch/one_host.sh ...
+#   XLA_FLAGS=--xla_force_host_platform_device_count=8 launch/one_host.sh ...
 set -euo pipefail
 set -m # a process group of its own: it gets each signal once, from here
 

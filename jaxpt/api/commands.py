@@ -10,7 +10,7 @@ from jaxpt.api.runs import Folder, load
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.eval.outcomes import Options
 from jaxpt.finetuning.grid import finetune as run_grid
-from jaxpt.processes import set_cache
+from jaxpt.processes import set_up_jax
 from jaxpt.quiet import hushed
 from jaxpt.report.compare import compare as compare_runs
 from jaxpt.run.training import train_run
@@ -41,7 +41,7 @@ def train(
     (4, True)
     """
     whole = read_config(config, settings)
-    set_cache()
+    set_up_jax()
     with hushed(quiet):
         return train_run(whole, Path(workdir), list(settings or ()))
 
@@ -64,7 +64,7 @@ def compare(
     ['clm', 'mlm']
     """
     whole = read_config(config, settings)
-    set_cache()
+    set_up_jax()
     with hushed(quiet):
         return compare_runs(whole, Path(workdir), list(settings or ()))
 
@@ -95,7 +95,7 @@ def finetune(
     (['good', 'bad'], 0.5)
     """
     plan = make_finetune_plan(read_config(config, settings))
-    set_cache()
+    set_up_jax()
     with hushed(quiet):
         return run_grid(plan, os.fspath(source), Path(to), print)
 

@@ -83,10 +83,10 @@ def read_workdir(values: flags.FlagValues) -> Path:
 
 
 def start_jax() -> None:
-    """Keeps what is compiled for the next command."""
-    from jaxpt.processes import set_cache
+    """As `jaxpt.processes.set_up_jax`, which is imported where it is needed."""
+    from jaxpt.processes import set_up_jax
 
-    set_cache()
+    set_up_jax()
 
 
 def list_flag_names(argv: list[str]) -> set[str]:

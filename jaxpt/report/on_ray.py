@@ -124,7 +124,7 @@ def _do_part(
     """In a process of Ray's: what there is to tell, and a fault that stays one."""
     try:
         _enter(folder)
-        processes.set_cache()
+        processes.set_up_jax()
         config = config or load_compared(Path(workdir))
         return do_part(part, config, Path(workdir), given), ""
     except UserError as error:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import jax
+import numpy as np
 
 from jaxpt import processes
 from jaxpt.learn.schedules import make_schedules
@@ -42,7 +43,7 @@ class RunLog:
         self.corpora, self.workdir, self.label = corpora, workdir, label
         self.spec = self.task.plan.train
         self.first_step_seconds = 0.0
-        self.schedules = make_schedules(self.task.plan.optim, self.spec.steps)
+        self._rates: dict[str, np.ndarray] = {}
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
         self._last_speed = (0, 0.0)  # step and seconds when it was last asked
@@ -52,6 +53,7 @@ class RunLog:
         """Goes on with the log after a step, until the run ends."""
         with contextlib.ExitStack() as open_:
             if processes.is_first():
+                self._rates = self._list_rates()
                 given = self.spec.trackers, flatten(self.task.plan.config)
                 writer = MetricWriter(self.workdir, step, *given)
                 self._writer = open_.enter_context(writer)
@@ -151,7 +153,7 @@ class RunLog:
         tokens_per_second = speed * costs["raw_tokens"] / step
         values = means | {
             "loss": loss,
-            **{name: float(lr(schedule_step)) for name, lr in self.schedules.items()},
+            **{name: float(lr[schedule_step]) for name, lr in self._rates.items()},
             "tokens_per_second": tokens_per_second,
         }
         if mfu is not None:
@@ -164,6 +166,20 @@ class RunLog:
                 tokens_per_second=tokens_per_second,
                 mfu=mfu,
             )
+
+    def _list_rates(self) -> dict[str, np.ndarray]:
+        """Each learning rate at every step.
+
+        Known before training begins: what is computed while it runs waits behind the
+        call that a device has begun, and so does the next call.
+        """
+        num_steps = self.spec.steps
+        steps = np.arange(num_steps + 1)
+        schedules = make_schedules(self.task.plan.optim, num_steps)
+        return {
+            name: np.broadcast_to(schedule(steps), steps.shape)
+            for name, schedule in schedules.items()
+        }
 
     def _speed(self, step: int, seconds: float) -> float:
         """Steps a second since the last time this was asked (overall at first)."""

@@ -367,6 +367,20 @@ def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
             assert 0 < line["grad_norm"] < 100
 
 
+def test_what_is_logged_waits_for_no_device(speech, tmp_path, monkeypatch):
+    """A call is running; whatever is computed beside it would wait until it ends."""
+    log_call, num = run_log.RunLog.log_call, []
+
+    def guarded(self, *args):
+        num.append(args)
+        with jax.transfer_guard("disallow"):
+            log_call(self, *args)
+
+    monkeypatch.setattr(run_log.RunLog, "log_call", guarded)
+    run(make_config(speech, optim__warmup_steps=10), tmp_path)
+    assert num
+
+
 def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(run_log, "device_peak", lambda: 1e12)
     _, result = run(make_config(speech), tmp_path)

@@ -17,7 +17,7 @@ from sizes import CASES, ELECTRA_SHARE
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
 from jaxpt.nn.presets import get_preset
-from jaxpt.processes import set_cache
+from jaxpt.processes import set_up_jax
 from jaxpt.run.program import Program, device_peak
 from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
@@ -60,7 +60,7 @@ def make_vocab(size: int) -> Vocab:
 def main() -> None:
     """Argument: JSON with case, dtype, dropout, steps_per_call and settings."""
     if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        set_cache()
+        set_up_jax()
     given = json.loads(sys.argv[1])
     case = CASES[given["case"]]
     case.settings.update(given["settings"])
