@@ -33,14 +33,21 @@ TABLES = {"word_starts": (True,) * 64, "pieces": (b"piece",) * 64, "counts": (1,
 VOCAB = Vocab(size=64, **IDS, sentinels=tuple(range(8, 16)), **TABLES)
 
 
+# Families whose parameters have the names and forms of another's.
+ALIKE = {"gpt3": "gpt2", "roberta": "bert", "distilbert": "bert", "mistral": "llama"}
+ALL_FORMS = ("gpt2", "bert", "t5")  # families: a decoder, an encoder, both
+
+
 def make_shapes():
     """Networks and parameters of every preset (one layer), of what it serves.
 
-    Under all of them the first of a family, and the others, of its parts, under one.
+    The first of a family under each kind of network, of `ALL_FORMS` under every
+    objective; the others, of its parts, and those `ALIKE`, under one.
     """
     families, known = set(), {}  # several objectives train the same network
     for preset in PRESETS:
-        family, num_served = preset.split("-")[0], 0
+        family, num_served, kinds = preset.split("-")[0], 0, set()
+        family = ALIKE.get(family, family)
         spec = get_preset(preset, vocab_size=VOCAB.size, num_layers=1)
         if spec.num_decoder_layers:
             spec = dataclasses.replace(spec, num_decoder_layers=1)
@@ -54,7 +61,9 @@ def make_shapes():
                 model = settings.make_network(spec, VOCAB)
             except UserError:
                 continue
-
+            if type(model) in kinds and family not in ALL_FORMS:
+                continue
+            kinds.add(type(model))
             if model not in known:
                 known[model] = jax.eval_shape(model.init_params, jax.random.key(0))
             yield f"{preset} {name}", (model, known[model])
