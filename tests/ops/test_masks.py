@@ -165,8 +165,8 @@ def test_a_window_hides_what_is_far(kind, size):
     np.testing.assert_array_equal(later, masks.local(array, size, T)[:, :, 2:3])
 
 
-# Few sizes, for each is compiled: less than a block, some of one token, of a part of the
-# last, and whole ones.
+# Few sizes, for each is compiled: less than a block, blocks of one token, a last one of
+# which a part is filled, and whole ones.
 @given(
     st.sampled_from([(1, 3), (5, 1), (2, 6), (20, 3), (12, 6)]),
     st.integers(0, 3),
