@@ -13,17 +13,17 @@ One objective by itself, any of them, for 400 steps in 1 to 3 minutes:
 
 NAME                expected on wiki.valid.raw
 clm                 valid_loss 5.90, perplexity 363, 2.10 bits per byte
-mlm                 valid_loss 6.66; held-out [MASK]s filled: 13.0 %, 23.0 % in five
-span_corruption     valid_loss 5.43, accuracy 0.287
-electra             16.6 % of held-out [MASK]s filled by the generator; discriminator
+mlm                 valid_loss 6.60; held-out [MASK]s filled: 13.1 %, 23.5 % in five
+span_corruption     valid_loss 5.44, accuracy 0.289
+electra             16.5 % of held-out [MASK]s filled by the generator; discriminator
                     (loss 0.397, 13.6 % replaced) still calls every token original
-bert                valid_mlm_loss 6.76; [MASK]s filled: 10.6 %, 20.8 % in five; whether
+bert                valid_mlm_loss 6.76; [MASK]s filled: 10.6 %, 21.1 % in five; whether
                     B follows A: 53.1 % (400 steps do not teach it)
-spanbert            valid_loss 13.98: 6.83 in place, 7.15 from the edges; 12.1 % filled
+spanbert            valid_loss 13.89: 6.71 in place, 7.18 from the edges; 14.2 % filled
 bart                valid_loss 5.76, accuracy 0.152, of all tokens of the clean text
-prefix_lm           valid_loss 6.03, accuracy 0.131, of what follows the prefix
-ul2                 valid_loss 6.02, accuracy 0.149
-clm_mlm             valid_clm_loss 6.24, valid_mlm_loss 6.35; 11.7 % of the cloze filled
+prefix_lm           valid_loss 6.04, accuracy 0.132, of what follows the prefix
+ul2                 valid_loss 6.08, accuracy 0.149
+clm_mlm             valid_clm_loss 6.25, valid_mlm_loss 6.31; 11.7 % of the cloze filled
 
 Other masks of the masked ones are a flag each: --config.mlm.masking=words or spans;
 --config.mlm.static_masks=10 (RoBERTa's); --config.mlm.mask_rate=0.3 with
