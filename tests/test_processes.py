@@ -1,6 +1,9 @@
 """What is set up before JAX touches a device."""
 
 import os
+import platform
+import subprocess
+import sys
 import types
 
 import jax
@@ -39,3 +42,33 @@ def test_given_number_of_threads_stays(monkeypatch):
     monkeypatch.setenv("NPROC", "9")
     processes._widen_cpu_pool()
     assert os.environ["NPROC"] == "9"
+
+
+TWICE = """
+import ctypes, resource, sys
+from jaxpt.processes import set_up_jax
+
+set_up_jax()
+small = [bytes(1000) for _ in range(10_000)]  # the heap grows
+libc = ctypes.CDLL(None)
+libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+for _ in range(2):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    place = libc.malloc(ctypes.c_size_t(40 * 2**20))
+    ctypes.memset(place, 1, 40 * 2**20)
+    libc.free(place)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="no glibc")
+@pytest.mark.parametrize("given, is_kept", [(None, True), ("131072", False)])
+def test_freed_memory_is_kept_for_the_next_call(given, is_kept):
+    """Else each of the 10,240 pages is mapped once more; the user's own word stays."""
+    env = {n: v for n, v in os.environ.items() if n != "MALLOC_TOP_PAD_"}
+    env |= {"MALLOC_TOP_PAD_": given} if given else {}
+    done = subprocess.run(
+        [sys.executable, "-c", TWICE], env=env, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert (int(done.stdout) < 1000) == is_kept
