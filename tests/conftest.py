@@ -5,11 +5,16 @@ import importlib.metadata
 import json
 import os
 import pathlib
+import signal
 import sys
 import tempfile
 
 import hypothesis
 import pytest
+
+# A job in the background begins with Ctrl-C ignored, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Set before jax is imported; workers of one session and the programs they start share
 # it.
