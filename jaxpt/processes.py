@@ -37,7 +37,8 @@ class FailedElsewhere(UserError):
 def set_up_jax() -> None:
     """Sets JAX's compilation cache, shared by all runs of this user.
 
-    On a CPU also its threads and memory; before anything touches a device.
+    Also, for a CPU, the threads of its devices and the memory that stays with the
+    process. Must be called before anything touches a device.
     """
     _widen_cpu_pool()
     _keep_freed_memory()
@@ -66,7 +67,8 @@ def _keep_freed_memory() -> None:
     """Lets glibc keep up to 1 GiB of freed memory for the next call.
 
     XLA takes a call's temporary memory anew each time on a CPU; given back in between,
-    every page of it is mapped and zeroed once more, 8 % of a small model's step.
+    every page of it is mapped and zeroed once more, 5 % of a small model's step. Who
+    sets `MALLOC_TOP_PAD_` (bytes) has decided otherwise.
     """
     if platform.libc_ver()[0] == "glibc" and "MALLOC_TOP_PAD_" not in os.environ:
         ctypes.CDLL(None).mallopt(M_TOP_PAD, KEPT_BYTES)

@@ -20,7 +20,7 @@ if ! command -v "$jaxpt" >/dev/null; then
 fi
 if [ -n "${DEVICES:-}" ]; then
   flag=--xla_force_host_platform_device_count
-  export XLA_FLAGS="${XLA_FLAGS:-} $flag=$DEVICES" NPROC="${NPROC:-32}"
+  export XLA_FLAGS="${XLA_FLAGS:-} $flag=$DEVICES"
 fi
 export JAX_COORDINATOR_ADDRESS=localhost:${PORT:-$((20000 + RANDOM % 20000))}
 export JAX_NUM_PROCESSES=$number
