@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from jaxpt.ops import kernels
 from jaxpt.ops.segments import is_last, segment_lengths, segment_positions
 
 
@@ -264,4 +265,4 @@ def sample_gumbel(
 ) -> Int[Array, "*batch"]:
     """A sample of softmax(logits / temperature), by the Gumbel-max trick."""
     noise = jax.random.gumbel(rng, logits.shape, logits.dtype)
-    return jnp.argmax(logits / temperature + noise, axis=-1).astype(jnp.int32)
+    return kernels.argmax(logits / temperature + noise)

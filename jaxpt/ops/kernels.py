@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from jaxpt.ops import cpu
 
@@ -34,6 +34,19 @@ def count_devices() -> int:
         return jax.device_count()
     shared = set(mesh.axis_names) - set(mesh.manual_axes)
     return math.prod(mesh.shape[axis] for axis in shared)
+
+
+def argmax(x: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
+    """The index of the first of the greatest along the last axis, or of the first NaN.
+
+    XLA's CPU back end compares one number at a time in a reduction that also keeps the
+    index; its maximum and minimum alone take 16 at once, 7 times as fast.
+    """
+    if not is_cpu(x):
+        return jnp.argmax(x, axis=-1).astype(jnp.int32)
+    is_found = (x == x.max(-1, keepdims=True)) | jnp.isnan(x)
+    index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
+    return jnp.where(is_found, index, x.shape[-1]).min(-1)
 
 
 def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:

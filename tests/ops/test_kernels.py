@@ -189,3 +189,14 @@ def test_a_bias_in_bfloat16_gets_a_float32_sum():
     np.testing.assert_array_equal(jax.grad(total)(jnp.ones(3)), 4096)
     wide = kernels.dense(x, kernel, jnp.ones(3), jnp.float32)
     assert wide.dtype == jnp.float32 and (wide == 1).all()
+
+
+def test_argmax():
+    nan, inf = np.nan, np.inf
+    rows = [[1, 3, 2, 3], [2, 2, 2, 2], [-inf] * 4, [0, inf, nan, inf], [-3, -2, -4, -5]]
+    found = kernels.argmax(jnp.array(rows, jnp.float32))
+    assert found.dtype == jnp.int32
+    assert found.tolist() == [1, 0, 0, 2, 1] == np.argmax(rows, -1).tolist()
+    assert kernels.argmax(jnp.array(rows, jnp.bfloat16)).tolist() == found.tolist()
+    many = jnp.round(normal(0, 3, 7, 1000) * 3)  # with many ties
+    np.testing.assert_array_equal(kernels.argmax(many), np.argmax(many, -1))

@@ -7,7 +7,7 @@
 
 Both sides make whole training steps (forward, backward, clipping, AdamW) on rows that
 lie ready; ours corrupts them in the step, the peer's come corrupted. Each side is a
-process of its own, which stays; rounds alternate, and the ratio is the median over the
+process of its own, set up as `jaxpt train` and `python` do it, which stays; rounds alternate, and the ratio is the median over the
 rounds of the better peer's time by ours. The first steps of both, compilation included,
 stand in a column of their own; `--starts` measures them alone, from the start of the
 process, ours once with an empty compilation cache and then with what that left. Tokens
@@ -122,10 +122,13 @@ def measure_starts(name: str, args) -> dict:
     return found
 
 
-def measure(name: str, args) -> list[dict]:
-    """Both sides of a case, round by round."""
+def measure(name: str, args, cache: str) -> list[dict]:
+    """Both sides of a case, round by round; `cache` is an empty folder."""
     given = make_given(name, args)
-    sides = {"jaxpt": Side("ours.py", given, bool(args.attention))}
+    ours = Side(
+        "ours.py", given, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache
+    )
+    sides = {"jaxpt": ours}
     about = sides["jaxpt"].about
     for label, more in list_peers(args, about["lengths"]).items():
         sides[label] = Side("peer.py", given | more, True)
@@ -210,7 +213,8 @@ def main() -> None:
             )
             print(f"{name:24s} {told}", flush=True)
         else:
-            found = measure(name, args)
+            with tempfile.TemporaryDirectory() as cache:
+                found = measure(name, args, cache)
             lines += found
             print("\n".join(show(line) for line in found), flush=True)
         if args.json:

@@ -5,7 +5,6 @@ every number of steps that it reads.
 """
 
 import json
-import os
 import resource
 import sys
 import time
@@ -59,8 +58,7 @@ def make_vocab(size: int) -> Vocab:
 
 def main() -> None:
     """Argument: JSON with case, dtype, dropout, steps_per_call and settings."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        set_up_jax()
+    set_up_jax()
     given = json.loads(sys.argv[1])
     case = CASES[given["case"]]
     case.settings.update(given["settings"])
