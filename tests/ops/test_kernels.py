@@ -193,7 +193,7 @@ def test_a_bias_in_bfloat16_gets_a_float32_sum():
 
 def test_argmax():
     nan, inf = np.nan, np.inf
-    rows = [[1, 3, 2, 3], [2, 2, 2, 2], [-inf] * 4, [0, inf, nan, inf], [-3, -2, -4, -5]]
+    rows = [[1, 3, 2, 3], [2] * 4, [-inf] * 4, [0, inf, nan, inf], [-3, -2, -4, -5]]
     found = kernels.argmax(jnp.array(rows, jnp.float32))
     assert found.dtype == jnp.int32
     assert found.tolist() == [1, 0, 0, 2, 1] == np.argmax(rows, -1).tolist()

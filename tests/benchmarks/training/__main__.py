@@ -7,14 +7,15 @@
 
 Both sides make whole training steps (forward, backward, clipping, AdamW) on rows that
 lie ready; ours corrupts them in the step, the peer's come corrupted. Each side is a
-process of its own, set up as `jaxpt train` and `python` do it, which stays; rounds alternate, and the ratio is the median over the
-rounds of the better peer's time by ours. The first steps of both, compilation included,
-stand in a column of their own; `--starts` measures them alone, from the start of the
-process, ours once with an empty compilation cache and then with what that left. Tokens
-are raw ones (T5: of encoder and decoder together), the same for both sides. MFU is of
-our FLOP count (`jaxpt.nn.flops`: every product, attention not halved for causality, the
-head on predicted places alone) by the device's dense bfloat16 peak. Memory is the
-device's peak; on a CPU the process's.
+process of its own, which stays, ours set up as `jaxpt train` sets itself up; rounds
+alternate, and the ratio is the median over the rounds of the better peer's time by
+ours. The first steps of both, compilation included, stand in a column of their own;
+`--starts` measures them alone, from the start of the process, ours once with an empty
+compilation cache and then with what that left. Tokens are raw ones (T5: of encoder and
+decoder together), the same for both sides. MFU is of our FLOP count
+(`jaxpt.nn.flops`: every product, attention not halved for causality, the head on
+predicted places alone) by the device's dense bfloat16 peak. Memory is the device's
+peak; on a CPU the process's.
 """
 
 import argparse
