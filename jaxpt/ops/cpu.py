@@ -66,8 +66,8 @@ layer_norm.defvjp(_norm_forward, _norm_backward)
 
 
 def sum_first(x: Float[Array, "B *rest"]) -> Float[Array, "*rest"]:
-    """`x.sum(0)`, as a product with ones: XLA's sum of large rows is 20 times slower."""
-    return (jnp.ones((1, len(x))) @ x.reshape(len(x), -1)).reshape(x.shape[1:])
+    """`x.sum(0)` as a product with ones: of large rows, 20 times as fast as a sum."""
+    return jnp.tensordot(jnp.ones(len(x)), x, axes=1)
 
 
 def _heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:

@@ -126,9 +126,7 @@ def measure_starts(name: str, args) -> dict:
 def measure(name: str, args, cache: str) -> list[dict]:
     """Both sides of a case, round by round; `cache` is an empty folder."""
     given = make_given(name, args)
-    ours = Side(
-        "ours.py", given, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache
-    )
+    ours = Side("ours.py", given, bool(args.attention), JAX_COMPILATION_CACHE_DIR=cache)
     sides = {"jaxpt": ours}
     about = sides["jaxpt"].about
     for label, more in list_peers(args, about["lengths"]).items():
