@@ -173,7 +173,8 @@ def attend_plain(
 def _find_logits(q, k, visible, bias) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
     if bias is not None:
-        logits += bias
+        add = cpu.add_bias if kernels.is_cpu(logits) else jnp.add
+        logits = add(logits, bias)
     if visible is not None:
         logits = jnp.where(visible, logits, MASK_VALUE)
     return logits

@@ -65,9 +65,29 @@ def _norm_backward(epsilon, saved, grad):
 layer_norm.defvjp(_norm_forward, _norm_backward)
 
 
-def sum_first(x: Float[Array, "B *rest"]) -> Float[Array, "*rest"]:
-    """`x.sum(0)` as a product with ones: of large rows, 20 times as fast as a sum."""
-    return jnp.tensordot(jnp.ones(len(x)), x, axes=1)
+@jax.custom_vjp
+def add_bias(
+    logits: Float[Array, "B N T S"], bias: Float[Array, "#B #N T S"]
+) -> Float[Array, "B N T S"]:
+    """logits + bias."""
+    return logits + bias
+
+
+add_bias.defvjp(
+    lambda logits, bias: (logits + bias, bias),
+    lambda bias, grad: (grad, _sum_as(grad, bias)),
+)
+
+
+def _sum_as(grad: Float[Array, "B N T S"], bias: Float[Array, "#B #N T S"]) -> Array:
+    """The gradient of the bias, in its shape.
+
+    Over the batch as a product with ones, 20 times as fast as XLA's sum of large rows.
+    """
+    if bias.shape[0] == 1:
+        grad = jnp.tensordot(jnp.ones(len(grad)), grad, axes=1)[None]
+    shared = tuple(i for i, n in enumerate(bias.shape) if n == 1)
+    return grad.sum(shared, keepdims=True)
 
 
 def _heads_first(x: Float[Array, "B T N H"]) -> Float[Array, "B N T H"]:
@@ -117,13 +137,7 @@ def _attend_backward(mask_value, saved, grad):
     grad_v = barrier(jnp.einsum("BNHT,BNTS->BNHS", grad_BNHT, weights))
     grad_k = barrier(jnp.einsum("BNHT,BNTS->BNHS", q_BNHT, grad_logits))
     grad_q = barrier(jnp.einsum("BNTS,BNSH->BNTH", grad_logits, k)) * scale
-    grad_bias = None
-    if bias is not None:
-        grad_bias = grad_logits
-        if bias.shape[0] == 1:
-            grad_bias = sum_first(grad_logits)[None]
-        shared = tuple(i for i, n in enumerate(bias.shape) if n == 1)
-        grad_bias = grad_bias.sum(shared, keepdims=True)
+    grad_bias = None if bias is None else _sum_as(grad_logits, bias)
     return (
         _heads_first(grad_q),
         grad_k.transpose(0, 3, 1, 2),
