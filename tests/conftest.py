@@ -1,10 +1,11 @@
-"""What every test shares, also its subprocesses: caches of the session's own."""
+"""What every test shares, also its subprocesses: caches, and how XLA compiles."""
 
 import contextlib
 import importlib.metadata
 import json
 import os
 import pathlib
+import shutil
 import signal
 import sys
 import tempfile
@@ -17,10 +18,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Set before jax is imported; workers of one session and the programs they start share
-# it.
-_run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-_cache = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}")
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", _cache)
+# what was compiled, with the sessions after them: `pytest --cache-clear` forgets it.
+_compiled = pathlib.Path(__file__).parents[1] / ".pytest_cache" / "d" / "xla"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(_compiled))
+MOST_COMPILED = 2**30  # bytes; one session leaves a tenth of it
 # Compiling small programs is most of the time. Without LLVM's passes, and with XLA's
 # older emitters of fusions (newer versions have no others), it takes half as long. To
 # have the tests compiled as a user's run is, set XLA_FLAGS to nothing.
@@ -31,7 +32,17 @@ if importlib.metadata.version("jaxlib").startswith("0.10."):
 os.environ.setdefault("XLA_FLAGS", _flags)
 # All of them: most compile in less than the second that jax asks for by default.
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
-os.environ["JAXPT_CACHE"] = _cache + "-text"  # prepared text and tokenizers
+# Prepared text and tokenizers are of this session alone.
+_run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+_text = os.path.join(tempfile.gettempdir(), f"jaxpt-tests-{_run}-text")
+os.environ["JAXPT_CACHE"] = _text
+
+
+def pytest_configure(config):
+    """Forgets what was compiled where it has become too much; workers leave it be."""
+    if not hasattr(config, "workerinput") and _compiled.exists():
+        if sum(file.stat().st_size for file in _compiled.iterdir()) > MOST_COMPILED:
+            shutil.rmtree(_compiled)
 
 
 # Of the memory maps that Linux allows a process, 65,530. A compiled program takes some,
