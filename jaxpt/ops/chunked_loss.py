@@ -275,7 +275,7 @@ def _scan_rows(whole, rows, num_chunks: int, with_gradients: bool):
         slopes = (slopes * weights[..., None]).reshape(len(flat), -1)
         low_slopes = slopes.astype(x.dtype)
         grad_x = _product("MV,EV->ME", low_slopes, low).astype(x.dtype)
-        grad_kernel = _product("ME,MV->EV", flat, low_slopes)
+        grad_kernel = kernels.kernel_gradient(flat, low_slopes)
         grads = grad_kernel, None if bias is None else slopes.sum(0)
         return jax.tree.map(jnp.add, sums, grads), (found, grad_x.reshape(x.shape))
 

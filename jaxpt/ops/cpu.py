@@ -13,10 +13,13 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier as barrier
 from jaxtyping import Array, Bool, Float
 
+# From this width on it pays to transpose a matrix before a product reads it.
+WIDE = 256
+
 
 @jax.custom_vjp
 def matmul(x: Float[Array, "M I"], kernel: Float[Array, "I O"]) -> Float[Array, "M O"]:
-    """x W, with the weight gradient computed transposed where that is faster."""
+    """x W, with `kernel_gradient`."""
     return x @ kernel
 
 
@@ -26,11 +29,19 @@ def _matmul_forward(x, kernel):
 
 def _matmul_backward(saved, grad):
     x, kernel = saved
-    if kernel.shape[0] > kernel.shape[1]:
-        grad_kernel = barrier(grad.T @ x).T  # without it XLA undoes the transposes
-    else:
-        grad_kernel = x.T @ grad
-    return grad @ kernel.T, grad_kernel
+    return grad @ kernel.T, kernel_gradient(x, grad)
+
+
+def kernel_gradient(
+    x: Float[Array, "M I"], grad: Float[Array, "M O"]
+) -> Float[Array, "I O"]:
+    """x^T grad, as that one of three equal forms which is the fastest."""
+    num_in, num_out = x.shape[1], grad.shape[1]
+    if num_in > num_out:
+        return barrier(grad.T @ x).T  # without it XLA undoes the transposes
+    if num_in >= WIDE:
+        return barrier(x.T) @ grad
+    return x.T @ grad
 
 
 matmul.defvjp(_matmul_forward, _matmul_backward)

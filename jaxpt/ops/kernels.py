@@ -64,6 +64,15 @@ def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:
     return _low_product(equation, a, b, jnp.dtype(out_dtype).name)
 
 
+def kernel_gradient(
+    x: Float[Array, "M I"], grad: Float[Array, "M O"]
+) -> Float[Array, "I O"]:
+    """x^T grad, the gradient of the kernel of x W, in float32."""
+    if is_cpu(grad):
+        return cpu.kernel_gradient(x, grad)
+    return jnp.einsum("MI,MO->IO", x, grad, preferred_element_type=jnp.float32)
+
+
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3))
 def _low_product(equation, a, b, out_dtype):
     return _multiply_low(equation, a, b, out_dtype)

@@ -20,6 +20,16 @@ def test_dense(shape):
     assert_alike([kernels.dense], lambda x, k: x @ k, x, kernel)
 
 
+@pytest.mark.parametrize("num_in, num_out", [(3, 5), (5, 3), (256, 260)])
+def test_kernel_gradient(num_in, num_out):
+    x, grad = normal(0, 7, num_in), normal(1, 7, num_out)
+    wanted = np.asarray(x).T @ np.asarray(grad)
+    for dtype, rtol in ((jnp.float32, 1e-5), (jnp.bfloat16, 0.02)):
+        found = kernels.kernel_gradient(x.astype(dtype), grad.astype(dtype))
+        assert found.dtype == jnp.float32
+        np.testing.assert_allclose(found, wanted, rtol=rtol, atol=3 * rtol)
+
+
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
 def test_layer_norm(shape):
     def naive(x, scale, bias):
