@@ -133,4 +133,4 @@ $(AOT)/ready: $(NEEDS)
 	touch $@
 
 clean:
-	rm -rf build $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL)
+	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL)
