@@ -2,7 +2,7 @@
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-About 6 minutes on 2 cores; the README has the table it ends with. One objective by
+About 2 minutes on 2 cores; the README has the table it ends with. One objective by
 itself, and on your own text:
 
     jaxpt train --config quickstart:mlm --config.data.path=my.txt --workdir DIR
