@@ -11,7 +11,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.lax import optimization_barrier as barrier
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int
 
 # From this width on it pays to transpose a matrix before a product reads it.
 WIDE = 256
@@ -45,6 +45,17 @@ def kernel_gradient(
 
 
 matmul.defvjp(_matmul_forward, _matmul_backward)
+
+
+def argmax(x: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
+    """`kernels.argmax` for float32.
+
+    XLA compares one number at a time in a reduction that also keeps the index; its
+    maximum and minimum alone take 16 at once, 7 times as fast.
+    """
+    is_found = (x == x.max(-1, keepdims=True)) | jnp.isnan(x)
+    index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
+    return jnp.where(is_found, index, x.shape[-1]).min(-1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
