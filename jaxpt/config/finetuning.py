@@ -20,6 +20,7 @@ KEEPS = ("last", "best")
 # The learning rate is the grid's and the warm-up a share of the steps; Muon is for
 # pretraining, and a mean of the parameters for long runs.
 HIDDEN = {"lr", "warmup_steps", "muon_lr", "momentum", "ema_decay"}
+MOST = 3.4028234e38  # the largest float32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -211,6 +212,8 @@ def make_finetune_plan(config) -> FinetunePlan:
             del given["name"]
         _check_names(name, given, [field.name for field in _fields(name, spec)])
         values = {k: tuple(v) if type(v) is list else v for k, v in given.items()}
+        for field, value in values.items():
+            _check_finite(f"{name}.{field}", value)
         made[name] = spec(**(values | ({"lr": 1.0} if name == "optim" else {})))
     plan = FinetunePlan(
         task,
@@ -252,6 +255,12 @@ def _check_names(place: str, given: Iterable[str], known: Iterable[str]) -> None
             raise UserError(
                 f"{place}.{name}: unknown setting; {place} has {', '.join(known)}"
             )
+
+
+def _check_finite(name: str, value: Any) -> None:
+    for number in value if isinstance(value, tuple) else (value,):
+        if isinstance(number, int | float) and not abs(number) <= MOST:
+            raise UserError(f"{name}={value}: must be finite in float32")
 
 
 def _check_list(spec, name: str, is_good: bool, allowed: str) -> None:

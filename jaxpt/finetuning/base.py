@@ -67,6 +67,7 @@ class Base:
       form: of the head.
       source: the folder, as the user named it.
       head: that of a fine-tuned checkpoint that was imported.
+      unfinished: how far the run's training is, if it has not ended; else "".
     """
 
     task: Task
@@ -79,6 +80,7 @@ class Base:
     source: str
     step: int
     head: KeptHead | None = None
+    unfinished: str = ""
 
     def draw(self, seed: int) -> tuple[Any, Any]:
         """The network's parameters of a seed, and its pooler, if there is one."""
@@ -138,7 +140,22 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         source=source,
         step=step,
         head=held,
+        unfinished=_find_unfinished(folder, task, step),
     )
+
+
+def _find_unfinished(folder: Path, task: Task, step: int) -> str:
+    """How far a run's training is, if it has not ended; else "".
+
+    An imported run that was not trained further has no data.json.
+    """
+    spec = task.plan.train
+    if not (folder / "data.json").exists():
+        return ""
+    if spec.seconds:
+        is_over = (folder / "result.json").exists()
+        return "" if is_over else f"step {step}, before train.seconds={spec.seconds:g}"
+    return "" if step >= spec.steps else f"step {step} of train.steps={spec.steps}"
 
 
 def make_fresh_base(

@@ -1,8 +1,9 @@
-"""One run of a grid: trained, measured and saved, and gone on with after a kill.
+"""One run of a grid: trained, evaluated and saved; it resumes after a kill.
 
-cells/NAME/history.json    what was measured so far
-cells/NAME/checkpoints     what is trained, and the optimizer's state
-cells/NAME/result.json     when it is finished
+cells/NAME/history.json         the evaluations so far
+cells/NAME/checkpoints          trained parameters, the optimizer's state
+cells/NAME/predictions.jsonl    a line for each dev and test example, at the end
+cells/NAME/result.json          written last
 """
 
 import dataclasses
@@ -16,24 +17,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt import disk
+from jaxpt.errors import DivergedError
 from jaxpt.finetuning.batches import (
     Batch,
     choose_lengths,
-    collate,
     count_lengths,
     cut_all,
     cut_epoch,
-    row_length,
+)
+from jaxpt.finetuning.evaluation import (
+    Examples,
+    Measured,
+    check_written,
+    make_batch,
+    measure,
 )
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
+from jaxpt.finetuning.summary import show_rate
 from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch, Stopped
-from jaxpt.tasks.task import Row
 
-# Batches for which another length is worth the seconds that compiling it takes.
-WORTH_TRAINING, WORTH_READING = 32, 16
+WORTH_TRAINING = 32  # batches for which another length is worth compiling
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,86 +53,63 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """As folders have it.
+        """The name of its folder, which no other cell has.
 
-        >>> Cell(2e-5, 32, 3, 0).name
-        'lr2e-05-b32-e3-s0'
+        >>> Cell(2e-5, 32, 3, 0).name, Cell(1.0000001e-3, 32, 3, 0).name
+        ('lr2e-05-b32-e3-s0', 'lr0.0010000001-b32-e3-s0')
         """
-        return f"lr{self.lr:g}-b{self.batch_size}-e{self.epochs}-s{self.seed}"
+        return f"lr{show_rate(self.lr)}{self._rest}"
 
     @property
-    def setting(self) -> tuple[float, int, int]:
-        """All but the seed."""
-        return self.lr, self.batch_size, self.epochs
+    def old_name(self) -> str:
+        """The name in earlier versions, which several learning rates shared."""
+        return f"lr{self.lr:g}{self._rest}"
+
+    @property
+    def _rest(self) -> str:
+        return f"-b{self.batch_size}-e{self.epochs}-s{self.seed}"
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
-    """A split's examples and their rows."""
+class Trained:
+    """A finished cell.
 
-    items: list[Any]
-    rows: list[Row]
+    Attributes:
+      result: as its result.json has it; with "diverged", the reason, and without "dev"
+        and "test" if it diverged.
+      params: the trained parameters by path; None if it diverged.
+      records: of each split, of each example.
+    """
 
-    @property
-    def lengths(self) -> np.ndarray:
-        """Tokens of each row."""
-        return np.array([row_length(row) for row in self.rows])
+    result: dict
+    params: Any = None
+    records: dict[str, list[dict]] = dataclasses.field(default_factory=dict)
 
 
-def read_outputs(
-    program: TuneProgram, params, split: Examples, read: Callable | None = None
-) -> list[Any]:
-    """What the network says of every row, in the rows' order, as NumPy trees.
+def conclude(
+    program: TuneProgram,
+    params: Any,
+    splits: dict[str, Examples],
+    result: dict,
+    dev: Measured | None = None,
+) -> Trained:
+    """A finished cell whose parameters are final, with all that they are measured by.
 
     Args:
-      read: (params, batch) -> arrays [B, ...]; None is the task's outputs.
+      result: what is known of it already.
+      dev: what was measured on the dev split; None measures it again.
+
+    Raises:
+      DivergedError: an output is not finite.
     """
-    spec = program.plan.train
-    read = read or program.outputs
-    num_batches = len(split.rows) // spec.eval_batch_size
-    allowed = choose_lengths(
-        split.lengths.tolist(),
-        spec.num_lengths or count_lengths(num_batches, WORTH_READING),
-        program.base.encoder.max_len,
-    )
-    found: list[Any] = [None] * len(split.rows)
-    for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
-        arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
-        outputs = jax.device_get(read(params, arrays))
-        for place, row in enumerate(batch.rows):
-            found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
-    return found
-
-
-def make_batch(
-    program: TuneProgram, rows: list[Row], batch: Batch, batch_size: int
-) -> dict[str, np.ndarray]:
-    """The arrays of a batch, without what is only known on the host."""
-    pad, pads = program.base.encoder.pad, program.task.PADS
-    chosen = [rows[i] for i in batch.rows]
-    arrays = collate(chosen, batch.length, batch_size, pads, pad)
-    del arrays["example"]
-    return arrays
-
-
-def predict(program: TuneProgram, params, split: Examples) -> list[Any]:
-    """The task's prediction for each example of a split."""
-    outputs = read_outputs(program, params, split)
-    if program.model.head is None:  # answers that were written
-        answer = program.base.encoder.answer
-        outputs = [answer(x["tokens"][: x["counts"]]) for x in outputs]
-    return program.task.predict(outputs, split.rows, split.items, program.spec)
-
-
-def measure(
-    program: TuneProgram, params, split: Examples, dev: Examples
-) -> dict[str, float]:
-    """The task's metrics on a split; what a task tunes is tuned on `dev`."""
-    spec, predictions = program.spec, predict(program, params, split)
-    if spec.TUNES:
-        told = predictions if split is dev else predict(program, params, dev)
-        spec = spec.tune(told, dev.items)
-    return program.task.metrics(predictions, split.items, spec)
+    measured = {"dev": dev or measure(program, params, splits["dev"], splits["dev"])}
+    if "test" in splits:
+        measured["test"] = measure(program, params, splits["test"], splits["dev"])
+    metrics = {name: each.metrics for name, each in measured.items()}
+    reports = {name: each.report for name, each in measured.items() if each.report}
+    result = result | metrics | ({"report": reports} if reports else {})
+    records = {name: each.records for name, each in measured.items()}
+    return Trained(result, program.split(params)[0], records)
 
 
 @dataclasses.dataclass
@@ -165,39 +148,38 @@ class CellRun:
         self.sizes = {"num_steps": steps, "epoch_steps": self.epoch_steps}
         self.history: list[dict] = []
         self.best: tuple[float, Any] | None = None  # metric, trained parameters
+        # Of the parameters that count; None where they were restored.
+        self.measured: Measured | None = None
         # Sum and number of the steps' losses since the last measurement.
         self.losses = jnp.zeros(()), jnp.zeros((), jnp.int32)
 
-    def run(self, watch: SignalWatch) -> tuple[dict, Any]:
-        """The finished cell's result, and what it has trained.
+    def run(self, watch: SignalWatch) -> Trained:
+        """The finished cell; training that diverges ends there.
 
         Raises:
           Stopped: a signal came; the state is saved.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
-        with Checkpointer(self.folder / "checkpoints", keep=1) as checkpointer:
-            state = self._restore(checkpointer)
-            state = self._train(state, checkpointer, watch)
-        trained, _ = self.program.split(state.params)
-        chosen = self.history[-1]
-        if self.best is not None:
-            metric, trained = self.best
-            main = self.program.spec.main_metric
-            chosen = next(x for x in self.history if x["dev"][main] == metric)
-        params = self.program.join(trained, self.program.split(state.params)[1])
-        result = dataclasses.asdict(self.cell) | {
-            "steps": self.num_steps,
-            "measured_at": chosen["step"],
-            "dev": chosen["dev"],
-            "seconds": self.history[-1]["seconds"],
-            "examples_per_second": self.history[-1]["examples_per_second"],
-            "history": self.history,
-        }
-        if "test" in self.splits:
-            result["test"] = measure(
-                self.program, params, self.splits["test"], self.splits["dev"]
-            )
-        return result, trained
+        result = dataclasses.asdict(self.cell) | {"steps": self.num_steps}
+        try:
+            with Checkpointer(self.folder / "checkpoints", keep=1) as checkpointer:
+                state = self._restore(checkpointer)
+                state = self._train(state, checkpointer, watch)
+            chosen, trained = self.history[-1], self.program.split(state.params)[0]
+            if self.best is not None:
+                metric, trained = self.best
+                main = self.program.spec.main_metric
+                chosen = next(x for x in self.history if x["dev"][main] == metric)
+            params = self.program.join(trained, self.program.split(state.params)[1])
+            result |= {"measured_at": chosen["step"]} | self._describe_past()
+            return conclude(self.program, params, self.splits, result, self.measured)
+        except DivergedError as error:
+            return Trained(result | self._describe_past() | {"diverged": str(error)})
+
+    def _describe_past(self) -> dict:
+        last = self.history[-1] if self.history else {}
+        names = "seconds", "examples_per_second"
+        return {name: last.get(name, 0.0) for name in names} | {"history": self.history}
 
     def _restore(self, checkpointer: Checkpointer) -> TuneState:
         sizes = self.sizes
@@ -282,24 +264,48 @@ class CellRun:
         )
 
     def _measure(self, state: TuneState, meter: Meter) -> None:
-        """Metrics on dev, kept before the state that they are of is saved."""
+        """Metrics on dev, kept before the state that they are of is saved.
+
+        Raises:
+          DivergedError: a loss, a parameter or an output is not finite.
+        """
         meter.pause()
-        held = self.splits["dev"]
-        dev = measure(self.program, state.params, held, held)
-        main = self.program.spec.main_metric
         total, num = map(float, self.losses)
+        held = self.splits["dev"]
+        try:
+            self._check(state, total)
+            measured = measure(self.program, state.params, held, held)
+        except DivergedError as error:
+            raise DivergedError(f"{error} after step {state.step}") from error
+        dev = measured.metrics
+        main = self.program.spec.main_metric
         loss = total / num if num else None
         self.losses = jax.tree.map(jnp.zeros_like, self.losses)
         entry = {"step": state.step, "dev": dev, "loss": loss}
-        if self.program.plan.train.keep == "best":
-            if self.best is None or dev[main] > self.best[0]:
-                trained, _ = self.program.split(state.params)
-                self.best = dev[main], jax.tree.map(jnp.copy, trained)
+        if self.program.plan.train.keep == "last":
+            self.measured = measured
+        elif self.best is None or dev[main] > self.best[0]:
+            trained, _ = self.program.split(state.params)
+            self.best = dev[main], jax.tree.map(jnp.copy, trained)
+            self.measured = measured
         self.history.append(entry | meter.rates())
         write_json(self.folder / "history.json", {"history": self.history})
         told = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
         self.say(f"{self.cell.name} step {state.step}/{self.num_steps}: dev {told}")
         meter.go_on()
+
+    def _check(self, state: TuneState, loss: float) -> None:
+        """Raises DivergedError where the loss or a parameter is not finite."""
+        if not math.isfinite(loss):
+            raise DivergedError("the loss is not finite")
+        trained, _ = self.program.split(state.params)
+        if not all(jnp.isfinite(x).all() for x in jax.tree.leaves(trained)):
+            raise DivergedError("a parameter is not finite")
+        if self.program.model.head is None:
+            batch = cut_all(self.lengths, self.cell.batch_size, self.allowed)[0]
+            rows = self.splits["train"].rows
+            arrays = make_batch(self.program, rows, batch, self.cell.batch_size)
+            check_written(self.program, state.params, arrays)
 
 
 def drop_checkpoints(folder: Path) -> None:

@@ -16,10 +16,16 @@ from jaxpt.text.labelled.tables import read_table
 
 @dataclasses.dataclass(frozen=True)
 class TaskData:
-    """The checked examples of each split: "train", "dev" and maybe "test"."""
+    """The checked examples of each split: "train", "dev" and maybe "test".
+
+    Attributes:
+      numbers: of a split that was held out, the numbers of its examples in the file of
+        the training data, from 0.
+    """
 
     splits: dict[str, list[Any]]
     labels: Labels
+    numbers: dict[str, list[int]] = dataclasses.field(default_factory=dict)
 
     @functools.cached_property
     def fingerprint(self) -> dict[str, str]:
@@ -45,14 +51,18 @@ def read_data(plan: FinetunePlan) -> TaskData:
 def read_splits(plan: FinetunePlan) -> TaskData:
     """`read_data`, however many examples are asked for."""
     task, splits, labels = plan.task, {}, None
+    numbers = {}
     for name in ("train", "dev", "test"):
         if spec := plan.data.table(name):
             table = read_table(spec, list(plan.spec.columns))
             splits[name], found = task.read(table, plan.spec, labels)
             labels = found if labels is None else labels
     if "dev" not in splits:
-        splits["train"], splits["dev"] = hold_out(splits["train"], plan.data.dev_share)
-    return TaskData(splits, labels or ())
+        items = splits["train"]
+        kept, numbers["dev"] = hold_out(list(range(len(items))), plan.data.dev_share)
+        splits["train"] = [items[i] for i in kept]
+        splits["dev"] = [items[i] for i in numbers["dev"]]
+    return TaskData(splits, labels or (), numbers)
 
 
 def check_num_train(plan: FinetunePlan, data: TaskData) -> None:

@@ -6,7 +6,6 @@ any other.
 """
 
 import dataclasses
-import functools
 import time
 
 import jax
@@ -14,9 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.config.finetuning import GRID
-from jaxpt.errors import UserError
+from jaxpt.errors import DivergedError, UserError
 from jaxpt.eval.linear_probe import LinearProbe, fit_probe
-from jaxpt.finetuning.cell import Cell, Examples, measure, read_outputs
+from jaxpt.finetuning.cell import Cell, Trained, conclude
+from jaxpt.finetuning.evaluation import Examples, measure, read_outputs
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.nn.task_heads import FORMS, pool
 from jaxpt.tasks import classification
@@ -48,10 +48,37 @@ def check_exact_probe(program: TuneProgram) -> None:
 
 def run_exact_probe(
     program: TuneProgram, cell: Cell, splits: dict[str, Examples]
-) -> tuple[dict, dict]:
-    """The finished cell's result, and its head by path, as `CellRun.run` gives them."""
+) -> Trained:
+    """The finished cell, whose head is the fitted probe."""
     start = time.monotonic()
-    params = program.init_params(cell.seed)
+    result = dataclasses.asdict(cell) | {"steps": 0}
+    try:
+        params = program.init_params(cell.seed)
+        probe = _fit(program, params, splits)
+        params |= {"head": {"out": make_head(probe, len(program.labels))}}
+        dev = measure(program, params, splits["dev"], splits["dev"])
+        times = _measure_times(start, splits)
+        result |= {
+            "measured_at": 0,
+            **times,
+            "history": [{"step": 0, "dev": dev.metrics, "loss": None, **times}],
+            "strength": probe.strength,
+            "dev_by_strength": {str(c): value for c, value in probe.dev.items()},
+        }
+        return conclude(program, params, splits, result, dev)
+    except DivergedError as error:
+        result |= _measure_times(start, splits) | {"history": []}
+        return Trained(result | {"diverged": str(error)})
+
+
+def _measure_times(start: float, splits: dict[str, Examples]) -> dict[str, float]:
+    seconds = time.monotonic() - start
+    rate = len(splits["train"].rows) / seconds
+    return {"seconds": seconds, "examples_per_second": rate}
+
+
+def _fit(program: TuneProgram, params, splits: dict[str, Examples]) -> LinearProbe:
+    """The probe of the vectors that the head reads."""
     form = FORMS[program.base.form]
 
     @jax.jit
@@ -64,26 +91,7 @@ def run_exact_probe(
         rows = splits[name].rows
         vectors[name] = np.stack(read_outputs(program, params, splits[name], read))
         labels[name] = np.array([int(row["targets"]) for row in rows])
-    probe = fit_probe(vectors["train"], labels["train"], vectors["dev"], labels["dev"])
-    head = {"out": make_head(probe, len(program.labels))}
-    params = params | {"head": head}
-    told = functools.partial(measure, program, params, dev=splits["dev"])
-    dev, seconds = told(splits["dev"]), time.monotonic() - start
-    rate = len(vectors["train"]) / seconds
-    times = {"seconds": seconds, "examples_per_second": rate}
-    result = dataclasses.asdict(cell) | {
-        "steps": 0,
-        "measured_at": 0,
-        "dev": dev,
-        **times,
-        "history": [{"step": 0, "dev": dev, "loss": None, **times}],
-        "strength": probe.strength,
-        "dev_by_strength": {str(c): value for c, value in probe.dev.items()},
-    }
-    if "test" in splits:
-        result["test"] = told(splits["test"])
-    trained, _ = program.split(params)
-    return result, trained
+    return fit_probe(vectors["train"], labels["train"], vectors["dev"], labels["dev"])
 
 
 def make_head(probe: LinearProbe, num_labels: int) -> dict[str, np.ndarray]:

@@ -9,8 +9,9 @@ import jax.numpy as jnp
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import UserError
 from jaxpt.finetuning.base import Base, load_base
-from jaxpt.finetuning.grid import find_model
 from jaxpt.finetuning.program import TuneProgram
+from jaxpt.finetuning.results import find_model
+from jaxpt.finetuning.summary import show_rate
 from jaxpt.folder import is_new, load_config, load_json
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.export import Model, name_ids, write_model
@@ -217,8 +218,8 @@ def _write_card(found: Finetuned, config: dict) -> str:
         f"- Base: {source}, a {found.program.base.task.plan.objective_name} run",
         f"- Task: {plan.task_name}, labels {', '.join(found.program.labels) or 'none'}",
         f"- Data: {Path(plan.data.train).name}",
-        f"- Trained: {plan.adapt.method}, learning rate {cell['lr']:g}, batch "
-        f"{cell['batch_size']}, {cell['epochs']} epochs, seed {cell['seed']}",
+        f"- Trained: {plan.adapt.method}, learning rate {show_rate(cell['lr'])}, "
+        f"batch {cell['batch_size']}, {cell['epochs']} epochs, seed {cell['seed']}",
         "",
         "| metric (dev) | value |",
         "|---|---|",

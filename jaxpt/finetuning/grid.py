@@ -1,24 +1,26 @@
-"""A grid of fine-tuning runs in a folder, each finished once; killed, it goes on.
+"""A grid of fine-tuning runs in a folder; after a kill, the same call resumes it.
 
 config.json      the settings; the grid's lists may grow
-identity.json    what was fine-tuned, on which examples
+identity.json    the network and the examples
 cells/NAME       a run each (`jaxpt.finetuning.cell`)
-model            what the run with the best dev metric has trained
-result.json      all of it, and what is picked
+model            the parameters of the run with the best dev metric
+result.json      the results of all runs, and the picked setting
 """
 
 import itertools
 from collections.abc import Callable
 from pathlib import Path
 
-from jaxpt.config.finetuning import HARMLESS, FinetunePlan
-from jaxpt.errors import UserError
+from jaxpt.config.finetuning import GRID, HARMLESS, FinetunePlan
+from jaxpt.errors import DivergedError, UserError
 from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetuning.batches import choose_lengths, collate
-from jaxpt.finetuning.cell import Cell, CellRun, Examples, drop_checkpoints
+from jaxpt.finetuning.cell import Cell, CellRun, drop_checkpoints
 from jaxpt.finetuning.data import draw_train
+from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.program import TuneProgram
+from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import format_summary, summarise
 from jaxpt.folder import (
@@ -27,7 +29,6 @@ from jaxpt.folder import (
     is_new,
     load_config,
     load_json,
-    load_measured,
     write_config,
     write_json,
 )
@@ -39,8 +40,11 @@ from jaxpt.run.workdir import flatten
 
 def list_cells(plan: FinetunePlan) -> list[Cell]:
     """All points of the grid, the seeds innermost."""
-    train = plan.train
-    points = itertools.product(train.lr, train.batch_size, train.epochs, train.seeds)
+    return _list_cells({name: getattr(plan.train, name) for name in GRID})
+
+
+def _list_cells(train: dict) -> list[Cell]:
+    points = itertools.product(*(train[name] for name in GRID))
     return [Cell(float(lr), size, num, seed) for lr, size, num, seed in points]
 
 
@@ -61,7 +65,8 @@ def finetune(
     Raises:
       UserError: something does not fit, found before anything is trained; or the folder
         holds other work.
-      Stopped: a signal came; the same command goes on.
+      DivergedError: every run diverged; the result is written.
+      Stopped: a signal came; the same call resumes.
     """
     reuse = reuse or Reuse()
     with hold(folder):
@@ -82,8 +87,7 @@ def finetune(
         done: list[dict] = []
         with SignalWatch() as watch:
             for number, cell in enumerate(cells, 1):
-                place = folder / "cells" / cell.name
-                if not (place / "result.json").exists():
+                if (result := load_cell(folder, cell)) is None:
                     if len(cells) > 1:
                         say(f"run {number} of {len(cells)}: {cell.name}")
                     if plan.data.num_train and cell.seed != plan.train.seeds[0]:
@@ -92,11 +96,12 @@ def finetune(
                     else:
                         train = splits["train"]
                     held = splits | {"train": train}
-                    _run_cell(program, cell, held, folder, say, watch)
-                done.append(load_measured(place / "result.json"))
+                    result = _run_cell(program, cell, held, folder, say, watch)
+                done.append(result)
         result = {
             "task": plan.task_name,
             "source": source,
+            "unfinished": base.unfinished,
             "head": base.form,
             "labels": list(data.labels),
             "method": plan.adapt.method,
@@ -107,6 +112,11 @@ def finetune(
             "cells": done,
         }
         write_json(folder / "result.json", result)
+        if result["picked"] is None:
+            raise DivergedError(
+                f"--to={folder}: every run diverged ({done[0]['diverged']}); use a "
+                f"lower train.lr than {plan.train.lr} in another folder"
+            )
         return result
 
 
@@ -152,26 +162,34 @@ def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> li
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({100 * share:.{2 if share > 1e-4 else 4}f}%): {parts}",
     ]
+    if base.unfinished:
+        lines.append(f"the run is unfinished: {base.unfinished}")
     if num_cut and plan.spec.CUTS:
         lines.append(
             f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
             f"tokens or more, and are cut there"
         )
+    if num_long := int((lengths > task.model_spec.max_len).sum()):
+        lines.append(
+            f"{num_long:,} of {len(lengths):,} training rows are longer than "
+            f"model.max_len={task.model_spec.max_len}; they are read whole, in "
+            f"evaluation as well"
+        )
     return lines
 
 
-def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
-    """Trains a cell; its result stands when what it trained is kept, if it is best."""
+def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> dict:
+    """Trains a cell; its result is written once its parameters are kept, if best."""
     place = folder / "cells" / cell.name
     if program.plan.adapt.method == "exact_probe":
-        place.mkdir(parents=True, exist_ok=True)
-        result, trained = run_exact_probe(program, cell, splits)
+        trained = run_exact_probe(program, cell, splits)
     else:
-        run = CellRun(program, cell, splits, place, say)
-        result, trained = run.run(watch)
-    main = program.spec.main_metric
-    others = _load_results(folder)
-    if all(result["dev"][main] > other["dev"][main] for other in others):
+        trained = CellRun(program, cell, splits, place, say).run(watch)
+    result, main = trained.result, program.spec.main_metric
+    others = [x for x in load_cells(folder) if "diverged" not in x]
+    if "diverged" in result:
+        say(f"{cell.name} diverged: {result['diverged']}")
+    elif all(result["dev"][main] > other["dev"][main] for other in others):
         claimed = {other["model_step"] for other in others if "model_step" in other}
         step = 1 + max(claimed, default=0)
         # Two are kept: the one before is what stands until this cell's result does.
@@ -180,28 +198,11 @@ def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> None:
                 *checkpointer.steps()
             } - claimed:  # of a cell that was killed
                 manifest.remove(folder / "model", orphan)
-            checkpointer.save(step, {"trained": trained})
+            checkpointer.save(step, {"trained": trained.params})
         result["model_step"] = step
-    write_json(place / "result.json", result)
+    write_cell(folder, cell, trained)
     drop_checkpoints(place)
-
-
-def _load_results(folder: Path) -> list[dict]:
-    """The results of all finished cells in a folder."""
-    paths = sorted((folder / "cells").glob("*/result.json"))
-    return [load_measured(path) for path in paths]
-
-
-def find_model(folder: Path) -> dict:
-    """The result of the cell whose parameters are kept.
-
-    Raises:
-      UserError: no cell is finished.
-    """
-    kept = [x for x in _load_results(folder) if "model_step" in x]
-    if not kept:
-        raise UserError(f"{folder}: holds no finished fine-tuning")
-    return max(kept, key=lambda x: x["model_step"])
+    return result
 
 
 def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
@@ -225,7 +226,10 @@ def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dic
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
-    """Raises UserError where the folder holds anything but this fine-tuning."""
+    """Raises UserError unless the folder is new or holds this fine-tuning.
+
+    Folders of its cells get the names that they have in this version.
+    """
     if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
         return
     path = folder / "config.json"
@@ -242,6 +246,7 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
                 f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
                 f"{new.get(name)}; use another folder or the same settings"
             )
+    rename_old(folder, _list_cells(stored["train"]))
 
 
 def _settings(config: dict) -> dict:

@@ -4,6 +4,7 @@ Those of a comparison differ in the run, in the number of labels and in the seed
 data are the same, and a network with fresh parameters is the same network.
 """
 
+import dataclasses
 import functools
 import json
 from collections.abc import Callable
@@ -11,8 +12,8 @@ from typing import Any
 
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.finetuning.base import Base
-from jaxpt.finetuning.cell import Examples
 from jaxpt.finetuning.data import TaskData, check_num_train, draw_train, read_splits
+from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -43,7 +44,7 @@ class Reuse:
         how = encoder.frame, encoder.max_len, encoder.pad, encoder.writing
         whole = f"{_name_data(plan)} {tokenizers.fingerprint(encoder.tokenizer)} {how}"
         for name in data.splits.keys() - {"train"}:
-            encode = functools.partial(encode_split, plan, data.splits[name], encoder)
+            encode = functools.partial(_encode_known, plan, data, name, encoder)
             found[name] = _keep(self._rows, f"{name} {whole}", encode)
         return {name: found[name] for name in data.splits}
 
@@ -80,6 +81,14 @@ def encode_split(
     """Examples with their rows."""
     rows = plan.task.encode(items, encoder, plan.spec, is_training=is_training)
     return Examples(items, rows)
+
+
+def _encode_known(
+    plan: FinetunePlan, data: TaskData, name: str, encoder: TextEncoder
+) -> Examples:
+    """A split to evaluate, with the numbers of its examples in their file."""
+    split = encode_split(plan, data.splits[name], encoder)
+    return dataclasses.replace(split, numbers=data.numbers.get(name))
 
 
 def _name_data(plan: FinetunePlan) -> str:

@@ -1,9 +1,11 @@
-"""What a grid found: a line for each setting over its seeds, and which is picked.
+"""The results of a grid: each setting over its seeds, and the setting that is picked.
 
 The setting with the best median dev metric is picked; of its seeds the test metrics are
-shown, and of no other setting.
+shown, and of no other setting. A run that diverged counts as the worst in the median
+that picks, and in no other number.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,7 @@ import numpy as np
 from jaxpt.eval.statistics import expected_best
 
 LEVEL = 0.95
+MOST_LABELS = 10  # of a table by label in the terminal
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
@@ -44,41 +47,114 @@ def describe(values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+def show_rate(lr: float) -> str:
+    """A learning rate as text that no other one has: six digits, or all if it has more.
+
+    >>> show_rate(2e-5), show_rate(1.0000001e-3)
+    ('2e-05', '0.0010000001')
+    """
+    short = f"{lr:g}"
+    return short if float(short) == lr else repr(lr)
+
+
 def summarise(cells: list[dict], metric: str) -> dict:
     """Every setting over its seeds, the picked one, and the expected best of n runs.
 
     Args:
       cells: results of finished cells.
       metric: what picks.
+
+    Returns:
+      "settings", each with "dev" (None if all of its runs diverged) and "diverged", the
+      number of those; "picked", one of them with "test" and "report" if there are any,
+      or None if all runs diverged; and "expected_best" of the runs that did not.
     """
     groups: dict[tuple, list[dict]] = {}
     for cell in cells:
-        key = cell["lr"], cell["batch_size"], cell["epochs"]
-        groups.setdefault(key, []).append(cell)
+        groups.setdefault(_key(cell), []).append(cell)
     settings = []
     for (lr, batch_size, epochs), members in groups.items():
-        names = members[0]["dev"]
-        dev = {name: describe([x["dev"][name] for x in members]) for name in names}
+        finished = _list_finished(members)
         settings.append(
-            {"lr": lr, "batch_size": batch_size, "epochs": epochs, "dev": dev}
+            {
+                "lr": lr,
+                "batch_size": batch_size,
+                "epochs": epochs,
+                "dev": _describe_split(finished, "dev"),
+                "diverged": len(members) - len(finished),
+            }
         )
-    picked = max(settings, key=lambda x: x["dev"][metric]["median"])
-    key = picked["lr"], picked["batch_size"], picked["epochs"]
-    summary: dict[str, Any] = {
+    values = [cell["dev"][metric] for cell in _list_finished(cells)]
+    picked = None
+    if values:
+        best = max(settings, key=lambda x: _rank(groups[_key(x)], metric))
+        picked = best | _describe_picked(_list_finished(groups[_key(best)]))
+    return {
         "metric": metric,
         "settings": settings,
-        "picked": dict(picked),
+        "picked": picked,
+        "expected_best": {
+            str(n): expected_best(values, n) for n in range(1, len(values) + 1)
+        },
     }
-    mine = groups[key]
-    if "test" in mine[0]:
-        summary["picked"]["test"] = {
-            name: describe([x["test"][name] for x in mine]) for name in mine[0]["test"]
+
+
+def _list_finished(cells: list[dict]) -> list[dict]:
+    return [cell for cell in cells if "diverged" not in cell]
+
+
+def _rank(cells: list[dict], metric: str) -> tuple[float, float, float]:
+    """What the best setting has most of.
+
+    Where half of every setting's runs or more diverged, the fewest of them decide.
+    """
+    values = [cell["dev"][metric] for cell in _list_finished(cells)]
+    lost = [-math.inf] * (len(cells) - len(values))
+    rest = float(np.median(values)) if values else -math.inf
+    return float(np.median(values + lost)), len(values) / len(cells), rest
+
+
+def _describe_split(cells: list[dict], split: str) -> dict | None:
+    """`describe` of each metric of a split; None if there is no such split."""
+    if not cells or split not in cells[0]:
+        return None
+    names = cells[0][split]
+    return {name: describe([cell[split][name] for cell in cells]) for name in names}
+
+
+def _describe_picked(cells: list[dict]) -> dict[str, Any]:
+    """The test metrics and the reports of the picked setting's runs."""
+    test = _describe_split(cells, "test")
+    found: dict[str, Any] = {"test": test} if test else {}
+    reports = [cell["report"] for cell in cells if "report" in cell]
+    if reports and len(reports) == len(cells):
+        found["report"] = {
+            split: _pool_reports([report[split] for report in reports])
+            for split in reports[0]
         }
-    values = [cell["dev"][metric] for cell in cells]
-    summary["expected_best"] = {
-        str(n): expected_best(values, n) for n in range(1, len(values) + 1)
+    return found
+
+
+def _pool_reports(reports: list[dict]) -> dict[str, Any]:
+    """Reports of `jaxpt.tasks.metrics.class_report` over seeds.
+
+    The confusion matrices are added, the other numbers are means.
+    """
+    areas = [report["auc"] for report in reports if report["auc"] is not None]
+    each = [report["per_label"] for report in reports]
+    return {
+        "confusion": np.sum([report["confusion"] for report in reports], 0).tolist(),
+        "per_label": {
+            label: {
+                name: float(np.mean([own[label][name] for own in each]))
+                for name in each[0][label]
+            }
+            for label in each[0]
+        },
+        "auc": float(np.mean(areas)) if areas else None,
+        "ece": float(np.mean([report["ece"] for report in reports])),
+        "ece_bins": reports[0]["ece_bins"],
     }
-    return summary
 
 
 def format_summary(result: dict) -> str:
@@ -86,22 +162,10 @@ def format_summary(result: dict) -> str:
     metric = result["metric"]
     names = list(result["constant"]["dev"])
     header = ["lr", "batch", "epochs", "runs", *names, f"{metric}: mean, interval"]
-    rows = [header]
-    for each in result["settings"]:
-        main = each["dev"][metric]
-        is_picked = _key(each) == _key(result["picked"])
-        told = [f"{each['lr']:g}", str(each["batch_size"]), str(each["epochs"])]
-        if result["method"] == "exact_probe":  # it takes no steps
-            told = ["-"] * 3
-        rows.append(
-            [
-                told[0] + "*" * is_picked,
-                *told[1:],
-                str(main["num"]),
-                *(f"{each['dev'][name]['median']:.4f}" for name in names),
-                _show_mean(main),
-            ]
-        )
+    rows = [
+        header,
+        *(_show_setting(each, result, names) for each in result["settings"]),
+    ]
     constant = result["constant"]["dev"]
     rows.append(["constant", "", "", "", *(f"{constant[n]:.4f}" for n in names), ""])
     lines = ["dev, medians over seeds (* is picked)", *align(rows)]
@@ -115,12 +179,49 @@ def format_summary(result: dict) -> str:
             f"test, {metric}: {_show_mean(test[metric])}",
             f"test, the constant answer: {plain}",
         ]
+    for split, report in list(result["picked"].get("report", {}).items())[-1:]:
+        lines += _show_report(split, report)
     best = result["expected_best"]
     if len(best) > 1:
         chosen = sorted({1, 2, 5, 10, len(best)} & set(map(int, best)))
         found = ", ".join(f"{n} runs {best[str(n)]:.4f}" for n in chosen)
         lines.append(f"expected best dev {metric} of {found}")
+    if result["unfinished"]:
+        lines.append(f"the run is unfinished: {result['unfinished']}")
     return "\n".join(lines)
+
+
+def _show_report(split: str, report: dict) -> list[str]:
+    """A table by label, for at most `MOST_LABELS`, and AUC and calibration."""
+    lines = []
+    if len(report["per_label"]) <= MOST_LABELS:
+        rows = [["label", "precision", "recall", "f1", "support"]]
+        for label, found in report["per_label"].items():
+            *scores, support = found.values()
+            rows.append([label, *(f"{x:.4f}" for x in scores), f"{support:.0f}"])
+        lines = [f"{split}, the picked setting, means over seeds", *align(rows)]
+    area = "" if report["auc"] is None else f"AUC {report['auc']:.4f}, "
+    calibration = f"ECE {report['ece']:.4f} ({report['ece_bins']} bins)"
+    return [*lines, f"{split}, the picked setting, mean: {area}{calibration}"]
+
+
+def _show_setting(setting: dict, result: dict, names: list[str]) -> list[str]:
+    """A row of the table of settings."""
+    dev, lost = setting["dev"], setting["diverged"]
+    told = [
+        show_rate(setting["lr"]),
+        str(setting["batch_size"]),
+        str(setting["epochs"]),
+    ]
+    if result["method"] == "exact_probe":  # it takes no steps
+        told = ["-"] * 3
+    told[0] += "*" * (_key(setting) == _key(result["picked"]))
+    if dev is None:
+        return [*told, f"{lost} diverged", *["-"] * len(names), "-"]
+    main = dev[result["metric"]]
+    runs = f"{main['num']}" + f" + {lost} diverged" * (lost > 0)
+    medians = (f"{dev[name]['median']:.4f}" for name in names)
+    return [*told, runs, *medians, _show_mean(main)]
 
 
 def _key(setting: dict) -> tuple:

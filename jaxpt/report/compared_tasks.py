@@ -31,7 +31,7 @@ from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
 from jaxpt.eval.zero_shot import TASKS, list_tasks
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
-from jaxpt.finetuning.cell import Examples as TuneExamples
+from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.folder import load_measured, write_json

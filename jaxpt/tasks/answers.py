@@ -1,5 +1,6 @@
 """Answers that a network writes: their loss where they are given, else the answers."""
 
+import dataclasses
 from typing import Any
 
 import jax
@@ -45,16 +46,25 @@ def write_answers(
     batch: dict,
     writing: Writing,
     num_tokens: int,
+    longest: int,
     sampling: SampleSpec,
 ) -> dict[str, Array]:
-    """The answers to what a batch reads: "tokens" [B, L], and "counts" [B] of them."""
+    """The answers to what a batch reads: "tokens" [B, L], and "counts" [B] of them.
+
+    Args:
+      num_tokens: the most of an answer.
+      longest: the most that a row of the batch reads. It may exceed the model's
+        `max_len` where positions are relative, as it may in training.
+    """
     network: Network = model.network
     decoder = network.make_decoder(writing.start if writing.has_decoder else None)
     batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
-    most = decoder.max_len - (0 if writing.has_decoder else num_tokens)
-    # No text is longer than that; what a batch is padded to may be.
-    prompts = prompts[:, max(0, prompts.shape[1] - most) :]
+    # Only padding is cut.
+    prompts = prompts[:, max(0, prompts.shape[1] - longest) :]
+    decoder = dataclasses.replace(
+        decoder, max_len=max(decoder.max_len, longest + num_tokens)
+    )
 
     def write():
         return generate(

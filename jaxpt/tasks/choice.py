@@ -15,7 +15,7 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import class_loss
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
 # The logit of an option that a question lacks, which is never the best.
@@ -166,6 +166,19 @@ def metrics(
     """The share of right answers."""
     right = [example.right for example in examples]
     return {"accuracy": float(np.mean(np.equal(predictions, right)))}
+
+
+def describe(
+    outputs, predictions: list[int], examples: list[Example], spec: Spec, labels: Labels
+) -> Described:
+    """The numbers of the options from 0, and the score 1 or 0."""
+    pairs = zip(predictions, examples, strict=True)
+    return Described(
+        [
+            {"gold": x.right, "prediction": said, "score": float(said == x.right)}
+            for said, x in pairs
+        ]
+    )
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[int]:

@@ -13,12 +13,13 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from scipy.special import expit, softmax
 
 from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder
-from jaxpt.tasks.metrics import class_metrics, label_set_metrics
+from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
 from jaxpt.tasks.model import class_loss
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
 PADS: dict[str, int] = {}
@@ -207,6 +208,39 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
         return label_set_metrics(said, right)
     answers = [example.labels[0] for example in examples]
     return class_metrics(predictions, answers, num_labels, _positive(spec))
+
+
+def describe(
+    outputs, predictions: list, examples: list[Example], spec: Spec, labels: Labels
+) -> Described:
+    """Labels as the column has them, lists of them if there may be several.
+
+    "probabilities" are in the order of the labels, rounded to eight digits. The report
+    is `jaxpt.tasks.metrics.class_report`.
+    """
+    logits, is_set = np.asarray(outputs, np.float64), bool(spec.separator)
+    right = [example.labels for example in examples]
+    said = predictions if is_set else [(number,) for number in predictions]
+
+    def name(numbers: tuple[int, ...]) -> Any:
+        names = [labels[i] for i in numbers]
+        return names if is_set else names[0]
+
+    probabilities = expit(logits) if is_set else softmax(logits, axis=-1)
+    records = [
+        {
+            "gold": name(gold),
+            "prediction": name(own),
+            "score": float(gold == own),
+            "probabilities": each.round(8).tolist(),
+        }
+        for gold, own, each in zip(right, said, probabilities, strict=True)
+    ]
+    ours, theirs = (
+        np.array([_as_set(x, len(labels)) if is_set else x[0] for x in them])
+        for them in (said, right)
+    )
+    return Described(records, class_report(probabilities, ours, theirs, labels))
 
 
 def _positive(spec: Spec) -> int:

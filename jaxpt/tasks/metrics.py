@@ -1,4 +1,4 @@
-"""Metrics of classes and of numbers, each between predictions and what is right.
+"""Metrics of classes and of numbers.
 
 A constant prediction has a Matthews and a rank correlation of 0, where they are not
 defined. scikit-learn and scipy compute them.
@@ -6,8 +6,12 @@ defined. scikit-learn and scipy compute them.
 
 import warnings
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+from jaxtyping import Bool, Float, Int
+
+BINS = 15  # of the calibration error: Guo et al. 2017
 
 
 def class_metrics(
@@ -54,10 +58,85 @@ def label_set_metrics(predicted: np.ndarray, right: np.ndarray) -> dict[str, flo
     return {"accuracy": float(np.mean((predicted == right).all(axis=1)))} | scores
 
 
+def calibration_error(
+    confidences: Float[np.ndarray, "N"],
+    is_right: Bool[np.ndarray, "N"],
+    num_bins: int = BINS,
+) -> float:
+    """The expected calibration error (ECE): |accuracy - confidence| over bins.
+
+    Bins are of equal width, (0, 1 / n], (1 / n, 2 / n], ..., and each counts by its
+    share of the predictions (Guo et al. 2017, equation 3).
+
+    Args:
+      confidences: the probability of each prediction.
+
+    >>> confidences, is_right = np.array([0.9, 0.9, 0.6]), np.array([True, False, True])
+    >>> round(calibration_error(confidences, is_right, 2), 6)
+    0.133333
+    """
+    bins = np.clip(np.ceil(confidences * num_bins) - 1, 0, num_bins - 1).astype(int)
+    gaps = np.bincount(bins, is_right - confidences, num_bins)
+    return float(np.abs(gaps).sum() / len(confidences))
+
+
+def class_report(
+    probabilities: Float[np.ndarray, "N C"],
+    predicted: Int[np.ndarray, "N"] | Bool[np.ndarray, "N C"],
+    right: Int[np.ndarray, "N"] | Bool[np.ndarray, "N C"],
+    labels: Sequence[str],
+) -> dict[str, Any]:
+    """Confusion matrix, metrics of each label, AUC and calibration, as JSON has them.
+
+    Args:
+      predicted, right: numbers of labels; or, where an example has any number of
+        labels, whether it has each.
+
+    Returns:
+      "confusion": counts [C, C], a row for each right label; of sets of labels [C, 2,
+      2]. "per_label": precision, recall, F1 and support by label. "auc": the mean over
+      labels of the area under the ROC curve of one against the rest (of two labels both
+      are equal), over labels that some examples have and some do not; None if there is
+      none. "ece": `calibration_error` of the predictions, with "ece_bins".
+    """
+    from sklearn import metrics
+
+    numbers = np.arange(len(labels))
+    is_label = right if right.ndim == 2 else right[:, None] == numbers
+    if right.ndim == 2:
+        confusion = metrics.multilabel_confusion_matrix(right, predicted)
+        confidences = np.maximum(probabilities, 1 - probabilities).ravel()
+        is_right = (predicted == right).ravel()
+    else:
+        confusion = metrics.confusion_matrix(right, predicted, labels=numbers)
+        confidences, is_right = probabilities.max(axis=1), predicted == right
+    each = metrics.precision_recall_fscore_support(
+        right, predicted, labels=numbers, zero_division=0
+    )
+    names = "precision", "recall", "f1", "support"
+    areas = [
+        metrics.roc_auc_score(is_label[:, i], probabilities[:, i])
+        for i in numbers
+        if 0 < is_label[:, i].sum() < len(right)
+    ]
+    return {
+        "confusion": confusion.tolist(),
+        "per_label": {
+            label: {name: x[i].item() for name, x in zip(names, each, strict=True)}
+            for i, label in enumerate(labels)
+        },
+        "auc": float(np.mean(areas)) if areas else None,
+        "ece": calibration_error(confidences, is_right),
+        "ece_bins": BINS,
+    }
+
+
 def number_metrics(
     predicted: Sequence[float], right: Sequence[float]
 ) -> dict[str, float]:
     """Pearson's and Spearman's correlation, and the root of the mean squared error.
+
+    All are NaN if a prediction is not finite.
 
     >>> found = number_metrics([0.1, 0.9, 2.5, 2.4, 5], [0, 1, 2, 3, 5])
     >>> {name: round(value, 6) for name, value in found.items()}
@@ -66,6 +145,8 @@ def number_metrics(
     from scipy import stats
 
     p, y = (np.asarray(x, np.float64) for x in (predicted, right))
+    if not np.isfinite(p).all():
+        return dict.fromkeys(("pearson", "spearman", "rmse"), float("nan"))
     rmse = float(np.sqrt(np.mean((p - y) ** 2)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of a constant, which is 0 here

@@ -12,7 +12,7 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
 PADS: dict[str, int] = {}
@@ -138,6 +138,18 @@ def metrics(
 ) -> dict[str, float]:
     """See `jaxpt.tasks.metrics`."""
     return number_metrics(predictions, [example.value for example in examples])
+
+
+def describe(
+    outputs,
+    predictions: list[float],
+    examples: list[Example],
+    spec: Spec,
+    labels: Labels,
+) -> Described:
+    """The numbers."""
+    pairs = zip(predictions, examples, strict=True)
+    return Described([{"gold": x.value, "prediction": said} for said, x in pairs])
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[float]:

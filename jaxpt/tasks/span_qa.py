@@ -33,7 +33,7 @@ from jaxpt.tasks.span_metrics import (
     best_null_threshold,
     normalize_answer,
 )
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
 PADS: dict[str, int] = {"begins": -1, "ends": -1, "can_start": 0}
@@ -404,6 +404,22 @@ def metrics(
     """See `jaxpt.tasks.span_metrics.answer_metrics`."""
     said = [answer(prediction, spec) for prediction in predictions]
     return answer_metrics(said, [example.golds for example in examples])
+
+
+def describe(
+    outputs,
+    predictions: list[Prediction],
+    examples: list[Example],
+    spec: Spec,
+    labels: Labels,
+) -> Described:
+    """The answers, "" for none, and the score F1."""
+    records = []
+    for prediction, example in zip(predictions, examples, strict=True):
+        said, golds = answer(prediction, spec), list(example.golds)
+        _, score = answer_scores(said, golds)
+        records.append({"gold": golds, "prediction": said, "score": score})
+    return Described(records)
 
 
 def constant(

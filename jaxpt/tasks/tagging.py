@@ -18,7 +18,7 @@ from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder, Words
 from jaxpt.tasks.model import class_loss
 from jaxpt.tasks.span_metrics import entity_metrics, is_entity_tags, need_seqeval
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
 IGNORED = -100  # the target of what is no word's first token
@@ -248,3 +248,15 @@ def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[
     counts = Counter(tag for example in train for tag in example.tags)
     best = min(counts, key=lambda tag: (-counts[tag], tag))
     return [[best] * len(example.words) for example in examples]
+
+
+def describe(
+    outputs,
+    predictions: list[list[str]],
+    examples: list[Example],
+    spec: Spec,
+    labels: Labels,
+) -> Described:
+    """The tags of each word."""
+    pairs = zip(predictions, examples, strict=True)
+    return Described([{"gold": list(x.tags), "prediction": said} for said, x in pairs])

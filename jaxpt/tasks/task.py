@@ -31,6 +31,20 @@ Labels = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
+class Described:
+    """What is stored of a split's predictions; all of it as JSON has it.
+
+    Attributes:
+      records: of each example its "gold" answer, the "prediction", and where a metric
+        is a mean over examples the example's "score" in it; more as a task has it.
+      report: of the whole split; {} for none.
+    """
+
+    records: list[dict[str, Any]]
+    report: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskSpec:
     """The base of every task's settings.
 
@@ -150,6 +164,21 @@ class Task(Protocol):
         self, predictions: list[Any], examples: list[Any], spec: Any
     ) -> dict[str, float]:
         """Each metric by its name, between 0 and 1 where it is a share."""
+
+    def describe(
+        self,
+        outputs: Any,
+        predictions: list[Any],
+        examples: list[Any],
+        spec: Any,
+        labels: Labels,
+    ) -> Described:
+        """A record of each example, and a report of all of them.
+
+        Args:
+          outputs: as `predict` takes them.
+          spec: as `TaskSpec.tune` gives it.
+        """
 
     def constant(self, train: list[Any], examples: list[Any], spec: Any) -> list[Any]:
         """The best prediction that looks at no input, for each example."""

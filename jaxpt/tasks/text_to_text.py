@@ -22,8 +22,8 @@ from jaxpt.eval.generation import SampleSpec
 from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
-from jaxpt.tasks.span_metrics import answer_metrics
-from jaxpt.tasks.task import Labels, Row, TaskSpec
+from jaxpt.tasks.span_metrics import answer_metrics, answer_scores
+from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.tasks.text_metrics import (
     INVALID,
     OVER_REFERENCES,
@@ -289,8 +289,11 @@ def encode(
 ) -> list[Row]:
     """See `Task.encode`; `jaxpt.tasks.writing` says what a row holds.
 
+    Training and evaluation cut texts to the same length.
+
     Raises:
-      UserError: the network does not write from left to right.
+      UserError: the network does not write from left to right, or answers of
+        `task.max_target` tokens do not fit.
     """
     writing = encoder.writing
     if writing is None:
@@ -330,7 +333,10 @@ def outputs(model, params, batch, rngs):
     sampling = SampleSpec(
         temperature=0.0, num_beams=spec.num_beams, length_penalty=spec.length_penalty
     )
-    return write_answers(model, params, batch, writing, spec.max_target, sampling)
+    longest = writing.longest(spec.max_len, spec.max_target)
+    return write_answers(
+        model, params, batch, writing, spec.max_target, longest, sampling
+    )
 
 
 def loss(outputs, batch: dict, spec: Spec):
@@ -369,6 +375,38 @@ def metrics(
         return answer_metrics(predictions, golds)
     scores = rouge_metrics(predictions, golds, spec.over_references)
     return scores | bleu_metrics(predictions, golds, spec.bleu_tokenize)
+
+
+def describe(
+    outputs: list[str],
+    predictions: list[Any],
+    examples: list[Example],
+    spec: Spec,
+    labels: Labels,
+) -> Described:
+    """Answers, and of classes and numbers also the "text" that was written.
+
+    The prediction is None where the text is no label or no number. The score is 1 or 0
+    of a class, F1 of an answer and ROUGE-L of a text.
+    """
+    records = []
+    for text, said, example in zip(outputs, predictions, examples, strict=True):
+        golds = list(example.golds)
+        if spec.kind == "classes":
+            name = None if said == INVALID else labels[said]
+            record = {"gold": labels[example.label], "prediction": name, "text": text}
+            record["score"] = float(said == example.label)
+        elif spec.kind == "number":
+            record = {"gold": example.value, "prediction": read_number(text)}
+            record["text"] = text
+        elif spec.kind == "answer":
+            _, score = answer_scores(said, golds)
+            record = {"gold": golds, "prediction": said, "score": score}
+        else:
+            score = rouge_metrics([said], [golds], spec.over_references)["rougeL"]
+            record = {"gold": golds, "prediction": said, "score": score}
+        records.append(record)
+    return Described(records)
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[Any]:

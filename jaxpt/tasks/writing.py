@@ -45,19 +45,27 @@ class Writing:
     banned: tuple[int, ...] = ()
     pad: int = 0
 
+    def longest(self, max_len: int, max_target: int) -> int:
+        """The most tokens that are read before an answer, special tokens included.
+
+        Args:
+          max_len: `task.max_len`; 0 is the model's.
+        """
+        return (max_len or self.max_len) - (0 if self.has_decoder else max_target)
+
     def room(self, max_len: int, max_target: int) -> int:
         """The most tokens of a text that is read.
 
         Raises:
           UserError: answers of `max_target` tokens leave none.
         """
-        if self.has_decoder and max_target > self.max_len:
+        if max_target >= self.max_len + self.has_decoder:
+            allowed = "at most" if self.has_decoder else "below"
             raise UserError(
-                f"task.max_target={max_target}: must be at most the model's "
-                f"{self.max_len}"
+                f"task.max_target={max_target}: must be {allowed} the model's "
+                f"{self.max_len} positions (model.max_len)"
             )
-        taken = len(self.before) + len(self.after)
-        room = max_len - taken - (0 if self.has_decoder else max_target)
+        room = self.longest(max_len, max_target) - len(self.before) - len(self.after)
         if room < 1:
             raise UserError(
                 f"task.max_len={max_len}: must be above {max_len - room}, the special "

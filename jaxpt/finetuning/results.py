@@ -1,0 +1,85 @@
+"""The finished cells of a grid's folder, as they are stored and read again."""
+
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+from jaxpt import disk, sums
+from jaxpt.errors import UserError
+from jaxpt.finetuning.cell import Cell, Trained
+from jaxpt.folder import load_measured, write_json
+
+CELLS, RESULT, PREDICTIONS = "cells", "result.json", "predictions.jsonl"
+
+
+def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
+    """Writes a cell's predictions, then its result: with a result it is finished.
+
+    Each line of the predictions is an example: "split", "row" (its number in the file,
+    from 0), and what `Task.describe` gives.
+    """
+    place = folder / CELLS / cell.name
+    lines = [
+        json.dumps({"split": name} | record, allow_nan=False) + "\n"
+        for name, records in trained.records.items()
+        for record in records
+    ]
+    if lines:
+        sums.write(place / PREDICTIONS, "".join(lines).encode())
+    write_json(place / RESULT, trained.result)
+
+
+def load_cell(folder: Path, cell: Cell) -> dict | None:
+    """The result of a finished cell; None if it is not finished."""
+    path = folder / CELLS / cell.name / RESULT
+    return _load(path) if path.exists() else None
+
+
+def load_cells(folder: Path) -> list[dict]:
+    """The results of all finished cells in a folder."""
+    paths = sorted((folder / CELLS).glob(f"*/{RESULT}"))
+    return [_load(path) for path in paths]
+
+
+def _load(path: Path) -> dict:
+    """A result; earlier versions stored one of a cell that had diverged like others."""
+    result = load_measured(path)
+    losses = [entry["loss"] for entry in result["history"]]
+    if all(loss is None or math.isfinite(loss) for loss in losses):
+        return result
+    kept = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
+    return kept | {"history": [], "diverged": "the loss is not finite"}
+
+
+def find_model(folder: Path) -> dict:
+    """The result of the cell whose parameters are kept.
+
+    Raises:
+      UserError: no cell is finished.
+    """
+    kept = [x for x in load_cells(folder) if "model_step" in x]
+    if not kept:
+        raise UserError(f"{folder}: holds no finished fine-tuning")
+    return max(kept, key=lambda x: x["model_step"])
+
+
+def rename_old(folder: Path, cells: Iterable[Cell]) -> None:
+    """Gives the cells of an earlier version folders that are theirs alone.
+
+    Such a version named a folder by six digits of the learning rate. A result says of
+    which cell it is; without one that is not known, and the folder is removed.
+
+    Args:
+      cells: of the grid that the folder was last used for.
+    """
+    for path in sorted((folder / CELLS).glob(f"*/{RESULT}")):
+        result = load_measured(path)
+        setting = (result[x] for x in ("lr", "batch_size", "epochs", "seed"))
+        own = path.parent.with_name(Cell(*setting).name)
+        if own != path.parent and not own.exists():
+            path.parent.rename(own)
+    for cell in cells:
+        place = folder / CELLS / cell.old_name
+        if cell.name != cell.old_name and not (place / RESULT).exists():
+            disk.remove(place)

@@ -1,0 +1,190 @@
+"""A run that diverges is reported as such, never picked, and leaves strict JSON."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from jaxpt.errors import DivergedError
+from jaxpt.finetuning import evaluation
+from jaxpt.finetuning.base import _find_unfinished, load_base
+from jaxpt.finetuning.data import read_data
+from jaxpt.finetuning.grid import finetune, make_program, show
+from jaxpt.finetuning.results import find_model, load_cells
+from jaxpt.finetuning.reuse import Reuse
+from jaxpt.finetuning.summary import summarise
+from jaxpt.folder import write_json
+from jaxpt.tasks.metrics import number_metrics
+from tests.finetuning.folders import silent
+
+
+def read_strictly(folder):
+    """All JSON files of a folder; NaN and Infinity are no JSON."""
+
+    def refuse(name):
+        raise AssertionError(f"{name} in JSON")
+
+    found = {}
+    for path in folder.rglob("*.json*"):
+        text = path.read_text()
+        lines = text.splitlines() if path.suffix == ".jsonl" else [text]
+        found[path] = [json.loads(line, parse_constant=refuse) for line in lines]
+    return found
+
+
+def test_a_run_that_diverges_is_not_picked(make_base, make_tune, tmp_path):
+    base, lines = str(make_base("mlm")), []
+    plan = make_tune(train__lr=(1e10, 1e-3), train__seeds=(0, 1))
+    result = finetune(plan, base, tmp_path, lines.append)
+    wild, tame = result["settings"]
+    assert wild["dev"] is None and wild["diverged"] == 2
+    assert tame["diverged"] == 0 and result["picked"]["lr"] == 1e-3
+    lost, kept = result["cells"][0], result["cells"][2]
+    assert "not finite after step 5" in lost["diverged"]
+    assert "dev" not in lost and "model_step" not in lost
+    assert kept["dev"] and "diverged" not in kept
+    assert find_model(tmp_path)["lr"] == 1e-3
+    assert len(result["expected_best"]) == 2
+    assert any("lr1e+10-b8-e2-s0 diverged: " in line for line in lines)
+    assert "2 diverged" in show(result)
+    assert read_strictly(tmp_path)
+    # Nothing is trained again, and the numbers are the same.
+    assert finetune(plan, base, tmp_path, silent) == result
+
+
+def test_a_grid_in_which_all_diverge_is_an_error(make_base, make_tune, tmp_path):
+    base = str(make_base("mlm"))
+    plan = make_tune(train__lr=(1e10, 1e20), train__keep="best", train__epochs=(1,))
+    for _ in range(2):
+        with pytest.raises(DivergedError, match="every run diverged .*lower") as error:
+            finetune(plan, base, tmp_path, silent)
+        assert len(str(error.value).splitlines()) == 1
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["picked"] is None and len(result["cells"]) == 2
+    assert read_strictly(tmp_path)
+
+
+def test_a_network_that_gives_nan_after_its_last_step_diverged(
+    make_base, make_tune, tmp_path
+):
+    """Its losses are finite and its parameters too, and argmax of NaN is a label."""
+    one_step = {"train__epochs": (1,), "train__batch_size": (40,)}
+    plan = make_tune(train__lr=(3e38, 1e-3), **one_step)
+    result = finetune(plan, str(make_base("mlm")), tmp_path, silent)
+    assert "after step 1" in result["cells"][0]["diverged"]
+    assert result["picked"]["lr"] == 1e-3
+
+
+def test_outputs_that_are_not_finite_are_no_predictions(
+    make_base, make_tune, monkeypatch
+):
+    plan, base = make_tune(), load_base(str(make_base("mlm")), "auto", 32, -1)
+    data, reuse = read_data(plan), Reuse()
+    train = reuse.encode_splits(plan, data, base.encoder)["train"]
+    program = make_program(plan, base, data.labels, train)
+    for bad in (np.nan, np.inf):
+        monkeypatch.setattr(
+            program, "outputs", lambda *_: np.full((16, 2), bad, np.float32)
+        )
+        with pytest.raises(DivergedError, match="an output is not finite"):
+            evaluation.read_outputs(program, None, train)
+
+
+def test_a_prediction_that_is_nan_has_no_correlation():
+    for bad in (np.nan, np.inf):
+        found = number_metrics([1.0, bad, 3.0], [1.0, 2.0, 3.0])
+        assert all(np.isnan(value) for value in found.values())
+    assert number_metrics([2.0, 2.0], [1.0, 3.0])["pearson"] == 0
+
+
+def test_a_regression_that_diverges_has_no_score(make_base, make_tune, tmp_path):
+    columns = {"task__text": "sentence", "task__pair": "", "task__label": "label"}
+    plan = make_tune("regression", train__lr=(1e10, 1e-3), **columns)
+    result = finetune(plan, str(make_base("mlm")), tmp_path, silent)
+    lost, kept = result["cells"]
+    assert "diverged" in lost and "dev" not in lost
+    assert np.isfinite(kept["dev"]["pearson"]) and result["picked"]["lr"] == 1e-3
+    assert read_strictly(tmp_path)
+
+
+def make_cell(lr, seed, value):
+    cell = {"lr": lr, "batch_size": 8, "epochs": 1, "seed": seed}
+    if value is None:
+        return cell | {"diverged": "the loss is not finite"}
+    return cell | {"dev": {"accuracy": value}}
+
+
+@pytest.mark.parametrize(
+    "values, picked",
+    [
+        ({0.1: [0.9, 0.9, None], 0.2: [0.8, 0.8, 0.8]}, 0.1),
+        ({0.1: [0.9, None, None], 0.2: [0.8, 0.8, 0.8]}, 0.2),
+        ({0.1: [0.9, None], 0.2: [0.8, 0.8]}, 0.2),
+        ({0.1: [0.9, None, None, None], 0.2: [0.8, 0.8, None, None]}, 0.2),
+        ({0.1: [None, None], 0.2: [None, 0.1]}, 0.2),
+        ({0.1: [None], 0.2: [None]}, None),
+    ],
+)
+def test_a_seed_that_diverged_counts_as_the_worst(values, picked):
+    cells = [
+        make_cell(lr, seed, value)
+        for lr, found in values.items()
+        for seed, value in enumerate(found)
+    ]
+    summary = summarise(cells, "accuracy")
+    assert (summary["picked"] and summary["picked"]["lr"]) == picked
+    lost = {each["lr"]: each["diverged"] for each in summary["settings"]}
+    assert lost == {lr: found.count(None) for lr, found in values.items()}
+    json.dumps(summary, allow_nan=False)
+
+
+def test_a_stored_cell_of_an_earlier_version_that_diverged(tmp_path):
+    cell = make_cell(1e10, 0, 0.5) | {"model_step": 1}
+    cell["history"] = [{"step": 5, "dev": cell["dev"], "loss": float("nan")}]
+    write_json(tmp_path / "cells" / "lr1e+10-b8-e1-s0" / "result.json", cell)
+    (found,) = load_cells(tmp_path)
+    assert found["diverged"] and "dev" not in found and "model_step" not in found
+    json.dumps(found, allow_nan=False)
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"train__lr": (1e-3, float("inf"))}, "train.lr=(0.001, inf): must be finite"),
+        ({"train__lr": (1e39,)}, "train.lr=(1e+39,): must be finite in float32"),
+        ({"train__lr": (float("nan"),)}, "train.lr=(nan,)"),
+        ({"optim__weight_decay": float("inf")}, "optim.weight_decay=inf"),
+        ({"optim__epsilon": float("inf")}, "optim.epsilon=inf"),
+        ({"optim__clip_norm": float("inf")}, "optim.clip_norm=inf"),
+        ({"train__lm_weight": float("inf")}, "train.lm_weight=inf"),
+    ],
+)
+def test_settings_that_are_not_finite_are_refused(changes, told, make_tune, refuses):
+    with refuses(told):
+        make_tune(**changes)
+
+
+def test_an_unfinished_run_is_named(make_base, make_tune, tmp_path):
+    base, lines = str(make_base("mlm")), []
+    plan = make_tune(train__epochs=(0,))
+    result = finetune(plan, base, tmp_path / "a", lines.append)
+    assert result["unfinished"] == "step 0 of train.steps=12"
+    told = "the run is unfinished: step 0 of train.steps=12"
+    assert told in lines and told in show(result)
+    scratch = finetune(plan, f"scratch:{base}", tmp_path / "b", silent)
+    assert scratch["unfinished"] == "" and "unfinished" not in show(scratch)
+
+
+def test_when_a_run_is_finished(make_base, tmp_path):
+    task = load_base(str(make_base("mlm")), "auto", 32, -1).task
+    assert _find_unfinished(tmp_path, task, 0) == ""  # imported, never trained here
+    (tmp_path / "data.json").write_text("{}")
+    assert _find_unfinished(tmp_path, task, 11) == "step 11 of train.steps=12"
+    assert _find_unfinished(tmp_path, task, 12) == ""
+    train = dataclasses.replace(task.plan.train, seconds=5.0)
+    plan = dataclasses.replace(task.plan, train=train)
+    task = dataclasses.replace(task, plan=plan)
+    assert "train.seconds=5" in _find_unfinished(tmp_path, task, 99)
+    (tmp_path / "result.json").write_text("{}")
+    assert _find_unfinished(tmp_path, task, 99) == ""
