@@ -1,0 +1,122 @@
+"""Cells in their folders: names, older names, and the predictions of each example."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+from sklearn.metrics import accuracy_score
+
+from jaxpt.finetuning import cell as cells
+from jaxpt.finetuning.cell import Cell
+from jaxpt.finetuning.grid import finetune, show
+from jaxpt.finetuning.results import rename_old
+from jaxpt.folder import write_json
+from tests.finetuning.folders import read_all, silent
+
+NEAR = (1.0000001e-3, 1e-3)  # alike in six digits
+LONG, SHORT = "lr0.0010000001-b8-e1-s0", "lr0.001-b8-e1-s0"
+
+
+def test_no_two_cells_share_a_name():
+    rates = [*NEAR, 0.1 + 0.2, 0.3, 1e10, 12345678.0, 12345680.0, 2e-5, 1.0, 1e-300]
+    names = {Cell(lr, 8, 1, 0).name for lr in rates}
+    assert len(names) == len(rates)
+    assert all(name.isprintable() and "/" not in name for name in names)
+    # Most names are those of earlier versions.
+    same = [lr for lr in rates if Cell(lr, 8, 1, 0).name == Cell(lr, 8, 1, 0).old_name]
+    assert set(same) == {1e-3, 0.3, 1e10, 2e-5, 1.0, 1e-300}
+
+
+def test_near_learning_rates_are_runs_of_their_own(make_base, make_tune, tmp_path):
+    base, near = str(make_base("mlm")), make_tune(train__lr=NEAR, train__epochs=(1,))
+    result = finetune(near, base, tmp_path / "both", silent)
+    losses = [cell["history"][0]["loss"] for cell in result["cells"]]
+    assert [cell["lr"] for cell in result["cells"]] == list(NEAR)
+    for lr, loss in zip(NEAR, losses):
+        alone = make_tune(train__lr=(lr,), train__epochs=(1,))
+        (cell,) = finetune(alone, base, tmp_path / f"{lr!r}", silent)["cells"]
+        assert cell["history"][0]["loss"] == loss
+    rows = show(result).splitlines()[2:4]
+    assert [row.split()[0].rstrip("*") for row in rows] == ["0.0010000001", "0.001"]
+
+
+def test_a_folder_of_an_earlier_version_is_read(make_base, make_tune, tmp_path):
+    base, plan = str(make_base("mlm")), make_tune(train__lr=NEAR, train__epochs=(1,))
+    finetune(plan, base, tmp_path / "new", silent)
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
+    place = tmp_path / "old" / "cells"
+    shutil.rmtree(place / SHORT)
+    (place / LONG).rename(place / SHORT)  # the first one's, which both rows showed
+    (tmp_path / "old" / "result.json").unlink()
+    lines = []
+    finetune(plan, base, tmp_path / "old", lines.append)
+    assert sorted(path.name for path in place.iterdir()) == [SHORT, LONG]
+    assert read_all(tmp_path / "old") == read_all(tmp_path / "new")
+    assert sum(line.startswith("run ") for line in lines) == 1  # the second's alone
+
+
+def test_an_older_folder_without_a_result_is_trained_again(tmp_path):
+    write_json(tmp_path / "cells" / SHORT / "history.json", {"history": []})
+    rename_old(tmp_path, [Cell(1e-3, 8, 1, 0)])
+    assert (tmp_path / "cells" / SHORT).exists()  # it can be of no other
+    rename_old(tmp_path, [Cell(lr, 8, 1, 0) for lr in NEAR])
+    assert not (tmp_path / "cells" / SHORT).exists()
+
+
+def read_lines(folder):
+    (path,) = folder.glob("cells/*/predictions.jsonl")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+@pytest.mark.parametrize("keep", ["last", "best"])
+def test_predictions_are_those_that_the_metrics_are_of(
+    keep, make_base, make_tune, tmp_path, monkeypatch
+):
+    base = str(make_base("mlm"))
+    plan = make_tune(train__keep=keep, train__evals=3)
+    (cell,) = finetune(plan, base, tmp_path / "a", silent)["cells"]
+    found = read_lines(tmp_path / "a")
+    for split in ("dev", "test"):
+        lines = [line for line in found if line["split"] == split]
+        assert [line["row"] for line in lines] == list(range(16))
+        gold, said = ([line[x] for line in lines] for x in ("gold", "prediction"))
+        assert accuracy_score(gold, said) == cell[split]["accuracy"]
+        assert np.mean([line["score"] for line in lines]) == cell[split]["accuracy"]
+        for line in lines:
+            best = int(np.argmax(line["probabilities"]))
+            assert line["prediction"] == ("0", "1")[best]
+            assert sum(line["probabilities"]) == pytest.approx(1)
+    # Killed when all was trained: what is measured again is the same.
+    with monkeypatch.context() as patch:
+        patch.setattr(cells, "conclude", lambda *args: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            finetune(plan, base, tmp_path / "b", silent)
+    finetune(plan, base, tmp_path / "b", silent)
+    assert read_lines(tmp_path / "b") == found
+
+
+def test_rows_of_held_out_examples_are_those_of_the_file(
+    make_base, make_tune, splits, tmp_path
+):
+    plan = make_tune(data__dev="", data__test="", train__epochs=(0,))
+    finetune(plan, str(make_base("mlm")), tmp_path, silent)
+    found = read_lines(tmp_path)
+    lines = (splits / "train.tsv").read_text().splitlines()[1:]
+    assert len(found) == 4 and found[0]["row"] != 0
+    for line in found:
+        assert lines[line["row"]].endswith(f"\t{line['gold']}")
+    assert len({line["row"] for line in found}) == 4
+
+
+def test_the_report_of_classification(make_base, make_tune, tmp_path):
+    plan = make_tune(train__seeds=(0, 1), train__epochs=(1,))
+    result = finetune(plan, str(make_base("mlm")), tmp_path, silent)
+    report = result["picked"]["report"]["test"]
+    each = [cell["report"]["test"] for cell in result["cells"]]
+    assert np.sum(report["confusion"]) == 2 * 16
+    assert report["ece"] == pytest.approx(np.mean([own["ece"] for own in each]))
+    assert report["per_label"]["1"]["support"] == each[0]["per_label"]["1"]["support"]
+    told = show(result)
+    assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in told
+    assert "label  precision" in told
