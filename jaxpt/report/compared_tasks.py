@@ -26,7 +26,7 @@ from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import override, to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import DivergedError, UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
 from jaxpt.eval.zero_shot import TASKS, list_tasks
@@ -207,7 +207,7 @@ def ask_run(
     if has_answered(folder, identity):
         return
     entries: list[dict] = []
-    metrics: dict[str, float] = {}
+    metrics: dict[str, float | None] = {}
     examples: dict[str, Examples] = {}
     tasks = list_compare_tasks(spec)
     zero_shot = [task for task in tasks if task.is_zero_shot]
@@ -224,7 +224,7 @@ def ask_run(
         for size in task.sizes:
             plan = make_plan_of(task, size, seed, spec.task_settings)
             found = [
-                finetune(plan, source, place, say, reuse)
+                _finetune(plan, source, place, say, reuse)
                 for source, place in _list_sources(task, size, folder)
             ]
             entry, values = _describe_tuned(task, size, *found)
@@ -256,6 +256,15 @@ def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str,
     ]
 
 
+def _finetune(plan: FinetunePlan, source: str, place: Path, say, reuse: Reuse) -> dict:
+    """As `finetune`; if every run diverged, its stored result, which picks none."""
+    try:
+        return finetune(plan, source, place, say, reuse)
+    except DivergedError as error:
+        say(str(error))
+        return load_measured(place / "result.json")
+
+
 def _describe_answer(
     task: CompareTask, result: dict, folder: Path
 ) -> tuple[dict, float, Examples | None]:
@@ -278,16 +287,17 @@ def _describe_answer(
 
 def _describe_tuned(
     task: CompareTask, size: int, tuned: dict, scratch: dict
-) -> tuple[dict, dict[str, float]]:
+) -> tuple[dict, dict[str, float | None]]:
     """A fine-tuning's entry, and its metric with that of fresh parameters.
 
-    The test split's, of the setting with the best dev metric; without one, dev's.
+    The test split's, of the setting with the best dev metric; without one, dev's. It is
+    None where every run diverged.
     """
     name = tuned["metric"]
-    split = "test" if "test" in tuned["picked"] else "dev"
+    split = "test" if "test" in tuned["constant"] else "dev"
     values = {
-        task.metric(size) + suffix: found["picked"][split][name]["median"]
-        for suffix, found in (("", tuned), ("_random", scratch))
+        task.metric(size) + suffix: picked and picked[split][name]["median"]
+        for suffix, picked in (("", tuned["picked"]), ("_random", scratch["picked"]))
     }
     measure = f"{split} {name.replace('_', ' ')}"
     labels = f"{size:,} labels" if size else "all labels"
@@ -309,7 +319,7 @@ def _describe_tuned(
 
 def describe_tasks(
     spec: CompareSpec, folder: Path
-) -> tuple[list[dict], dict[str, float], dict[str, Examples]]:
+) -> tuple[list[dict], dict[str, float | None], dict[str, Examples]]:
     """The entries, metrics and examples of the tasks that were put to a run.
 
     A metric that ends in _random is of fresh parameters.

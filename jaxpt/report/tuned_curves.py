@@ -27,7 +27,7 @@ class CurvePoint(NamedTuple):
 
 
 def list_tuned(groups: Groups) -> list[str]:
-    """The tasks that runs were fine-tuned on, in order."""
+    """The tasks that runs were fine-tuned on, in order; not where all runs diverged."""
     return list(
         dict.fromkeys(
             task["task"]
@@ -35,6 +35,10 @@ def list_tuned(groups: Groups) -> list[str]:
             for run in group
             for task in run.get("tasks", [])
             if "num_labels" in task
+            and any(
+                run["metrics"].get(task["metric"] + suffix) is not None
+                for suffix in SUFFIXES
+            )
         )
     )
 

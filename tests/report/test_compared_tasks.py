@@ -13,7 +13,7 @@ from jaxpt.errors import UserError
 from jaxpt.report import compare as comparison
 from jaxpt.report import figures
 from jaxpt.report.compare import compare
-from jaxpt.report.compared_tasks import list_compare_tasks
+from jaxpt.report.compared_tasks import _describe_tuned, list_compare_tasks
 from jaxpt.report.parts import Part, do_part
 from jaxpt.report.summary import summarise, tabulate
 from jaxpt.report.tuned_curves import collect_points, draw_tuned, list_tuned
@@ -288,6 +288,27 @@ def test_a_curve_is_the_mean_over_seeds_with_students_interval():
     assert entry["label"] == "t, dev accuracy, 32 labels" and entry["is_common"]
     _, (header, rows) = tabulate(runs)
     assert header[-2:] == ["t 100", "t 32"] and rows[1][-2:] == ["0.800", "0.600"]
+
+
+def test_a_fine_tuning_that_diverged_has_no_value():
+    (task,) = list_compare_tasks(
+        make_compare_spec(
+            {"compare": {"tasks": ("finetune:t.py",), "task_sizes": (32,), "amount": 1}}
+        )
+    )
+    result = {"metric": "accuracy", "picked": None, "cells": [{"seconds": 2.0}]}
+    result |= {"constant": {"dev": {"accuracy": 0.5}}, "examples": {"train": 40}}
+    picked = {"dev": {"accuracy": {"median": 0.7}}}
+    entry, values = _describe_tuned(task, 32, result, result | {"picked": picked})
+    assert values == {"task_t_32": None, "task_t_32_random": 0.7}
+    assert entry["measure"] == "dev accuracy" and entry["finetune_seconds"] == 2.0
+    runs = make_tuned({"clm": [(None, 0.7)], "mlm": [(0.6, 0.8)]})
+    groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}
+    assert [p.num_labels for p in collect_points(groups["clm"], "t", "")] == [100]
+    assert "clm, pretrained, 32" not in draw_tuned(groups, "t")
+    for run in runs:
+        run["metrics"] = dict.fromkeys(run["metrics"])
+    assert list_tuned(groups) == []  # nothing is left to draw
 
 
 def test_errors_are_of_users():
