@@ -163,7 +163,7 @@ def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> li
         f"({100 * share:.{2 if share > 1e-4 else 4}f}%): {parts}",
     ]
     if base.unfinished:
-        lines.append(f"the run is unfinished: {base.unfinished}")
+        lines.insert(2, f"the run is unfinished: {base.unfinished}")
     if num_cut and plan.spec.CUTS:
         lines.append(
             f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "

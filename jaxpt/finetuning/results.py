@@ -25,6 +25,7 @@ def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
         for name, records in trained.records.items()
         for record in records
     ]
+    place.mkdir(parents=True, exist_ok=True)
     if lines:
         sums.write(place / PREDICTIONS, "".join(lines).encode())
     write_json(place / RESULT, trained.result)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from jaxpt.finetuning import export
-from jaxpt.finetuning.cell import read_outputs
 from jaxpt.finetuning.data import read_data
+from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import Finetuned, export_finetuned, load_finetuned
 from jaxpt.finetuning.reuse import encode_split
 from jaxpt.folder import write_json

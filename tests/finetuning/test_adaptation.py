@@ -11,10 +11,11 @@ from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
 from jaxpt.errors import UserError
 from jaxpt.eval.linear_probe import fit_probe
 from jaxpt.finetuning.base import load_base
-from jaxpt.finetuning.cell import measure
 from jaxpt.finetuning.data import read_data
+from jaxpt.finetuning.evaluation import measure
 from jaxpt.finetuning.exact_probe import make_head
-from jaxpt.finetuning.grid import find_model, finetune, make_program
+from jaxpt.finetuning.grid import finetune, make_program
+from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary
 from jaxpt.nn.adaptation.adapt import merge
@@ -108,7 +109,7 @@ def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
     old, new = (program.split(tree)[0] for tree in (first, params))
     moved = {k.split("/")[0] for k in old if np.any(np.asarray(old[k] != new[k]))}
     assert moved == parts
-    assert measure(program, params, dev, dev) == result["cells"][0]["dev"]
+    assert measure(program, params, dev, dev).metrics == result["cells"][0]["dev"]
     if method == "lora":
         network = merge(plan.adapt, params["network"], params["extra"])
         merged = params | {"network": network, "extra": {}}
@@ -230,7 +231,7 @@ def test_an_exact_probe_is_a_head(runs, texts, tmp_path, refuses):
     assert cell["dev"]["accuracy"] == pytest.approx(best)
     assert cell["dev_by_strength"][str(cell["strength"])] == best > 0.6
     program, first, params, dev = load_program(plan, source, folder)
-    assert measure(program, params, dev, dev) == cell["dev"]
+    assert measure(program, params, dev, dev).metrics == cell["dev"]
     jax.tree.map(np.testing.assert_array_equal, params["network"], first["network"])
 
 

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 import pytest
 
-from jaxpt.finetuning.cell import read_outputs
 from jaxpt.finetuning.data import read_data
+from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import export_finetuned, is_finetuned, load_finetuned
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse

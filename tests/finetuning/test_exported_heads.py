@@ -7,7 +7,7 @@ from tiny import slow_but
 
 from jaxpt.config.settings import default_config
 from jaxpt.finetuning.base import load_base
-from jaxpt.finetuning.cell import Examples, read_outputs
+from jaxpt.finetuning.evaluation import Examples, read_outputs
 from jaxpt.finetuning.export import export_finetuned
 from jaxpt.finetuning.grid import make_program
 from jaxpt.hub.convert import HEAD, flatten

@@ -12,7 +12,7 @@ import pytest
 from tiny import slow_but
 
 from jaxpt.finetuning import cell as cells
-from jaxpt.finetuning import grid
+from jaxpt.finetuning import grid, results
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, show
@@ -99,7 +99,7 @@ MOMENTS = {
     "in the first epoch": ((cells.TuneProgram, "train", False), 2),
     "between two saves": ((cells.TuneProgram, "train", False), 7),
     "measured, not yet saved": ((cells, "write_json", False), 1),
-    "trained, nothing written": ((grid, "write_json", True), 2),
+    "trained, nothing written": ((results, "write_json", True), 1),
     "in the second run": ((cells.TuneProgram, "train", False), 14),
     "before the result": ((grid, "summarise", True), 1),
 }
