@@ -21,7 +21,7 @@ from jaxpt.learn.update import Update, weigh_rows
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.ops import losses
-from jaxpt.ops.packing import Expected, count_slots
+from jaxpt.ops.packing import Law, count_slots
 from jaxpt.rng import row_keys, split_step
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -117,14 +117,14 @@ class ObjectiveSpec:
         return list(self.lengths.values())[-1]
 
     @property
-    def expected_predictions(self) -> dict[str, Expected]:
-        """Of each loss term whose predictions are packed, how many a row has."""
+    def prediction_laws(self) -> dict[str, Law]:
+        """The law of the number of predictions in a row, of each packed loss term."""
         return {}
 
     def mean_predictions(self, num_rows: int) -> float:
-        """Positions of a row that meet the vocabulary where so many are packed."""
-        expected = self.expected_predictions.values()
-        slots = sum(count_slots(num_rows, each) for each in expected)
+        """Positions per row that pass through the vocabulary head: slots, if packed."""
+        laws = self.prediction_laws.values()
+        slots = sum(count_slots(num_rows, law) for law in laws)
         return slots / num_rows if slots else self.num_predictions
 
     @property
@@ -180,7 +180,7 @@ class ObjectiveSpec:
 
     def network_fields(self, vocab: Vocab) -> dict[str, Any]:
         """What the network must be told beside the model's sizes."""
-        packed = tuple(self.expected_predictions.items())
+        packed = tuple(self.prediction_laws.items())
         return {"packed": packed} if packed else {}
 
     def make_network(self, model_spec: ModelSpec, vocab: Vocab) -> Network:

@@ -281,6 +281,7 @@ class _Run:
         for i, loss in enumerate(losses):
             if not math.isfinite(loss):
                 self._diverged(f"the loss is {loss}", step - count + i + 1)
+        self.log.check_overflow(found)
         self._mean_loss = sum(losses) / count
         if step // self.spec.log_every > self._logged // self.spec.log_every:
             self._log(step, found)

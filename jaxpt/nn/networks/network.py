@@ -19,7 +19,7 @@ from jaxpt.nn.stacks import KEPT, list_states
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, masks
 from jaxpt.ops.losses import Scores, SumWeight
-from jaxpt.ops.packing import Expected, pack
+from jaxpt.ops.packing import Law, pack
 
 # How a parameter's path ends -> the mesh axis that each of its axes is split over.
 Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
@@ -265,12 +265,13 @@ class TransformerNetwork(Network, Transformer):
     """What all kinds of one Transformer share.
 
     Attributes:
-      packed: of loss terms whose predictions are packed, how many a row has.
+      packed: the loss terms with packed predictions, and the law of their number in a
+        row.
     """
 
     HAS_ATTENTION = True
 
-    packed: tuple[tuple[str, Expected], ...] = ()
+    packed: tuple[tuple[str, Law], ...] = ()
 
     def score_term(
         self, term: str, states: Array, targets: Array, weights: Array
@@ -281,10 +282,10 @@ class TransformerNetwork(Network, Transformer):
         the shapes of ranks and weights are those of the slots then, and what had no
         slot is counted in the metric "overflow".
         """
-        expected = dict(self.packed).get(term)
-        if expected is None:
+        law = dict(self.packed).get(term)
+        if law is None:
             return self.score(states, targets, weights), weights, {}
-        found = pack(states, targets, weights, expected)
+        found = pack(states, targets, weights, law)
         scores = self.score(found.states, found.targets, found.weights)
         return scores, found.weights, {"overflow": found.overflow}
 
