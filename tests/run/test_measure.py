@@ -13,10 +13,11 @@ from tiny import make_config
 
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
-from jaxpt.eval.examples import means
+from jaxpt.eval.examples import Examples, means
 from jaxpt.eval.probe import pool
 from jaxpt.eval.words import count_words
 from jaxpt.ops.masks import full
+from jaxpt.run import measure as measuring
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import (
     list_choices,
@@ -79,6 +80,41 @@ def test_controls_are_measured_on_untrained_parameters(measured):
         measure_frozen(program, fresh, corpora)["probe_accuracy"].mean
         == (found["probe_accuracy_random"])
     )
+
+
+def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch):
+    """Parameters are a number here, which is what every measurement gives of them."""
+
+    def give(*names, make=lambda params: Examples(*np.array([[params], [1], [0]]))):
+        def measure_one(function, params, *args):
+            return {name: make(params) for name in names}
+
+        return measure_one
+
+    measurements = {
+        "measure_frozen": ("probe_accuracy", "word_accuracy", "choice_accuracy"),
+        "measure_likelihood": ("bits_per_byte",),
+        "measure_nll_bound": ("bits_per_byte_bound",),
+        "measure_cloze": ("cloze_accuracy", "cloze_bits"),
+    }
+    for function, names in measurements.items():
+        monkeypatch.setattr(measuring, function, give(*names))
+    fills = give("fill_top1", "fill_top5", make=float)
+    monkeypatch.setattr(measuring, "evaluate", fills)
+    plan = make_plan(make_config(speech, "clm_mlm"))
+    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
+    abilities = ("eval_step", "token_nll", "nll_bound", "fill_logits", "fill_scores")
+    program = types.SimpleNamespace(
+        task=make_task(plan, tokenizer.vocab),
+        init_state=lambda seed: types.SimpleNamespace(params=0.25 + seed),
+        **dict.fromkeys(abilities, True),
+    )
+    found = measure(program, 0.75, corpora, seed=SEED, known={"valid_loss": 1.0})
+    names = [name for names in measurements.values() for name in names]
+    names += ["heldout_top1", "heldout_top5"]
+    assert found == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
+        f"{name}_random": 0.25 + SEED for name in names
+    }
 
 
 def test_a_likelihood_is_that_of_text_not_trained_on(measured):
