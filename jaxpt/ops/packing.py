@@ -28,7 +28,9 @@ from jaxpt.ops.layout import ROW_AXES, keep_rows
 
 MAX_TAIL = 1 / 30_000  # the probability that a batch has more predictions than slots
 MULTIPLE = 8  # of slots, which matrix products like
-MAX_SUMS = 2**20  # values of a sum that are told apart; beyond, counts are rounded up
+MAX_SUMS = (
+    2**20
+)  # values of a sum that are distinguished; beyond, counts are rounded up
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import jax
@@ -430,19 +431,36 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     assert "train.num_microbatches" in found
 
 
+def test_controls_are_of_the_evaluation_before_the_first_step(monkeypatch):
+    """A run that evaluates its probes as it goes does not measure them again."""
+    run = object.__new__(loop._Run)
+    run.program, run.corpora, run.only_valid, run.total = None, {}, False, 12
+    run.spec = types.SimpleNamespace(seed=0)
+    run.measured = {0: "first", 12: "last"}
+    run.examples = {0: {"a": 0, "probe_majority": 1}, 12: {"a": 2}}
+    run.probes = {0: "of the first", 12: "of the last"}
+    monkeypatch.setattr(loop, "measure", lambda *args, **given: given)
+    state = types.SimpleNamespace(eval_params=None)
+    found = run._measure(state, {}, {})
+    assert (found["known"], found["control"]) == ("last", "first")
+    assert run._measured_examples(12) == {"a": 2, "a_random": 0}
+    probes = {"trained": "of the last", "untrained": "of the first"}
+    assert run._measured_probes(12) == probes
+
+
 def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
     plan = make_plan(make_config(speech))
     task = make_task(plan, load_text(plan.text)[0].vocab)
     log = run_log.RunLog(Program(task), None, {}, tmp_path)
-    said = []
-    log.say = said.append
+    lines = []
+    log.say = lines.append
     for left_out in (0.0, 2.0, 2.0):  # of 1,000 in each of two steps
         log.check_overflow({"overflow": (np.array([left_out, 0]), np.full(2, 1e3))})
         log.check_overflow({"loss": (np.ones(2), np.ones(2))})
-    assert said == []  # 4 of 6,000
+    assert lines == []  # 4 of 6,000
     for _ in range(2):
         log.check_overflow({"overflow": (np.array([3.0, 3.0]), np.full(2, 1e3))})
-    assert len(said) == 1 and "clm leaves 0.12% of its predictions" in said[0]
+    assert len(lines) == 1 and "clm leaves 0.12% of its predictions" in lines[0]
 
 
 def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsys):
