@@ -81,6 +81,10 @@ YARDSTICKS = {
     "heldout_top5": Yardstick("held-out mask accuracy, top 5", ".3f", True, False),
 }
 
+# By metric of an earlier version, the one that replaced it: another task, so its values
+# are in the tables of runs and in no verdict.
+RETIRED = {"choice_accuracy": "choice_posterior_accuracy"}
+
 COSTS = {
     "params": ("params", format_count),
     "steps": ("steps", "{:,.0f}".format),
@@ -445,6 +449,24 @@ def list_omissions(report):
             f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
             f"the test text is one document, or its examples were not kept"
         )
+    lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
     told = [*unequal, *report.get("left_out", []), *lines]
     return told + list_probed(report["runs"])
+
+
+def _list_retired(runs: list[dict]) -> list[str]:
+    """A line for each metric that only an earlier version measured for some runs."""
+    lines = []
+    for old, new in RETIRED.items():
+        kept = [run["metrics"].keys() & {old, new} == {old} for run in runs]
+        names = dict.fromkeys(
+            run["name"] for run, is_old in zip(runs, kept, strict=True) if is_old
+        )
+        if names:
+            lines.append(
+                f"note: {', '.join(names)}: an earlier version measured {old}, which "
+                f"is not comparable with {new}; to measure that, delete result.json in "
+                f"the run's folder and repeat the command that trained it"
+            )
+    return lines

@@ -304,6 +304,7 @@ def score_decoder(model, params, ids, written):
 def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
     name, settings = VARIANTS.get(objective, (objective, {}))
     own = {f"{name}__{key}": value for key, value in settings.items()}
+    own["span_corruption__mean_span_length"] = 2.0  # two spans of four tokens
     plan = make_plan(make_config(speech, name, **ROWS.get(name, {}), **own))
     tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
     vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
