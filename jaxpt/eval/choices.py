@@ -24,7 +24,7 @@ candidates are those that arrive before all tokens outside S, whose rate togethe
 For small q the product is that of the q(x), which is 1 / q(c) up to a constant. Then
 the answer is the largest log p(c | context) - log q(c), the pointwise mutual
 information of token and context. With few kinds of tokens, or a model that knows little
-of the context, that rule is worse than log p alone; the exact posterior never is.
+of the context, that rule can be worse than log p alone; the exact posterior is not.
 
 So no model is rewarded or punished for how it weighs frequencies against context. What
 frequencies alone can answer remains, p = q: the most frequent candidate is right in
@@ -176,7 +176,7 @@ def measure_choices(
         up to a constant, of which the posterior is made.
 
     Returns:
-      choice_posterior_accuracy of each question; if several candidates share the best
+      choice_bayes_accuracy of each question; if several candidates share the best
       score, the true one gets its share of the credit.
     """
     scores, num = [], len(asked.documents)
@@ -193,7 +193,7 @@ def _judge(scores: np.ndarray, asked: Choices) -> dict[str, Examples]:
     is_best = scores == scores.max(1, keepdims=True)
     hits = is_best[:, 0] / is_best.sum(1)
     return {
-        "choice_posterior_accuracy": Examples(hits, np.ones(len(hits)), asked.documents)
+        "choice_bayes_accuracy": Examples(hits, np.ones(len(hits)), asked.documents)
     }
 
 

@@ -74,16 +74,16 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
     return Answer(label, who, lead, _word_certainty(pair), cost)
 
 
-def _name_parts(yardstick: dict) -> dict:
-    """The yardstick with `name_part` in the place of names."""
+def _name_parts(entry: dict) -> dict:
+    """The entry of a metric with `name_part` instead of names."""
     keys = ("better", "worse")
     pairs = [
-        pair | {key: name_part(yardstick, pair[key]) for key in keys}
-        for pair in yardstick["pairs"]
+        pair | {key: name_part(entry, pair[key]) for key in keys}
+        for pair in entry["pairs"]
     ]
-    stats = yardstick["by_name"].items()
-    by_name = {name_part(yardstick, name): of for name, of in stats}
-    return yardstick | {"pairs": pairs, "by_name": by_name}
+    stats = entry["by_name"].items()
+    by_name = {name_part(entry, name): of for name, of in stats}
+    return entry | {"pairs": pairs, "by_name": by_name}
 
 
 def rank(yardstick: dict) -> list[str]:

@@ -63,7 +63,7 @@ YARDSTICKS = {
     "probe_accuracy": Yardstick(
         "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
     ),
-    "choice_posterior_accuracy": Yardstick(
+    "choice_bayes_accuracy": Yardstick(
         "choice among tokens for a gap", ".3f", True, True, 0.01, BIGRAMS
     ),
     "word_accuracy": Yardstick(
@@ -83,7 +83,7 @@ YARDSTICKS = {
 
 # By metric of an earlier version, the one that replaced it: another task, so its values
 # are in the tables of runs and in no verdict.
-RETIRED = {"choice_accuracy": "choice_posterior_accuracy"}
+RETIRED = {"choice_accuracy": "choice_bayes_accuracy"}
 
 COSTS = {
     "params": ("params", format_count),
@@ -96,8 +96,8 @@ COSTS = {
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
-    "choice_posterior_accuracy": "choice",
-    "choice_posterior_accuracy_random": "untrained",
+    "choice_bayes_accuracy": "choice",
+    "choice_bayes_accuracy_random": "untrained",
     "word_accuracy": "hidden word",
     "word_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",

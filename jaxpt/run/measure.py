@@ -28,7 +28,7 @@ from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 
 # Metrics that `measure_frozen` gives, of which an untrained model has its own.
-FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_posterior_accuracy")
+FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
 
 
 def list_parts(task: Task) -> dict[str, str]:
@@ -200,7 +200,7 @@ def measure(
       split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
       every objective);
       probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
-      choice_posterior_accuracy (eval.num_choices).
+      choice_bayes_accuracy (eval.num_choices).
       Names that end in _random are the
       same measurement on freshly initialised parameters.
     """

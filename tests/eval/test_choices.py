@@ -65,7 +65,7 @@ def test_token_frequencies_are_a_baseline():
     A model that knows only frequencies is exactly as good, and a uniform one is not.
     """
     asked = ask(sample(40_000), num_questions=20_000, context=1)
-    found = choices.measure_frequency(asked)["choice_posterior_accuracy"]
+    found = choices.measure_frequency(asked)["choice_bayes_accuracy"]
     assert found.mean == pytest.approx(0.32, abs=0.02)
     np.testing.assert_array_equal(found.groups, asked.documents)
 
@@ -77,9 +77,9 @@ def test_token_frequencies_are_a_baseline():
     def know(params, rows):
         return params * table[rows["candidates"]]
 
-    same = choices.measure_choices(know, 1.0, asked, 64)["choice_posterior_accuracy"]
+    same = choices.measure_choices(know, 1.0, asked, 64)["choice_bayes_accuracy"]
     assert same.mean == pytest.approx(found.mean, abs=1e-3)
-    none = choices.measure_choices(know, 0.0, asked, 64)["choice_posterior_accuracy"]
+    none = choices.measure_choices(know, 0.0, asked, 64)["choice_bayes_accuracy"]
     assert none.mean < 0.25  # it takes all tokens for equally likely
 
 
@@ -123,7 +123,7 @@ def test_no_answer_is_better_than_the_posterior():
             return log_scores[rows["left"], rows["candidates"]]
 
         found = choices.measure_choices(score, None, questions, 7, is_ratio)
-        return chances @ found["choice_posterior_accuracy"].totals
+        return chances @ found["choice_bayes_accuracy"].totals
 
     best = sum(max(of_set.values()) for of_set in joint.values())
     assert measure(log_p) == pytest.approx(best)
@@ -154,12 +154,12 @@ def test_who_knows_is_right_and_who_guesses_shares():
     def know(params, rows):
         return -np.abs(rows["candidates"] - rows["candidates"][:, :1]) * params
 
-    found = choices.measure_choices(know, 99.0, asked, 64)["choice_posterior_accuracy"]
+    found = choices.measure_choices(know, 99.0, asked, 64)["choice_bayes_accuracy"]
     assert found.mean == 1 and found.weights.sum() == len(asked.documents)
     np.testing.assert_array_equal(found.groups, asked.documents)
     # Four equal scores get a quarter of the credit each, wherever the true one is.
     found = choices.measure_choices(know, 0.0, asked, 64, is_ratio=True)
-    assert found["choice_posterior_accuracy"].mean == 0.25
+    assert found["choice_bayes_accuracy"].mean == 0.25
 
 
 def test_bigrams_are_those_of_the_training_text():
@@ -172,10 +172,10 @@ def test_bigrams_are_those_of_the_training_text():
         np.array([0, 1]),
         *(2 * [np.zeros((2, 2))]),
     )
-    found = choices.measure_bigrams(train, asked)["choice_posterior_accuracy"]
+    found = choices.measure_bigrams(train, asked)["choice_bayes_accuracy"]
     assert found.totals.tolist() == [1, 1]
     swapped = asked._replace(candidates=asked.candidates[:, ::-1])
-    found = choices.measure_bigrams(train, swapped)["choice_posterior_accuracy"]
+    found = choices.measure_bigrams(train, swapped)["choice_bayes_accuracy"]
     assert found.totals.tolist() == [0, 0]
 
 

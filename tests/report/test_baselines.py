@@ -16,7 +16,7 @@ from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 
-CHOICE = "choice_posterior_accuracy"
+CHOICE = "choice_bayes_accuracy"
 SEEDS = range(4)
 
 

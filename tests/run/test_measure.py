@@ -387,8 +387,8 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     found = measure(asked, zeros, corpora, SEED, examples=examples)
     wanted = list_choices(task, corpora)
     rarest = wanted.log_draws.argmax(1) == 0  # p is the same for all tokens
-    assert found["choice_posterior_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
-    assert "choice_posterior_accuracy_random" in found
+    assert found["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
+    assert "choice_bayes_accuracy_random" in found
     np.testing.assert_array_equal(
-        examples["choice_posterior_accuracy"].groups, wanted.documents
+        examples["choice_bayes_accuracy"].groups, wanted.documents
     )

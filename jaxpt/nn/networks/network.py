@@ -53,7 +53,7 @@ class Gap(NamedTuple):
       candidates: int32 [B, N].
       answer: int32 [B, S], what a decoder has written when it comes to the gap.
       ends: int32 [B, E, A], what it writes behind the missing token: at each of E
-        positions one of A tokens, whose probabilities are added up.
+        positions one of A tokens, whose probabilities are added.
     """
 
     tokens: Array
@@ -96,7 +96,7 @@ class Network:
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).
     WRITES: ClassVar[str] = ""
     RULES: ClassVar[Rules] = TRANSFORMER_RULES
-    # Which part of it fills [MASK]s, where it is not the part that is kept.
+    # The part that fills [MASK]s, if it is not the trained result.
     FILLS_BY: ClassVar[str] = ""
     # Fields that change its numbers and no parameter's shape.
     CONSTANTS: ClassVar[tuple[str, ...]] = ()
