@@ -174,6 +174,20 @@ class ObjectiveSpec:
         ids = jnp.array([vocab.start, *self.gap(vocab)])
         return jnp.broadcast_to(ids, (len(left), len(ids)))
 
+    def answer_ends(self, vocab: Vocab, right: jax.Array) -> jax.Array | None:
+        """What a decoder writes [B, E, A] behind a gap's word (`Gap.ends`), if it does.
+
+        A span ends with [EOS], or with the sentinel of the next span.
+
+        Args:
+          right: int [B, C], the text behind the gap.
+        """
+        if not self.needs.num_sentinels:
+            return None
+        after = vocab.sentinels[: self.needs.num_sentinels][1:2]
+        ids = jnp.array([vocab.require("eos"), *after])
+        return jnp.broadcast_to(ids, (len(right), 1, len(ids)))
+
     def describe_mask(self) -> str:
         """What one stack was trained to see, where that is no causal model's."""
         return ""

@@ -7,6 +7,7 @@ is the shortest true statement of each.
 import statistics
 from typing import NamedTuple
 
+from jaxpt.report.baselines import name_part
 from jaxpt.report.forest import format_number, format_p
 from jaxpt.report.plots import format_flops
 from jaxpt.report.report_charts import format_seconds, is_number
@@ -37,11 +38,12 @@ def list_answers(report: dict, groups: dict[str, list[dict]]) -> list[Answer]:
 
 
 def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
+    cost = "\n".join(_word_cost(name, groups[name]) for name in rank(yardstick)[:2])
+    yardstick = _name_parts(yardstick)
     ranked = rank(yardstick)
     better = "higher" if yardstick["higher_is_better"] else "lower"
     label = f"{yardstick['label']} ({better} is better)"
     value = yardstick["by_name"][ranked[0]]["mean"]
-    cost = "\n".join(_word_cost(name, groups[name]) for name in ranked[:2])
     if len(ranked) == 1:
         who = f"Only {ranked[0]} can be measured by it."
         return Answer(label, who, f"{ranked[0]} reaches {value:.3f}", MISSING, cost)
@@ -70,6 +72,18 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
         means = (f"{stats[pair[key]]['mean']:.3f}" for key in ("better", "worse"))
         lead += f"\nmeans {' and '.join(means)}"
     return Answer(label, who, lead, _word_certainty(pair), cost)
+
+
+def _name_parts(entry: dict) -> dict:
+    """The entry of a metric with `name_part` instead of names."""
+    keys = ("better", "worse")
+    pairs = [
+        pair | {key: name_part(entry, pair[key]) for key in keys}
+        for pair in entry["pairs"]
+    ]
+    stats = entry["by_name"].items()
+    by_name = {name_part(entry, name): of for name, of in stats}
+    return entry | {"pairs": pairs, "by_name": by_name}
 
 
 def rank(yardstick: dict) -> list[str]:

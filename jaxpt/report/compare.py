@@ -13,6 +13,7 @@ from jaxpt.finetuning.reuse import Reuse
 from jaxpt.folder import REPORT, hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.assembly import (
+    add_parts,
     assemble,
     describe_rows,
     describe_text,
@@ -208,6 +209,7 @@ def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
     tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
     references = measure_references(tasks, corpora)
     runs = add_costs(runs, tasks, dict.fromkeys(plans, corpora), tuning)
+    runs = add_parts(runs, tasks)
     yardsticks = summarise(runs, examples, references)
     budget = _describe_budget(spec, plans)
     data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxpt.report import charts
+from jaxpt.report.baselines import FREQUENCIES, FREQUENCY, REFERENCE, UNTRAINED
 from jaxpt.report.charts import Scale, escape_text, tag
 from jaxpt.report.report_charts import is_number
-from jaxpt.report.summary import MISSING, REFERENCE, UNTRAINED
+from jaxpt.report.summary import MISSING
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
@@ -70,6 +71,7 @@ def list_baselines(yardstick: dict, numbers: Mapping[str, int]) -> list[Row]:
         control = pair["worse" if is_better else "better"]
         words = {
             UNTRAINED: "its own untrained parameters",
+            FREQUENCY: FREQUENCIES,
             REFERENCE: yardstick["reference"],
         }
         ends = _read(pair["low"]), _read(pair["high"])

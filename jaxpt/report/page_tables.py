@@ -81,7 +81,8 @@ def build_pairs(report):
 
 
 def build_runs(runs):
-    columns = [key for key in runs[0] if key not in ("metrics", "curve", "workdir")]
+    others = ("metrics", "curve", "workdir", "parts")
+    columns = [key for key in runs[0] if key not in others]
     metrics = sorted({name for run in runs for name in run["metrics"]})
     rows = [
         [format_cell(run.get(key)) for key in columns]

@@ -9,6 +9,7 @@ from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.assembly import (
+    add_parts,
     assemble,
     describe_rows,
     describe_text,
@@ -69,7 +70,7 @@ def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
             for run in group
         }
         tasks = {name: group[0].task for name, group in groups.items()}
-        runs = add_costs(runs, tasks, corpora_of)
+        runs = add_parts(add_costs(runs, tasks, corpora_of), tasks)
         references = _measure_references(groups, corpora_of)
         yardsticks = summarise(runs, examples, references, find_tests(groups))
         budget, data = _describe_budget(groups), _describe_data(groups, corpora_of)

@@ -13,6 +13,15 @@ from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
+from jaxpt.report.baselines import (
+    FREQUENCY,
+    FREQUENCY_SUFFIX,
+    REFERENCE,
+    UNTRAINED,
+    find_parts,
+    list_baselines,
+    with_parts,
+)
 from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.grouping import MISSING, group_by_name
@@ -32,7 +41,8 @@ class Yardstick(NamedTuple):
       higher_is_better: whether a larger value is the better one.
       is_common: whether values of different objectives may be compared.
       margin: objectives whose difference is surely smaller than that are equivalent.
-      reference: an answer without a network (`jaxpt.eval.references`).
+      reference: a baseline without a network other than token frequencies
+        (`jaxpt.eval.references`).
     """
 
     label: str
@@ -43,11 +53,9 @@ class Yardstick(NamedTuple):
     reference: str = ""
 
 
-UNIGRAMS, NGRAMS = "token frequencies", "a bag of n-grams"
+NGRAMS = "a bag of n-grams"
 BIGRAMS = "bigrams on both sides"
 BESIDE = "naive Bayes on the tokens beside it"
-# What an objective is held against; no name of a comparison has a parenthesis.
-UNTRAINED, REFERENCE = "(untrained)", "(reference)"
 Found = tuple[dict[int, float], dict[int, Examples]]
 # A common yardstick evaluates every objective on the same task; an objective's own
 # validation loss does not.
@@ -55,25 +63,27 @@ YARDSTICKS = {
     "probe_accuracy": Yardstick(
         "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
     ),
-    "choice_accuracy": Yardstick(
+    "choice_bayes_accuracy": Yardstick(
         "choice among tokens for a gap", ".3f", True, True, 0.01, BIGRAMS
     ),
     "word_accuracy": Yardstick(
         "hidden word, read linearly", ".3f", True, True, 0.01, BESIDE
     ),
-    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01, UNIGRAMS),
+    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01),
     "cloze_accuracy": Yardstick(
-        "cloze accuracy, masked tokens", ".3f", True, True, 0.01, UNIGRAMS
+        "cloze accuracy, masked tokens", ".3f", True, True, 0.01
     ),
-    "cloze_bits": Yardstick(
-        "cloze, bits per masked token", ".3f", False, True, 0.05, UNIGRAMS
-    ),
+    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True, 0.05),
     "valid_loss": Yardstick("validation loss", ".3f", False, False),
     "valid_accuracy": Yardstick("validation accuracy", ".3f", True, False),
     "val_perplexity": Yardstick("validation perplexity", ".1f", False, False),
     "heldout_top1": Yardstick("held-out mask accuracy, top 1", ".3f", True, False),
     "heldout_top5": Yardstick("held-out mask accuracy, top 5", ".3f", True, False),
 }
+
+# By metric of an earlier version, the one that replaced it: another task, so its values
+# are in the tables of runs and in no verdict.
+RETIRED = {"choice_accuracy": "choice_bayes_accuracy"}
 
 COSTS = {
     "params": ("params", format_count),
@@ -86,8 +96,8 @@ COSTS = {
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
-    "choice_accuracy": "choice",
-    "choice_accuracy_random": "untrained",
+    "choice_bayes_accuracy": "choice",
+    "choice_bayes_accuracy_random": "untrained",
     "word_accuracy": "hidden word",
     "word_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
@@ -133,19 +143,21 @@ def summarise(
         left out.
       examples: of each (name, seed), by metric, what a value is the mean of. Only with
         them do the intervals say how other test examples might differ.
-      references: of each name, by metric, what an answer without a network gives.
+      references: of each name, by metric, the baselines without a network; that of
+        token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
       tests: by metric, the names in sets that were measured on the same test examples,
         each name in one; only those of one set are judged against each other. A metric
         that is absent was measured for all names on the same ones.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `margin`, `reference`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and
-      `verdict`. `std` is the sample standard deviation over seeds, None for one seed.
+      `margin`, `reference`, `by_name` {name: {mean, std, n}}, `parts` {name: the part
+      of its network that is measured}, `pairs`, `baselines` and `verdict`.
+      `std` is the sample standard deviation over seeds, None for one seed.
       `pairs` judges every two objectives, `bounds`, where there are any, those known
       only by a bound beside those with a value (`report.bounds`), `baselines` each
       objective against the same measurement of its untrained parameters and against the
-      reference; all pairs and bounds of all yardsticks are one family, all baselines
+      references; all pairs and bounds of all yardsticks are one family, all baselines
       another. The verdict is empty where
       the yardstick is not common or was measured for one objective only; a yardstick
       that no run measured is left out.
@@ -172,6 +184,7 @@ def summarise(
         }
         entry: dict[str, Any] = yardstick._asdict()
         entry |= {"metric": metric, "by_name": stats}
+        entry["parts"] = find_parts(metric, runs, stats)
         summary.append(entry)
     pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
     for entry in summary:
@@ -183,7 +196,7 @@ def summarise(
             [pair for pair in own if pair.better in names]
             for names in tests.get(entry["metric"], [set(entry["by_name"])])
         ]
-        told = [word_verdict(alike, entry) for alike in by_test]
+        told = [word_verdict(*with_parts(alike, entry)) for alike in by_test]
         told += measured.judge_bounds(pairs, entry)
         entry["verdict"] = "; ".join(filter(None, told))
     return summary
@@ -247,14 +260,18 @@ class _Measured(NamedTuple):
         return word_bounds(own, bounded)
 
     def list_controls(self, metric: str, by_name: Mapping[str, Found]) -> list[Results]:
-        """Each name beside its untrained parameters and beside the reference."""
+        """Each name beside its untrained parameters and beside the references."""
         controls = []
         for name, found in by_name.items():
             others = {UNTRAINED: self.find(name, f"{metric}_random")}
-            reference = self.references.get(name, {}).get(metric)
-            if reference is not None:  # the same for every seed
-                values = dict.fromkeys(found[0], reference.mean)
-                others[REFERENCE] = values, dict.fromkeys(found[0], reference)
+            references = self.references.get(name, {})
+            for control, key in (
+                (FREQUENCY, metric + FREQUENCY_SUFFIX),
+                (REFERENCE, metric),
+            ):
+                if key in references:  # the same for every seed
+                    values = dict.fromkeys(found[0], references[key].mean)
+                    others[control] = values, dict.fromkeys(found[0], references[key])
             controls += [
                 self.gather(metric, {name: found, control: other})
                 for control, other in others.items()
@@ -378,42 +395,6 @@ def list_whole_cost(report):
     return report.get("whole_cost", {}).get("lines", [])
 
 
-def list_baselines(report):
-    """A line for each yardstick: who is ahead of what teaches nothing."""
-    lines = []
-    for yardstick in report["yardsticks"]:
-        told = []
-        for control, words in (
-            (UNTRAINED, "their own untrained parameters"),
-            (REFERENCE, yardstick["reference"]),
-        ):
-            tested = [
-                pair
-                for pair in yardstick["baselines"]
-                if control in (pair["better"], pair["worse"])
-                and pair["outcome"] != "untested"
-            ]
-            if not tested:
-                continue
-            names = {n for p in tested for n in (p["better"], p["worse"])} - {control}
-            told_apart = [p for p in tested if p["outcome"] == "ahead"]
-            above = {p["better"] for p in told_apart} & names
-            below = {p["worse"] for p in told_apart} & names
-            parts = [f"ahead of {words}: {_list(yardstick, above) or 'nobody'}"]
-            if below:
-                parts.append(f"behind: {_list(yardstick, below)}")
-            if above and names - above - below:
-                parts.append(f"neither: {_list(yardstick, names - above - below)}")
-            told.append(", ".join(parts))
-        if told:
-            lines.append(f"{yardstick['label']}: {'; '.join(told)}")
-    return lines
-
-
-def _list(yardstick, names):
-    return ", ".join(name for name in yardstick["by_name"] if name in names)
-
-
 def list_tuning(report):
     """A line for each objective that was tuned, and for each best value at an edge."""
     lines = []
@@ -468,6 +449,24 @@ def list_omissions(report):
             f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
             f"the test text is one document, or its examples were not kept"
         )
+    lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
     told = [*unequal, *report.get("left_out", []), *lines]
     return told + list_probed(report["runs"])
+
+
+def _list_retired(runs: list[dict]) -> list[str]:
+    """A line for each metric that only an earlier version measured for some runs."""
+    lines = []
+    for old, new in RETIRED.items():
+        kept = [run["metrics"].keys() & {old, new} == {old} for run in runs]
+        names = dict.fromkeys(
+            run["name"] for run, is_old in zip(runs, kept, strict=True) if is_old
+        )
+        if names:
+            lines.append(
+                f"note: {', '.join(names)}: an earlier version measured {old}, which "
+                f"is not comparable with {new}; to measure that, delete result.json in "
+                f"the run's folder and repeat the command that trained it"
+            )
+    return lines

@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxpt.report import verdicts
+from jaxpt.report.baselines import find_parts, with_parts
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import YARDSTICKS, measure_spread
@@ -91,7 +92,7 @@ def judge_whole_cost(runs: list[dict], kind: str) -> dict[str, Any]:
         lines.append(f"{place}: all have spent the same, and the verdicts stand")
         return found | {"lines": lines}
     lines += [f"{place}: {text}" for text in _word_readings(read)]
-    yardsticks = _judge({n: r for n, r in read.items() if r.metrics})
+    yardsticks = _judge({n: r for n, r in read.items() if r.metrics}, runs)
     told = [f"{y['label']}, {place}: {y['verdict']}" for y in yardsticks]
     lines += told or [
         "no second verdict with teachers and tuning: no common yardstick was measured "
@@ -149,7 +150,7 @@ def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     return lines
 
 
-def _judge(read: Mapping[str, Reading]) -> list[dict]:
+def _judge(read: Mapping[str, Reading], runs: list[dict]) -> list[dict]:
     """Verdicts on the common yardsticks, of pairs one of which is read early.
 
     Between two that are read at the end the first verdict holds, which knows more.
@@ -177,11 +178,12 @@ def _judge(read: Mapping[str, Reading]) -> list[dict]:
         ]
         entry: dict[str, Any] = yardstick._asdict() | {"metric": metric}
         entry["by_name"] = {n: measure_spread(of.values()) for n, of in values.items()}
+        entry["parts"] = find_parts(metric, runs, values)
         del entry["format"], entry["reference"]
         entries.append(entry)
     judged = verdicts.judge(family)
     for entry in entries:
         own = [pair for pair in judged if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in own]
-        entry["verdict"] = word_verdict(own, entry)
+        entry["verdict"] = word_verdict(*with_parts(own, entry))
     return entries

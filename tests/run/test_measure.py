@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import ROWS, VARIANTS, make_config
 
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
@@ -322,17 +322,30 @@ CHOOSERS = {
     "mlm": "mask",
     "clm_mlm": "mask before",
     "electra": "original",
-    "span_corruption": "decoder",
+    "replace_mlm": "restored",
+    "span_corruption": "answer",
+    "bart": "whole text",
     "prefix_lm": "prefix",
 }
 
 
+def score_decoder(model, params, ids, written):
+    """log p [S, V] of what a decoder writes next, behind an encoder that reads ids."""
+    states = model.answer_states(params, ids, written)
+    logits = model.apply({"params": params}, states, method="logits")
+    return jax.nn.log_softmax(logits)[0]
+
+
 @pytest.mark.parametrize("objective", CHOOSERS)
 def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
-    plan = make_plan(make_config(speech, objective))
+    name, settings = VARIANTS.get(objective, (objective, {}))
+    own = {f"{name}__{key}": value for key, value in settings.items()}
+    own["span_corruption__mean_span_length"] = 2.0  # two spans of four tokens
+    plan = make_plan(make_config(speech, name, **ROWS.get(name, {}), **own))
     tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
     vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
     params, model = program.init_state(SEED).params, program.task.model
+    assert model.scores_ratio == (objective == "electra")
     # Drawn further apart, so that what is read shows.
     params = jax.tree.map(lambda x: 3 * x, params)
     rows = {
@@ -356,6 +369,12 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     )
                 case "mask" | "mask before":
                     wanted[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
+                case "restored":
+                    batch = {"inputs": whole, "segment_ids": jnp.ones_like(whole)}
+                    place = jnp.array([[3]])
+                    batch |= {"positions": place, "targets": whole[:, 3:4]}
+                    given = params, batch, "discriminator"
+                    wanted[i, j] = model.target_log_probs(*given)[0, 0]
                 case "original":
                     batch = {"inputs": whole, "masked_positions": whole[:, :1]}
                     seen = {"self": full()}
@@ -364,13 +383,18 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     read = lambda model, x: model.score(x)  # noqa: E731
                     logits = model.apply({"params": params}, states, method=read)
                     wanted[i, j] = -logits[0, 3]
-                case "decoder":
-                    gap = vocab.sentinels[0]
+                case "answer":  # which [EOS] or the next sentinel ends
+                    gap, following = vocab.sentinels[:2]
                     ids = jnp.array([[*left, gap, *right, vocab.eos]])
-                    start = jnp.array([[vocab.pad, gap]])
-                    states = model.answer_states(params, ids, start)
-                    logits = model.apply({"params": params}, states, method="logits")
-                    wanted[i, j] = logits[0, -1, candidate]
+                    written = jnp.array([[vocab.pad, gap, candidate]])
+                    scores = jnp.exp(score_decoder(model, params, ids, written))
+                    ends = scores[2, vocab.eos] + scores[2, following]
+                    wanted[i, j] = jnp.log(scores[1, candidate] * ends)
+                case "whole text":
+                    text = [*left, candidate, *right]
+                    written = jnp.array([[vocab.pad, *text[:-1]]])
+                    scores = score_decoder(model, params, masked, written)
+                    wanted[i, j] = sum(scores[k, text[k]] for k in range(3, 7))
                 case "prefix":
                     batch = {
                         "inputs": jnp.array([[vocab.pad, *left, candidate, *right]]),
@@ -397,7 +421,10 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     zeros = jax.tree.map(lambda x: 0 * x, fresh)
     examples = {}
     found = measure(asked, zeros, corpora, SEED, examples=examples)
-    assert found["choice_accuracy"] == pytest.approx(1 / 3)
-    assert "choice_accuracy_random" in found
     wanted = list_choices(task, corpora)
-    np.testing.assert_array_equal(examples["choice_accuracy"].groups, wanted.documents)
+    rarest = wanted.log_draws.argmax(1) == 0  # p is the same for all tokens
+    assert found["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
+    assert "choice_bayes_accuracy_random" in found
+    np.testing.assert_array_equal(
+        examples["choice_bayes_accuracy"].groups, wanted.documents
+    )

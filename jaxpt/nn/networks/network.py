@@ -52,13 +52,16 @@ class Gap(NamedTuple):
       gapped: int32 [B, T], with what stands for a gap in training; or [B, T - 1].
       candidates: int32 [B, N].
       answer: int32 [B, S], what a decoder has written when it comes to the gap.
+      ends: int32 [B, E, A], what it writes behind the missing token: at each of E
+        positions one of A tokens, whose probabilities are added.
     """
 
     tokens: Array
     position: int
     gapped: Array
     candidates: Array
-    answer: Array | None
+    answer: Array | None = None
+    ends: Array | None = None
 
     def score_each(self, score: Callable[[Array], Array]) -> Array:
         """Scores [B, N] from those [B] of the text with a candidate in its gap."""
@@ -93,6 +96,8 @@ class Network:
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).
     WRITES: ClassVar[str] = ""
     RULES: ClassVar[Rules] = TRANSFORMER_RULES
+    # The part that fills [MASK]s, if it is not the trained result.
+    FILLS_BY: ClassVar[str] = ""
     # Fields that change its numbers and no parameter's shape.
     CONSTANTS: ClassVar[tuple[str, ...]] = ()
 
@@ -122,10 +127,18 @@ class Network:
         """Whether it can score candidates for a gap."""
         return bool(self.ABILITIES & {"fill_logits", "token_nll"})
 
+    @property
+    def scores_ratio(self) -> bool:
+        """Whether `choice_scores` compare a candidate's probability with another one.
+
+        Else they are log p of each candidate, up to a constant.
+        """
+        return False
+
     def choice_scores(self, params, gap: Gap):
         """How well each candidate fits the gap, [B, N]; the best is the largest.
 
-        By the scores of a mask in it, or else by the likelihood of the whole text.
+        By the logits at a mask in it, or else by the likelihood of the whole text.
         """
         if "fill_logits" in self.ABILITIES:
             return gap.pick(self.fill_logits(params, gap.gapped)[:, gap.position])
