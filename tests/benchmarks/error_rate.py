@@ -1,4 +1,4 @@
-"""Simulated error rates, coverage and power of a comparison's verdicts (docs/compare.md).
+"""Simulated error rates and power of the verdicts of a comparison (docs/compare.md).
 
     .venv/bin/python tests/benchmarks/error_rate.py --draws 400
 

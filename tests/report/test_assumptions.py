@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from jaxpt.config.sections import CompareSpec
+from jaxpt.errors import UserError
 from jaxpt.report.assumptions import (
     check_seeds,
     describe_seeds,
@@ -69,7 +71,7 @@ def test_unequal_spreads_matter_to_verdicts_of_few_seeds():
         return check_seeds("m", by_seed, judge([Results("m", True, 0.0, by_seed, {})]))
 
     (line,) = warn(5, 9.0)
-    assert "standard deviations over seeds differ (wide" in line
+    assert "standard deviations over seeds differ (narrow" in line
     assert warn(5, 0.0) == []  # a tie claims nothing
     assert warn(10, 9.0) == []
 
@@ -79,3 +81,14 @@ def test_how_seeds_were_chosen():
     assert "new seeds alone" in describe_seeds((2, 3), (0, 1), 0.05)
     again = describe_seeds((0, 1, 2, 3), (0, 1), 0.025)
     assert "used again: family-wise error rate 0.025" in again
+
+
+def test_a_follow_up_uses_new_seeds_or_shares_the_error_rate():
+    spec = {"amount": 1.0, "seeds": (0, 1, 2), "earlier_seeds": (0, 1)}
+    with pytest.raises(UserError, match=r"compare.seeds=\(0, 1, 2\): .*earlier_seeds"):
+        CompareSpec(**spec)
+    CompareSpec(**spec | {"alpha": 0.025})
+    CompareSpec(**spec | {"seeds": (2, 3)})
+    for wrong in (0.0, 1.0, float("nan")):
+        with pytest.raises(UserError, match="compare.alpha="):
+            CompareSpec(amount=1.0, alpha=wrong)
