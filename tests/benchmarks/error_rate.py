@@ -35,12 +35,13 @@ def print_rates(num_draws: int) -> None:
 
 
 def print_laws(num_draws: int) -> None:
-    """Rates of two objectives if seeds are not normal, and those without a warning."""
-    print("\n| seeds are | seeds | rate | rate without a warning |")
+    """Rates of two objectives if seeds are not normal; in brackets without a warning."""
+    print("\n| seeds are | 3 seeds | 5 seeds | 10 seeds |")
     print("|---|---|---|---|")
     laws = [("t2", 1.0), ("exponential", 1.0), ("exponential", 5.0)]
     laws += [("lognormal", 1.0), ("lognormal", 5.0), ("plateau", 1.0)]
     for law, noise in laws:
+        cells = []
         for num_seeds in (3, 5, 10):
             case = Case(2, num_seeds, 0, 1.0, False, noise, law=law)
             draw, wrong, silent = np.random.default_rng(0), 0, 0
@@ -50,9 +51,9 @@ def print_laws(num_draws: int) -> None:
                 wrong += has_winner(pairs)
                 has_warning = check_seeds("m", results.values, pairs)
                 silent += has_winner(pairs) and not has_warning
-            label = law if noise == 1 else f"{law}, one objective {noise:g} times wider"
-            rates = f"{wrong / num_draws:.3f} | {silent / num_draws:.3f}"
-            print(f"| {label} | {num_seeds} | {rates} |")
+            cells.append(f"{wrong / num_draws:.3f} ({silent / num_draws:.3f})")
+        label = law if noise == 1 else f"{law}, one objective {noise:g} times wider"
+        print(f"| {label} | {' | '.join(cells)} |")
 
 
 def print_added_seeds(num_draws: int) -> None:
