@@ -35,7 +35,7 @@ def print_rates(num_draws: int) -> None:
 
 
 def print_laws(num_draws: int) -> None:
-    """Rates of two objectives if seeds are not normal; in brackets without a warning."""
+    """Rates of two objectives if seeds are not normal; those without a warning."""
     print("\n| seeds are | 3 seeds | 5 seeds | 10 seeds |")
     print("|---|---|---|---|")
     laws = [("t2", 1.0), ("exponential", 1.0), ("exponential", 5.0)]
