@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from jaxpt.errors import UserError
+from jaxpt.eval.statistics import ALPHA
 from jaxpt.objectives import OBJECTIVES
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
@@ -178,7 +179,13 @@ class CompareSpec:
       objectives: names of objectives, or other names (letters, digits, "_", "-")
         whose `overrides` say the `objective`, so that one is compared with itself in
         other settings.
-      seeds: every objective is trained with each.
+      seeds: every objective is trained with each. Choose them before you see any
+        result: adding seeds after a tie raises the error rate of verdicts.
+      earlier_seeds: of the comparison that this one follows up, if any. `seeds` must
+        be other ones, so that these verdicts rest on new seeds alone; seeds of both
+        are allowed only with an `alpha` of at most half of 0.05.
+      alpha: the family-wise error rate of verdicts and intervals. If several
+        comparisons of the same objectives are planned, share 0.05 among them.
       budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
         them (of seconds by the clock of each run, `train.seconds`); or "steps", which
         takes each objective's train.steps and matches nothing.
@@ -210,6 +217,8 @@ class CompareSpec:
 
     objectives: tuple[str, ...] = COMPARED
     seeds: tuple[int, ...] = (0, 1, 2)
+    earlier_seeds: tuple[int, ...] = ()
+    alpha: float = ALPHA
     budget: str = "flops"
     amount: float = 0.0
     num_evals: int = 0
@@ -246,8 +255,18 @@ class CompareSpec:
             values = getattr(self, name)
             is_good = len(values) > 0 and len(set(values)) == len(values)
             _check("compare", self, name, is_good, "a list without repeats, not empty")
-        is_good = all(type(n) is int and 0 <= n < 2**31 for n in self.seeds)
-        _check("compare", self, "seeds", is_good, "whole numbers from 0 to 2147483647")
+        for name in ("seeds", "earlier_seeds"):
+            values = getattr(self, name)
+            is_good = all(type(n) is int and 0 <= n < 2**31 for n in values)
+            _check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
+        _check("compare", self, "alpha", 0 < self.alpha < 1, "between 0 and 1")
+        is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
+        allowed = (
+            f"without those of compare.earlier_seeds={self.earlier_seeds}, or "
+            f"compare.alpha={self.alpha:g} at most {ALPHA / 2:g} in each comparison"
+        )
+        is_good = is_new or self.alpha <= ALPHA / 2
+        _check("compare", self, "seeds", is_good, allowed)
         _check("compare", self, "num_evals", self.num_evals >= 0, "at least 0")
         is_good = self.budget in BUDGETS
         _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")

@@ -114,7 +114,7 @@ def _word_who(yardstick: dict, ranked: list[str]) -> str:
     num_same = sum(pair["outcome"] == "equivalent" for pair in pairs)
     if num_same == len(pairs):
         return "All are equivalent."
-    return f"Nobody is told apart. {best} has the best mean."
+    return f"No significant difference. {best} has the best mean."
 
 
 def _word_certainty(pair: dict) -> str:
@@ -122,9 +122,9 @@ def _word_certainty(pair: dict) -> str:
     if pair["outcome"] == "untested":
         return "No verdict from one seed: at least two are needed."
     told = {
-        "ahead": "told apart",
-        "equivalent": "equivalent: the interval lies within the margin",
-        "tie": "not told apart: the interval holds 0",
+        "ahead": "significantly different",
+        "equivalent": "equivalent: the interval is within the margin",
+        "tie": "not significantly different",
     }[pair["outcome"]]
     documents = f" and {pair['documents']} test documents" if pair["documents"] else ""
     p = format_p(pair["p"])

@@ -142,9 +142,14 @@ def describe_text(
 
 
 def assemble(
-    config: dict, budget: dict, data: dict, runs: list[dict], yardsticks: list[dict]
+    config: dict,
+    budget: dict,
+    data: dict,
+    runs: list[dict],
+    yardsticks: list[dict],
+    alpha: float,
 ) -> dict:
-    """The report as report.json has it, but for its figures.
+    """The content of report.json without its figures.
 
     Args:
       budget: {"kind", "amount", "note"} of what each run spent.
@@ -152,6 +157,7 @@ def assemble(
       runs: each run's result.json with its "name" and its "workdir", which is relative
         to the report's folder.
       yardsticks: of `summary.summarise`.
+      alpha: the family-wise error rate of its verdicts.
     """
     report = {
         "title": "Which objective taught the model most?",
@@ -161,11 +167,12 @@ def assemble(
         "budget": budget,
         "data": data,
         "runs": runs,
+        "alpha": alpha,
         "yardsticks": yardsticks,
         "notes": NOTES,
         "figures": {},
     }
-    whole = judge_whole_cost(runs, budget["kind"])
+    whole = judge_whole_cost(runs, budget["kind"], alpha)
     return report | ({"whole_cost": whole} if whole else {})
 
 

@@ -20,6 +20,7 @@ from jaxpt.report.assembly import (
     measure_references,
     publish,
 )
+from jaxpt.report.assumptions import describe_seeds
 from jaxpt.report.budget import (
     fit_warmup,
     steps_for_budget,
@@ -210,10 +211,12 @@ def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
     references = measure_references(tasks, corpora)
     runs = add_costs(runs, tasks, dict.fromkeys(plans, corpora), tuning)
     runs = add_parts(runs, tasks)
-    yardsticks = summarise(runs, examples, references)
+    yardsticks = summarise(runs, examples, references, alpha=spec.alpha)
     budget = _describe_budget(spec, plans)
     data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)
-    report = assemble(config, budget, data, runs, yardsticks)
+    report = assemble(config, budget, data, runs, yardsticks, spec.alpha)
+    chosen = spec.seeds, spec.earlier_seeds, spec.alpha
+    report["seeds_note"] = describe_seeds(*chosen)
     if tuning:
         report["tuning"] = tuning
     # Those that were spread over machines (`parts`), or went on on another one.

@@ -76,7 +76,7 @@ def build_pairs(report):
     if not rows:
         return '<p class="soft">none: no yardstick is common to two objectives</p>'
     header = ["yardstick", "better", "worse", "verdict", "difference", "low", "high"]
-    header += ["p, corrected", "seeds", "test documents", "seeds that would tell"]
+    header += ["p (Holm)", "seeds", "test documents", "seeds for a new comparison"]
     return build_table(header, rows, num_text=4)
 
 

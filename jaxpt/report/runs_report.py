@@ -7,6 +7,7 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
+from jaxpt.eval.statistics import ALPHA
 from jaxpt.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.assembly import (
     add_parts,
@@ -16,6 +17,7 @@ from jaxpt.report.assembly import (
     measure_references,
     publish,
 )
+from jaxpt.report.assumptions import MERGED
 from jaxpt.report.costs import add_costs
 from jaxpt.report.found_runs import FoundRun, is_same_text, load_runs
 from jaxpt.report.inequalities import (
@@ -40,7 +42,7 @@ BUDGETS = {
 }
 
 
-def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
+def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) -> dict:
     """Writes report.json, report.html, tables and PNGs of finished runs.
 
     Runs that differ in their seed alone are under one name. What is not equal between
@@ -50,6 +52,7 @@ def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
       folders: of the runs, each once.
       workdir: a new or empty folder, or one with an earlier report of this function,
         which is replaced.
+      alpha: the family-wise error rate of the verdicts.
 
     Raises:
       UserError: a folder holds no finished run or was altered, two runs are the same,
@@ -72,9 +75,12 @@ def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
         tasks = {name: group[0].task for name, group in groups.items()}
         runs = add_parts(add_costs(runs, tasks, corpora_of), tasks)
         references = _measure_references(groups, corpora_of)
-        yardsticks = summarise(runs, examples, references, find_tests(groups))
+        yardsticks = summarise(runs, examples, references, find_tests(groups), alpha)
         budget, data = _describe_budget(groups), _describe_data(groups, corpora_of)
-        report = assemble(_describe_settings(groups), budget, data, runs, yardsticks)
+        report = assemble(
+            _describe_settings(groups), budget, data, runs, yardsticks, alpha
+        )
+        report["seeds_note"] = MERGED
         report["inequalities"] = list_inequalities(groups)
         drawable, undrawn = _find_drawable(groups, corpora_of)
         report["left_out"] = left_out + undrawn

@@ -1,8 +1,7 @@
 """The summary of a comparison: statistics over seeds, verdicts, the terminal's table.
 
-Objectives share their data and their budget, not their losses. So a verdict is given
-only on a common yardstick, and only where the corrected interval of the difference
-excludes 0 (`jaxpt.report.verdicts`).
+Objectives share their data and their budget, not their losses. So verdicts are given
+only on shared metrics (`jaxpt.report.verdicts`).
 """
 
 import math
@@ -13,6 +12,7 @@ from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
+from jaxpt.report.assumptions import check_seeds
 from jaxpt.report.baselines import (
     FREQUENCY,
     FREQUENCY_SUFFIX,
@@ -135,6 +135,7 @@ def summarise(
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     references: Mapping[str, Mapping[str, Examples]] | None = None,
     tests: Mapping[str, list[set[str]]] | None = None,
+    alpha: float = verdicts.ALPHA,
 ) -> list[dict]:
     """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
@@ -148,11 +149,13 @@ def summarise(
       tests: by metric, the names in sets that were measured on the same test examples,
         each name in one; only those of one set are judged against each other. A metric
         that is absent was measured for all names on the same ones.
+      alpha: the family-wise error rate.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
       `margin`, `reference`, `by_name` {name: {mean, std, n}}, `parts` {name: the part
-      of its network that is measured}, `pairs`, `baselines` and `verdict`.
+      of its network that is measured}, `pairs`, `baselines`, `warnings`
+      (`report.assumptions`) and `verdict`.
       `std` is the sample standard deviation over seeds, None for one seed.
       `pairs` judges every two objectives, `bounds`, where there are any, those known
       only by a bound beside those with a value (`report.bounds`), `baselines` each
@@ -186,12 +189,15 @@ def summarise(
         entry |= {"metric": metric, "by_name": stats}
         entry["parts"] = find_parts(metric, runs, stats)
         summary.append(entry)
-    pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
+    pairs = verdicts.judge(family, alpha)
+    baselines = verdicts.judge(controls, alpha)
     for entry in summary:
         own = [pair for pair in pairs if pair.metric == entry["metric"]]
         others = [pair for pair in baselines if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in own]
         entry["baselines"] = [describe_pair(pair) for pair in others]
+        values = {n: measured.find(n, entry["metric"])[0] for n in entry["by_name"]}
+        entry["warnings"] = check_seeds(entry["label"], values, own) if own else []
         by_test = [
             [pair for pair in own if pair.better in names]
             for names in tests.get(entry["metric"], [set(entry["by_name"])])
@@ -303,7 +309,8 @@ def format_table(report: dict) -> str:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
-    told = list_verdicts(report) + list_whole_cost(report) + list_tuning(report)
+    told = list_verdicts(report) + list_assumptions(report)
+    told += list_whole_cost(report) + list_tuning(report)
     told += list_costs(report) + list_omissions(report)
     told += list_samples(report)
     for text in told:
@@ -388,6 +395,14 @@ def list_verdicts(report):
     ]
     lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
     return [*lines, *list_baselines(report)]
+
+
+def list_assumptions(report):
+    """A line on how the seeds were chosen, and warnings if they look unsuitable."""
+    warnings = [line for y in report["yardsticks"] for line in y.get("warnings", [])]
+    has_verdicts = any(y["verdict"] for y in report["yardsticks"])
+    note = report.get("seeds_note")
+    return ([f"note: {note}"] if note and has_verdicts else []) + warnings
 
 
 def list_whole_cost(report):

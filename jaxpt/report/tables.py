@@ -36,7 +36,7 @@ ESCAPES = {
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # Beside the best value and each that was judged against it with this outcome.
 MARKS = {
-    "tie": (r"\dagger", "not told apart from the best value (a tie)"),
+    "tie": (r"\dagger", "not significantly different from the best value (a tie)"),
     "equivalent": (r"\ddagger", "equivalent to the best value, within the margin"),
     "untested": (r"\ast", "no verdict on the best value and this one"),
     "apart": (r"\circ", "measured on other test examples than the best value"),
