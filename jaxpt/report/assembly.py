@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxpt import processes
 from jaxpt.eval.choices import measure_bigrams
@@ -118,7 +119,12 @@ def describe_text(
 
 
 def assemble(
-    config: dict, budget: dict, data: dict, runs: list[dict], yardsticks: list[dict]
+    config: dict,
+    budget: dict,
+    data: dict,
+    runs: list[dict],
+    yardsticks: list[dict],
+    diverged: list[dict],
 ) -> dict:
     """The report as report.json has it, but for its figures.
 
@@ -128,8 +134,9 @@ def assemble(
       runs: each run's result.json with its "name" and its "workdir", which is relative
         to the report's folder.
       yardsticks: of `summary.summarise`.
+      diverged: the entries of runs that diverged (`report.diverged`).
     """
-    report = {
+    report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
@@ -141,6 +148,8 @@ def assemble(
         "notes": NOTES,
         "figures": {},
     }
+    if diverged:
+        report["diverged"] = diverged
     whole = judge_whole_cost(runs, budget["kind"])
     return report | ({"whole_cost": whole} if whole else {})
 

@@ -15,6 +15,7 @@ from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
 from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
+from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.probed_layers import list_probed
@@ -281,7 +282,8 @@ def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    tables = [*tabulate(report["runs"]), *tabulate_extras(report["runs"])]
+    own = add_to_tables(report, *tabulate(report["runs"]))
+    tables = [*own, *tabulate_extras(report["runs"])]
     for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
@@ -363,14 +365,18 @@ def format_budget(report):
 
 
 def list_verdicts(report):
-    """A line for each common yardstick that has a verdict, and who learnt anything."""
+    """A line for each common yardstick that has a verdict, and who learnt anything.
+
+    Before them a line for each objective with runs that diverged.
+    """
     lines = [
         f"{yardstick['label']}: {yardstick['verdict']}"
+        f"{word_left_out(report, yardstick['by_name'])}"
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
     lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
-    return [*lines, *list_baselines(report)]
+    return [*list_diverged(report), *lines, *list_baselines(report)]
 
 
 def list_whole_cost(report):
@@ -406,7 +412,8 @@ def list_baselines(report):
                 parts.append(f"neither: {_list(yardstick, names - above - below)}")
             told.append(", ".join(parts))
         if told:
-            lines.append(f"{yardstick['label']}: {'; '.join(told)}")
+            left_out = word_left_out(report, yardstick["by_name"])
+            lines.append(f"{yardstick['label']}: {'; '.join(told)}{left_out}")
     return lines
 
 
