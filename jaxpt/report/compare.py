@@ -127,11 +127,18 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
         taught[name] = plans[name]
     processes.run_on_all(lambda: _check_runs(taught, spec, vocabs, tokenizer, corpora))
     tuning = {}
-    if spec.tune:
+    if tuned := [name for name in plans if spec.list_trials(name)]:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
-        for name, plan in plans.items():
+        for name in tuned:
             plans[name], tuning[name] = _tune(
-                name, plan, spec, vocabs[name], tokenizer, corpora, workdir, given
+                name,
+                plans[name],
+                spec,
+                vocabs[name],
+                tokenizer,
+                corpora,
+                workdir,
+                given,
             )
     plans = {
         name: steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
@@ -244,11 +251,22 @@ def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict
     if tuning:
         report["tuning"] = tuning
     # Those that were spread over machines (`parts`), or went on on another one.
-    devices = word_difference("device", ((r["name"], r.get("device")) for r in runs))
-    if devices:
-        report["inequalities"] = devices
+    unequal = word_difference("device", ((r["name"], r.get("device")) for r in runs))
+    unequal += _list_unequal_tuning(spec, tuning)
+    if unequal:
+        report["inequalities"] = unequal
     publish(report, dict.fromkeys(plans, corpora), workdir)
     return report
+
+
+def _list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]:
+    """What each objective tried, unless it was the same for all."""
+    nums = {n: len(tuning.get(n, {}).get("trials", [])) for n in spec.objectives}
+    told = {name: spec.find_tune(name)[0] or "nothing" for name in spec.objectives}
+    return [
+        *word_difference("compare.tune", told.items()),
+        *word_difference("trials of tuning", ((n, f"{k}") for n, k in nums.items())),
+    ]
 
 
 def _describe_budget(spec: CompareSpec, plans: dict[str, Plan]) -> dict:
@@ -283,6 +301,9 @@ def _make_plans(
     plans = make_plans(config, spec.objectives, given)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
+        if spec.list_trials(name):
+            with _naming(name):
+                check_trials(name, plan, spec)
         if plan.train.seconds and spec.budget != "steps":
             raise UserError(
                 f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
@@ -317,15 +338,13 @@ def _check_runs(
         with _naming(name):
             task = make_task(without_schedule(plan), vocabs[name])
             checked = check_run(task, tokenizer, corpora)
-            if spec.tune:
-                check_trials(plan, spec)
-            if spec.tune and not spec.tune_by.startswith("valid_"):
+            if spec.list_trials(name) and not spec.tune_by.startswith("valid_"):
                 check_choice(check_measures(checked[0], corpora), spec)
 
 
 def _list_given(name: str, spec: CompareSpec, given: Collection[str]) -> set[str]:
     """Settings that are never changed: the user's, the name's own, those tuned."""
-    tuned = {key for trial in spec.list_trials() for key in trial}
+    tuned = {key for trial in spec.list_trials(name) for key in trial}
     return {*given, *named_by(spec.overrides.get(name, {})), *tuned}
 
 

@@ -233,6 +233,8 @@ def _build_tuning(report):
     """Each objective's trials with their settings; the chosen one is marked."""
     parts = []
     for name, record in report["tuning"].items():
+        if not record["trials"]:
+            continue
         keys = list(record["trials"][0]["settings"])
         rows = [
             ["chosen" if trial["settings"] == record["chosen"] else ""]

@@ -427,17 +427,22 @@ def list_tuning(report):
     for name, record in report.get("tuning", {}).items():
         chosen = ", ".join(f"{key}={value}" for key, value in record["chosen"].items())
         label = YARDSTICKS[record["by"]].label
+        if not record["trials"]:
+            lines.append(f"not tuned: {name}, for which all trials are the same run")
+            continue
         told = "; ".join(_word_trial(trial) for trial in record["trials"])
         cost = format_flops(record["flops"])
+        drawn = f" drawn from {record['drawn']}" if record.get("drawn") else ""
         lines.append(
-            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials "
-            f"({told}), which cost {cost} FLOPs"
+            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials"
+            f"{drawn} ({told}), which cost {cost} FLOPs"
         )
         if record["at_edge"]:
+            more = "draw more or widen the range of" if drawn else "widen"
             lines.append(
                 f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
                 f"least or the greatest that was tried; a better one may lie beyond: "
-                f"widen compare.tune"
+                f"{more} compare.tune"
             )
     return lines
 
