@@ -1,4 +1,4 @@
-"""Runs that diverged: kept out of all statistics, and named wherever there are any.
+"""Runs that diverged: kept out of all statistics, and named wherever results are.
 
 A report's "runs" are those that finished. Runs whose loss was not finite are in its
 "diverged": `diverged.json` of the run (`run.workdir.load_divergence`) with its "name"

@@ -437,6 +437,11 @@ def list_tuning(report):
             f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials"
             f"{drawn} ({told}), which cost {cost} FLOPs"
         )
+        if all(trial["value"] is None for trial in record["trials"]):
+            lines.append(
+                f"WARNING: every trial of {name} diverged; its runs have the settings "
+                f"of the first one: give compare.tune other values"
+            )
         if record["at_edge"]:
             more = "draw more or widen the range of" if drawn else "widen"
             lines.append(

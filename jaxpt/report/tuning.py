@@ -158,7 +158,8 @@ def tune(
     """The plan with the settings of its best trial, and a record of all of them.
 
     Trials that are equal for this objective are tried once. If all are equal, nothing
-    is tried.
+    is tried. If all diverge, the first is chosen: the other objectives are compared
+    all the same, and the report warns.
 
     Args:
       fit_steps: (plan, index) -> the plan of a trial with the steps that its share of
@@ -171,9 +172,6 @@ def tune(
       "trials" (each with its "settings" and "value", None where it diverged), "drawn"
       (what they were drawn from, and the seed; "" of a grid), and what all trials cost:
       "flops", "raw_tokens", "train_seconds".
-
-    Raises:
-      UserError: no trial can be chosen: each diverged, or none has the metric.
     """
     rest, held = hold_out(text.corpora["train"], spec.tune_fraction)
     text = text._replace(corpora={"train": rest, "valid": held})
@@ -199,14 +197,11 @@ def tune(
             trials.append({"settings": trial} | found)
     values = [trial["value"] for trial in trials]
     known = [value for value in values if value is not None]
-    if not known:
-        raise UserError(
-            f"{place}={tuned}: no trial of {name} has a finite "
-            f"compare.tune_by={spec.tune_by}; try other values"
-        )
-    best = max(known) if YARDSTICKS[spec.tune_by].higher_is_better else min(known)
-    chosen = settings[values.index(best)]
-    at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
+    chosen, at_edge = settings[0], []
+    if known:
+        best = max(known) if YARDSTICKS[spec.tune_by].higher_is_better else min(known)
+        chosen = settings[values.index(best)]
+        at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
     record |= {"chosen": chosen, "at_edge": at_edge, "trials": trials}
     for key in COSTS:
         record[key] = math.fsum(trial[key] for trial in trials)

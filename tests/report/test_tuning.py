@@ -395,9 +395,13 @@ def test_the_best_by_a_metric_of_which_more_is_better(labelled, tmp_path, monkey
     assert plan.optim.lr == 2.0
 
 
-def test_trials_that_all_diverge_are_an_error(labelled, tmp_path, monkeypatch, refuses):
-    with refuses("compare.tune=", "clm"):
-        choose(4 * [None], SPEC, labelled, tmp_path, monkeypatch)
+def test_trials_that_all_diverge_stop_no_other_objective(
+    labelled, tmp_path, monkeypatch
+):
+    plan, record = choose(4 * [None], SPEC, labelled, tmp_path, monkeypatch)
+    assert plan.optim.lr == 1.0 and record["at_edge"] == []
+    _, warning = list_tuning({"tuning": {"clm": record}})
+    assert warning.startswith("WARNING: every trial of clm diverged")
 
 
 def test_text_to_choose_by_is_none_that_is_trained_on():
