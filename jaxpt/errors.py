@@ -21,6 +21,8 @@ class UserError(Exception):
 class DivergedError(UserError):
     """The loss is not finite; the run stops and keeps its last good checkpoint."""
 
+    is_known = True  # to all processes (`processes.guard`)
+
 
 def suggest(given: str, known: Iterable[str]) -> str:
     """ " (did you mean X?)", where something known is spelt almost like it; else "".

@@ -74,6 +74,9 @@ class ObjectiveSpec:
     # from, and the objective that trains a teacher where the user names none.
     TEACHER: ClassVar[str] = ""
     TEACHER_OBJECTIVE: ClassVar[str] = ""
+    # Settings that leave the loss and its predictions as they are: of the network or of
+    # how it begins. Any other setting of a Spec defines what valid_loss measures.
+    LOSS_FREE: ClassVar[frozenset[str]] = frozenset()
     # Whether a decoder writes the whole text, and not only what is missing.
     REWRITES: ClassVar[bool] = False
     # The fewest tokens of a row, and how many more than the model reads it has.

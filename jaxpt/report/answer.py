@@ -8,6 +8,7 @@ import statistics
 from typing import NamedTuple
 
 from jaxpt.report.baselines import name_part
+from jaxpt.report.diverged import word_left_out
 from jaxpt.report.forest import format_number, format_p
 from jaxpt.report.plots import format_flops
 from jaxpt.report.report_charts import format_seconds, is_number
@@ -30,11 +31,13 @@ def list_answers(report: dict, groups: dict[str, list[dict]]) -> list[Answer]:
     Args:
       groups: the runs of each name, in the report's order.
     """
-    return [
-        _answer(yardstick, groups)
-        for yardstick in report["yardsticks"]
-        if yardstick["is_common"] and yardstick["by_name"]
-    ]
+    answers = []
+    for yardstick in report["yardsticks"]:
+        if yardstick["is_common"] and yardstick["by_name"]:
+            answer = _answer(yardstick, groups)
+            left_out = word_left_out(report, yardstick["by_name"])
+            answers.append(answer._replace(who=answer.who + left_out))
+    return answers
 
 
 def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:

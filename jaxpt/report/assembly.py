@@ -3,6 +3,7 @@
 import datetime
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxpt import processes
 from jaxpt.eval.choices import measure_bigrams, measure_frequency
@@ -148,6 +149,7 @@ def assemble(
     runs: list[dict],
     yardsticks: list[dict],
     alpha: float,
+    diverged: list[dict],
 ) -> dict:
     """The content of report.json without its figures.
 
@@ -158,8 +160,9 @@ def assemble(
         to the report's folder.
       yardsticks: of `summary.summarise`.
       alpha: the family-wise error rate of its verdicts.
+      diverged: the entries of runs that diverged (`report.diverged`).
     """
-    report = {
+    report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
@@ -172,6 +175,8 @@ def assemble(
         "notes": NOTES,
         "figures": {},
     }
+    if diverged:
+        report["diverged"] = diverged
     whole = judge_whole_cost(runs, budget["kind"], alpha)
     return report | ({"whole_cost": whole} if whole else {})
 

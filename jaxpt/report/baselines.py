@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+from jaxpt.report.diverged import word_left_out
 from jaxpt.report.verdicts import Pair
 
 # The other side of a pair. No name of a comparison has a parenthesis.
@@ -56,7 +57,8 @@ def list_baselines(report: dict) -> list[str]:
         both = own, {REFERENCE: yardstick["reference"]}
         parts = [part for words in both if (part := _word(yardstick, words))]
         if parts:
-            lines.append(f"{yardstick['label']}: {'; '.join(parts)}")
+            left_out = word_left_out(report, yardstick["by_name"])
+            lines.append(f"{yardstick['label']}: {'; '.join(parts)}{left_out}")
     return lines
 
 

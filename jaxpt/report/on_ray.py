@@ -200,7 +200,8 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         if fault:
             raise UserError(fault)
         told.append(text)
-        _say(f"{name}: done ({len(tasks) - len(left)} of {len(tasks)})")
+        end = "diverged" if text.startswith("diverged") else "done"
+        _say(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
     return told
 
 

@@ -4,6 +4,7 @@ import html
 
 from jaxpt.report.answer import Answer
 from jaxpt.report.costs import tabulate_extras
+from jaxpt.report.diverged import add_to_tables
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import (
     MISSING,
@@ -32,7 +33,7 @@ def build_table(header, rows, num_text=1):
 
 
 def build_overview(report):
-    costs, results = tabulate(report["runs"])
+    costs, results = add_to_tables(report, *tabulate(report["runs"]))
     tables = [results, costs, *tabulate_extras(report["runs"])]
     return "\n".join(build_table(*table) for table in tables)
 
@@ -92,6 +93,14 @@ def build_runs(runs):
     ]
     header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
     return build_table(header, rows)
+
+
+def build_diverged(diverged):
+    """The runs that diverged, which have no metrics."""
+    keys = ["name", "seed", "diverged_at", "reason", "workdir"]
+    rows = [[format_cell(run[key]) for key in keys] for run in diverged]
+    header = ["name", "seed", "diverged at step", "reason", "workdir"]
+    return f"<h3>Diverged</h3>\n{build_table(header, rows)}"
 
 
 def format_cell(value):

@@ -123,6 +123,8 @@ def _build_page(report, workdir):
         parts["Tuning"] = _build_tuning(report)
     parts["Method and limits"] = _build_method(report)
     parts["Runs"] = page_tables.build_runs(report["runs"])
+    if report.get("diverged"):
+        parts["Runs"] += page_tables.build_diverged(report["diverged"])
     parts["Budget and data"] = _build_facts(report)
     config = html.escape(json.dumps(report["config"], indent=2))
     parts["Config"] = (
@@ -154,6 +156,8 @@ def _build_summary(report, groups):
     seeds = " or ".join(map(str, num_seeds))
     counted = f"{len(groups)} objective{'s' * (len(groups) != 1)}"
     counted += f", {seeds} seed{'s' * (num_seeds != [1])} each"
+    if diverged := report.get("diverged"):
+        counted += f"; {len(diverged)} other run{'s' * (len(diverged) > 1)} diverged"
     byline = f"{counted}; {format_budget(report)}. {report['created']}, jaxpt "
     byline += report["version"]
     answers = list_answers(report, groups)
@@ -233,6 +237,8 @@ def _build_tuning(report):
     """Each objective's trials with their settings; the chosen one is marked."""
     parts = []
     for name, record in report["tuning"].items():
+        if not record["trials"]:
+            continue
         keys = list(record["trials"][0]["settings"])
         rows = [
             ["chosen" if trial["settings"] == record["chosen"] else ""]

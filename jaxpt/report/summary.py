@@ -24,6 +24,7 @@ from jaxpt.report.baselines import (
 )
 from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
+from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.probed_layers import list_probed
@@ -304,7 +305,8 @@ def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    tables = [*tabulate(report["runs"]), *tabulate_extras(report["runs"])]
+    own = add_to_tables(report, *tabulate(report["runs"]))
+    tables = [*own, *tabulate_extras(report["runs"])]
     for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
@@ -387,14 +389,18 @@ def format_budget(report):
 
 
 def list_verdicts(report):
-    """A line for each common yardstick that has a verdict, and who learnt anything."""
+    """A line for each common yardstick that has a verdict, and who learnt anything.
+
+    Before them a line for each objective with runs that diverged.
+    """
     lines = [
         f"{yardstick['label']}: {yardstick['verdict']}"
+        f"{word_left_out(report, yardstick['by_name'])}"
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
     lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
-    return [*lines, *list_baselines(report)]
+    return [*list_diverged(report), *lines, *list_baselines(report)]
 
 
 def list_assumptions(report):
@@ -416,17 +422,27 @@ def list_tuning(report):
     for name, record in report.get("tuning", {}).items():
         chosen = ", ".join(f"{key}={value}" for key, value in record["chosen"].items())
         label = YARDSTICKS[record["by"]].label
+        if not record["trials"]:
+            lines.append(f"not tuned: {name}, for which all trials are the same run")
+            continue
         told = "; ".join(_word_trial(trial) for trial in record["trials"])
         cost = format_flops(record["flops"])
+        drawn = f" drawn from {record['drawn']}" if record.get("drawn") else ""
         lines.append(
-            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials "
-            f"({told}), which cost {cost} FLOPs"
+            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials"
+            f"{drawn} ({told}), which cost {cost} FLOPs"
         )
+        if all(trial["value"] is None for trial in record["trials"]):
+            lines.append(
+                f"WARNING: every trial of {name} diverged; its runs have the settings "
+                f"of the first one: give compare.tune other values"
+            )
         if record["at_edge"]:
+            more = "draw more or widen the range of" if drawn else "widen"
             lines.append(
                 f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
                 f"least or the greatest that was tried; a better one may lie beyond: "
-                f"widen compare.tune"
+                f"{more} compare.tune"
             )
     return lines
 

@@ -33,6 +33,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 EXAMPLES = "examples.npz"
+DIVERGED = "diverged.json"  # of a run whose loss was not finite
 # What a run says of itself, and is vouched for; its log is, too.
 NAMES = (
     "config.json",
@@ -41,6 +42,7 @@ NAMES = (
     "counts.json",
     "framing.json",
     "result.json",
+    DIVERGED,
     EXAMPLES,
 )
 # A run goes on to the same numbers when these change.
@@ -212,6 +214,27 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
     return make_task(plan, vocab), tokenizer
+
+
+def load_divergence(workdir: Path) -> dict | None:
+    """The record of a run that has diverged; None for any other run.
+
+    Returns:
+      "objective", "seed", "diverged_at" (the step), "reason", and what the run had cost
+      by then: "flops", "raw_tokens", "model_tokens", "train_seconds".
+
+    Raises:
+      UserError: the record was altered.
+    """
+    path = workdir / DIVERGED
+    if not path.exists():
+        return None
+    cure = "remove the run's folder, and it is trained again"
+    record = load_json(path, cure)
+    for name in ("objective", "seed", "diverged_at", "reason"):
+        if not isinstance(record, dict) or name not in record:
+            raise UserError(f"{path}: has no {name}; {cure}")
+    return record
 
 
 class LoadedRun(NamedTuple):
