@@ -75,13 +75,13 @@ class Difference(NamedTuple):
         """The two-sided p value of no difference; 1 if it cannot be tested."""
         if self.num_seeds < 2 or self.mean == 0:
             return 1.0
-        if self.error == 0:  # as a sign test has it
-            return 2.0 ** (1 - self.num_seeds)
         size = abs(self.mean)
         sources = self._sources()
+        if not sources:
+            return self._sign_p
         if len(sources) == 1:
             ((error, freedom),) = sources
-            return float(2 * stdtr(freedom, -size / error))
+            return max(self._sign_p, float(2 * stdtr(freedom, -size / error)))
 
         def excess(log_p: float) -> float:
             return self.half_width(math.exp(log_p)) - size
@@ -89,6 +89,15 @@ class Difference(NamedTuple):
         if excess(MIN_LOG_P) <= 0:
             return math.exp(MIN_LOG_P)
         return math.exp(brentq(excess, MIN_LOG_P, 0.0, xtol=1e-12))
+
+    @property
+    def _sign_p(self) -> float:
+        """The least p value if all seeds differ by the same; 0 if they do not.
+
+        Counts of right answers may agree by chance, above all of two seeds. Then their
+        variance is unknown, and only the signs are evidence.
+        """
+        return 2.0 ** (1 - self.num_seeds) if self.seeds_error == 0 else 0.0
 
     def half_width(self, level: float) -> float:
         """Half the interval's width, if it may miss the truth with probability `level`.
@@ -102,8 +111,7 @@ class Difference(NamedTuple):
 
     def interval(self, level: float) -> tuple[float, float]:
         """The confidence interval that misses the truth with probability `level`."""
-        is_unknown = self.error == 0 and self.p > level  # a mean without any error
-        if self.num_seeds < 2 or (is_unknown and self.mean != 0):
+        if self.num_seeds < 2 or (self.mean != 0 and self._sign_p > level):
             return -math.inf, math.inf
         half = self.half_width(level)
         return self.mean - half, self.mean + half
@@ -121,7 +129,8 @@ class Difference(NamedTuple):
 
         def is_enough(num: int) -> bool:
             larger = self._replace(seeds_error=spread / math.sqrt(num), num_seeds=num)
-            return abs(self.mean) >= sum(map(larger.half_width, (level, 2 - 2 * POWER)))
+            half = sum(map(larger.half_width, (level, 2 - 2 * POWER)))
+            return abs(self.mean) >= half and larger._sign_p <= level
 
         nums = range(self.num_seeds + 1, MAX_SEEDS + 1)
         place = bisect.bisect_left(nums, True, key=is_enough)

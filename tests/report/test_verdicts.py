@@ -150,6 +150,15 @@ def test_equal_differences_without_examples_are_no_proof():
     assert pairs[0].low < 0 < pairs[0].high and pairs[0].p == 0.25
 
 
+def test_seeds_that_agree_by_chance_are_no_proof():
+    """Two seeds with as many right answers: their spread is unknown, and not 0."""
+    found = Difference(0.4, 0.0, 0.05, 2, 24)
+    assert found.p == 0.5 and found.interval(0.05) == (-math.inf, math.inf)
+    ten = found._replace(num_seeds=10)
+    assert ten.p == 2**-9 and ten.interval(0.05)[0] > 0
+    assert found.seeds_needed(0.01) == 8  # 2 ** (1 - 8) < .01
+
+
 def test_holm_by_hand():
     assert adjust([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert adjust([0.3, 0.9]) == pytest.approx([0.6, 0.9])
@@ -235,12 +244,13 @@ def assert_rate(wrong, num_draws, case=""):
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_draws)
 
 
-# With Satterthwaite's degrees of freedom the first five exceed .13.
+# With Satterthwaite's degrees of freedom the first six exceed .13.
 HARDEST = [
     Case(num_seeds=2, seed_std=1.0),
     Case(num_names=14, num_seeds=2, seed_std=0.6),
     Case(num_names=14, num_seeds=3, seed_std=0.6),
     Case(num_seeds=2, num_documents=200, seed_std=0.3, is_binary=True),
+    Case(num_names=14, num_seeds=2, seed_std=1.0, is_binary=True),
     Case(num_names=2, num_seeds=2, num_documents=200, seed_std=0.3),
     Case(num_seeds=5, seed_std=0.6, noise=5.0),
     Case(num_seeds=3, num_metrics=3, seed_std=0.6),
