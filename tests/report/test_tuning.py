@@ -156,9 +156,9 @@ def test_what_defines_the_loss_is_not_chosen_by_it(tune, labelled, refuses, own_
     spec = {"amount": 1, "objectives": (name,), "tune": tune}
     setting = tune.partition("=")[0]
     for by in ("valid_loss", "valid_accuracy", "heldout_top1"):
-        with refuses(f"compare.tune_by={by}: ", "choice_accuracy", setting):
+        with refuses(f"compare.tune_by={by}: ", "choice_bayes_accuracy", setting):
             tuning.check_trials(name, plan, CompareSpec(**spec, tune_by=by))
-    for by in ("choice_accuracy", "bits_per_byte", "cloze_accuracy"):
+    for by in ("choice_bayes_accuracy", "bits_per_byte", "cloze_accuracy"):
         tuning.check_trials(name, plan, CompareSpec(**spec, tune_by=by))
 
 

@@ -92,7 +92,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
         return measure_one
 
     measurements = {
-        "measure_frozen": ("probe_accuracy", "word_accuracy", "choice_accuracy"),
+        "measure_frozen": ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy"),
         "measure_likelihood": ("bits_per_byte",),
         "measure_nll_bound": ("bits_per_byte_bound",),
         "measure_cloze": ("cloze_accuracy", "cloze_bits"),
