@@ -199,7 +199,27 @@ def _read_rows(
 ) -> Iterator[Row]:
     if kind == "parquet":
         return read_parquet(file, columns)
-    text = _decode(file, spec.encoding)
+    return parse_rows(_decode(file, spec.encoding), file, kind, spec, columns)
+
+
+def parse_rows(
+    text: str,
+    file: Path,
+    kind: str,
+    spec: TableSpec = TableSpec(),
+    columns: Collection[str] = (),
+) -> Iterator[Row]:
+    """The rows of a table's text, numbered by their first line.
+
+    Args:
+      file: the name that errors give.
+      kind: one of `FORMATS` that is text.
+      spec: its `header` and `quoting` are used.
+      columns: of a table with a header, those that it must have.
+
+    Raises:
+      UserError: the text is not such a table.
+    """
     if kind == "jsonl":
         return read_json(text, file)
     if kind == "squad":
