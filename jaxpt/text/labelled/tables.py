@@ -114,7 +114,7 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
     """Reads the columns asked for.
 
     Args:
-      columns: their names; none asks for all.
+      columns: their names; none asks for all, and a row may lack some (None).
 
     Raises:
       UserError: the file is missing or damaged, lacks a column, has no row, or has a
@@ -174,20 +174,25 @@ def _find_files(path: str) -> list[Path]:
 def _gather(
     parts: Sequence[tuple[str, str, Iterable[Row]]], name: str, columns: Collection[str]
 ) -> Table:
-    """Rows to columns; each row has been found to have those asked for."""
+    """Rows to columns.
+
+    Each row must have the columns asked for. Without any, all columns of all rows are
+    taken, and a value that a row lacks is None.
+    """
     found: dict[str, list] = {column: [] for column in columns}
     places: list[tuple[str, str]] = []
     for file, unit, rows in parts:
         num_before = len(places)
         for number, row in rows:
-            if not found:
-                found = {column: [] for column in row}
-            if missing := [column for column in found if column not in row]:
+            if missing := [column for column in columns if column not in row]:
                 listed = ", ".join(map(repr, row)) or "none"
                 where = f"{file} {unit} {number}"
                 raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
+            if not columns:
+                new = [column for column in row if column not in found]
+                found |= {column: [None] * len(places) for column in new}
             for column, values in found.items():
-                values.append(row[column])
+                values.append(row.get(column))
             places.append((file, f"{unit} {number}"))
         if len(places) == num_before:
             raise UserError(f"{file}: the table has no row")

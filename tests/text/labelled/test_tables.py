@@ -109,6 +109,16 @@ def test_formats_give_the_same_table(tmp_path):
     assert both.where(3) == f"{tmp_path}/b.jsonl.xz line 1"
 
 
+def test_without_names_rows_may_lack_a_column(tmp_path):
+    """As JSON lines with one to several references have it."""
+    (tmp_path / "a.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 3}\n{"a": 4, "c": 5}')
+    assert read(tmp_path / "a.jsonl").columns == {
+        "a": [1, 3, 4],
+        "b": [2, None, None],
+        "c": [None, None, 5],
+    }
+
+
 def test_conll_of_several_columns(tmp_path):
     text = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n \nPeter NNP B-PER"
     (tmp_path / "a.conll").write_text(text)
