@@ -19,7 +19,7 @@ from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
 from jaxpt.text.sources.files import read_bytes, split_suffixes
 
-FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text tfds".split())
+FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text sts tfds".split())
 SUFFIXES = {
     ".tsv": "tsv",
     ".csv": "csv",
@@ -32,10 +32,13 @@ SUFFIXES = {
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
     "quoting": ("tsv",),
-    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text"),
+    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text", "sts"),
     "split": ("tfds",),
     "data_dir": ("tfds",),
 }
+
+# The fields of STS-B's own files, by GLUE's names; sources may follow.
+STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 
 Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its fields
 
@@ -49,7 +52,8 @@ class TableSpec:
         in the order of their names; or "tfds:NAME".
       format: one of FORMATS; "auto" goes by the suffix. "squad" is SQuAD's JSON;
         "conll" has one token a line, its fields parted by tabs or blanks, and an empty
-        line after a sentence; "label_text" a label, a blank and the text.
+        line after a sentence; "label_text" a label, a blank and the text; "sts" is
+        that of sts-train.csv: tabs between the fields `STS`, without a header.
       split: of a TFDS data set, as "train" or "train[:10%]".
       header: the first line names the columns; if not they are "0", "1" and so on, as
         they are in "conll". "label_text" has "label" and "text".
@@ -233,6 +237,8 @@ def parse_rows(
         return _read_sentences(text, file)
     if kind == "label_text":
         return _split_labels(text, file)
+    if kind == "sts":
+        return _name_sts(text, file)
     if kind == "csv" or spec.quoting:
         lines = split_csv(text, file, "\t" if kind == "tsv" else ",")
     else:
@@ -294,6 +300,16 @@ def _split_labels(text: str, file: Path) -> Iterator[Row]:
         if not label or not blank:
             raise UserError(f"{file} line {number}: must be a label, a blank, a text")
         yield number, {"label": label, "text": rest}
+
+
+def _name_sts(text: str, file: Path) -> Iterator[Row]:
+    for number, fields in split_tsv(text):
+        if len(fields) < len(STS):
+            raise UserError(
+                f"{file} line {number}: has {len(fields)} fields between tabs; must "
+                f"have {', '.join(STS)}"
+            )
+        yield number, dict(zip(STS, fields, strict=False))
 
 
 def _read_sentences(text: str, file: Path) -> Iterator[Row]:

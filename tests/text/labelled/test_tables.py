@@ -242,6 +242,7 @@ FAULTS = [
     ("a.conll", "a B\nc\n", {}, "a.conll line 2: must have 2 fields"),
     ("a.conll", "a\tB\n\tc\n", {}, "a.conll line 2: must have 2 fields"),
     ("a.txt", "1 x\n0\n", {"format": "label_text"}, "a.txt line 2: must be a label"),
+    ("a.csv", "a\tb\n", {"format": "sts"}, "a.csv line 1: has 2 fields between tabs"),
     ("a.txt", "1 x", {}, "set format, the suffix is none of .tsv"),
     ("a.tsv", "x", {"format": "excel"}, "format='excel': must be one of auto, tsv"),
     ("a.tsv", "x", {"format": "tfds"}, "format='tfds' does not go with"),
