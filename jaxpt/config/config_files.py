@@ -18,7 +18,7 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
     One that comes with jaxpt is named without its folder and suffix: "quickstart:mlm".
 
     Raises:
-      UserError: there is no such file, or it gives no config, or it takes no argument.
+      UserError: the file is missing, gives no config, or takes no argument.
     """
     name, mark, argument = find_config(told).partition(":")
     path = Path(name)

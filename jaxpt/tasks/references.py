@@ -27,8 +27,8 @@ def read_references(
       drop: a mark that is removed from each text.
 
     Raises:
-      UserError: there is no such column, a row has no reference, or a value is neither
-        a text nor a list of texts.
+      UserError: the column is missing, a row has no reference, or a value is neither a
+        text nor a list of texts.
     """
     columns = sorted(fnmatch.filter(table.columns, target))
     columns = [column for column in columns if column not in others]

@@ -1,6 +1,8 @@
 """Choice from any table: task files, the questions they give, and their faults."""
 
 import json
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,11 +115,6 @@ def test_it_is_scored_as_other_questions(write):
     "name, file, changes",
     [
         (
-            "piqa",
-            "piqa.validation.jsonl",
-            {"context": "Question: {goal}\nAnswer:", "options": ["sol1", "sol2"]},
-        ),
-        (
             "openbookqa",
             "openbookqa.validation.jsonl",
             {"context": "{question_stem}", "options": "choices", "label": "answerKey"},
@@ -140,3 +137,21 @@ def test_real_tables_give_the_questions_of_their_own_tasks(name, file, changes, 
     told = write(**({"label": "label"} | changes | {"table": {"path": str(path)}}))
     found = read_choices(told)
     assert found == read_questions(name, str(path)) and len(found) >= 500
+
+
+def test_the_example_of_the_docs_gives_piqas_questions(tmp_path):
+    page = Path(__file__).resolve().parents[2] / "docs" / "downstream.md"
+    (told,) = re.findall(r'`(\{"table": \{"path": "piqa[^`]*)`', page.read_text())
+    values = json.loads(told)
+    name = "piqa.validation.jsonl"
+    assert values["table"] == {"path": name}
+    row = {"goal": "To open a jar", "sol1": "twist it", "sol2": "eat it", "label": 0}
+    (tmp_path / name).write_text(json.dumps(row))
+    (tmp_path / "choice.json").write_text(told)
+    task = str(tmp_path / "choice.json")
+    assert read_choices(task) == read_questions("piqa", str(tmp_path / name))
+    path = find_shared(f"downstream/choice-dev/{name}", "the same of all of PIQA")
+    values["table"]["path"] = str(path)
+    (tmp_path / "choice.json").write_text(json.dumps(values))
+    found = read_choices(task)
+    assert found == read_questions("piqa", str(path)) and len(found) == 1838
