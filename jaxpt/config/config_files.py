@@ -1,7 +1,9 @@
 """Reads a config file by its name, as `--config` does."""
 
 import importlib.util
+import inspect
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_collections
@@ -16,7 +18,7 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
     One that comes with jaxpt is named without its folder and suffix: "quickstart:mlm".
 
     Raises:
-      UserError: there is no such file, or it gives no config.
+      UserError: the file is missing, gives no config, or takes no argument.
     """
     name, mark, argument = find_config(told).partition(":")
     path = Path(name)
@@ -28,6 +30,9 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
     sys.path.insert(0, str(path.resolve().parent))  # a config may begin with another
     try:
         spec.loader.exec_module(module)
+        if mark and not inspect.signature(module.get_config).parameters:
+            data = module.get_config().get("data", {})
+            raise UserError(_describe_argument(told, argument, data))
         config = module.get_config(argument) if mark else module.get_config()
     except UserError:
         raise
@@ -38,3 +43,11 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
     finally:
         sys.path.pop(0)
     return config
+
+
+def _describe_argument(told: str, argument: str, data: Mapping) -> str:
+    """The error of a config without an argument: the flags that name its data."""
+    names = [name for name in ("path", "train", "dev") if name in data]
+    flags = " and ".join(f"--config.data.{name}=PATH" for name in names)
+    cure = f"; name your own data by {flags}" if flags else ""
+    return f"{told}: must have no {argument!r} after the colon{cure}"

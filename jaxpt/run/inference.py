@@ -211,11 +211,13 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     if prompts:
         raise UserError(f"--prompt_file={path}: must be left out with --prompt")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise UserError(f"--prompt_file={path}: cannot be read: {reason}") from None
-    if not lines or not all(lines):
+    # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
+    lines = text.removesuffix("\n").split("\n")
+    if not all(lines):
         raise UserError(
             f"--prompt_file={path}: must have a prompt on each line, and no empty one"
         )
