@@ -9,6 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt import trust as trust_list
 from jaxpt.config.settings import (
     default_config,
 )
@@ -202,16 +203,17 @@ class Run:
         return measure(program, self.params, corpora, self.task.plan.train.seed)
 
 
-def load(source: Folder) -> Run:
+def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
     """A run, ready to be used.
 
     Args:
       source: a run's folder; a folder of transformers; or a model's name on the
-        Hugging Face Hub, such as "google/electra-small-discriminator", which is
-        downloaded.
+        Hugging Face Hub, such as "google-bert/bert-base-uncased", which is downloaded.
+      trust: code outside jaxpt that the run names and that may be executed: the module
+        of its objective, such as "my_package.my_objective".
 
     Raises:
-      UserError: there is none, or it cannot be read.
+      UserError: there is none, it cannot be read, or it names code that is not trusted.
 
     >>> jaxpt.load("runs/mlm").objective
     'mlm'
@@ -224,11 +226,14 @@ def load(source: Folder) -> Run:
         folder = _download(os.fspath(source))
     if not (folder / "config.json").is_file():
         raise UserError(f"{source}: must be a run's folder, or one of transformers")
+    trust_list.trust(trust)
     if "model_type" in read_json(folder, "config.json"):
         with tempfile.TemporaryDirectory() as place:
             import_run(folder, Path(place) / "run", default_config())
-            return Run(load_run(Path(place) / "run"))
-    return Run(load_run(folder), folder)
+            run = Run(load_run(Path(place) / "run"))
+    else:
+        run = Run(load_run(folder), folder)
+    return run
 
 
 def _download(name: str) -> Path:
