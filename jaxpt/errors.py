@@ -18,6 +18,10 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class RandomWeightsWarning(UserWarning):
+    """An imported network has parts that its checkpoint lacked, drawn at random."""
+
+
 class DivergedError(UserError):
     """The loss is not finite; the run stops and keeps its last good checkpoint."""
 

@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from jaxpt import trust as trust_list
 from jaxpt.config.settings import (
     default_config,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import RandomWeightsWarning, UserError
 from jaxpt.eval.scoring import AUTO, TextScorer
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.hub.files import read_json
@@ -21,6 +22,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.nn.networks.network import Network
 from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.measure import measure
+from jaxpt.run.random_parts import describe_random_parts
 from jaxpt.run.scorer import make_scorer
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
@@ -206,6 +208,10 @@ class Run:
 def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
     """A run, ready to be used.
 
+    Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
+    that are drawn at random. If the language model's head is one of them, `fill`,
+    `generate` and `nll` raise a UserError; `embed` does not need it.
+
     Args:
       source: a run's folder; a folder of transformers; or a model's name on the
         Hugging Face Hub, such as "google-bert/bert-base-uncased", which is downloaded.
@@ -233,6 +239,8 @@ def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
             run = Run(load_run(Path(place) / "run"))
     else:
         run = Run(load_run(folder), folder)
+    if told := describe_random_parts(run.task):
+        warnings.warn(f"{source}: {told}", RandomWeightsWarning, stacklevel=2)
     return run
 
 
