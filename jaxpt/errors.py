@@ -19,7 +19,15 @@ class UserError(Exception):
 
 
 class RandomWeightsWarning(UserWarning):
-    """An imported network has parts that its checkpoint lacked, drawn at random."""
+    """An imported network has parts that its checkpoint lacked, drawn at random.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", RandomWeightsWarning)
+    ...     warnings.warn("no head", RandomWeightsWarning)
+    Traceback (most recent call last):
+    jaxpt.errors.RandomWeightsWarning: no head
+    """
 
 
 class DivergedError(UserError):
