@@ -8,6 +8,8 @@ from pathlib import Path
 
 import ml_collections
 
+from jaxpt import trust
+from jaxpt.config.settings import list_code, to_dict
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError
 
@@ -16,6 +18,7 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
     """The config of `FILE.py` or `FILE.py:ARGUMENT`; the file is executed.
 
     One that comes with jaxpt is named without its folder and suffix: "quickstart:mlm".
+    The code that the config names is trusted from then on (`jaxpt.trust`).
 
     Raises:
       UserError: the file is missing, gives no config, or takes no argument.
@@ -34,6 +37,7 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
             data = module.get_config().get("data", {})
             raise UserError(_describe_argument(told, argument, data))
         config = module.get_config(argument) if mark else module.get_config()
+        trust.trust(list_code(to_dict(config)))
     except UserError:
         raise
     except Exception as error:  # whatever is wrong in a user's file

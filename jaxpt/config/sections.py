@@ -12,6 +12,7 @@ from jaxpt.objectives import OBJECTIVES
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
+FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
 # Of a folder too; a config's names, whose settings flags reach by them, have no dots.
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
 # What is compared unless the config says otherwise: one of each kind, on any rows.

@@ -16,6 +16,7 @@ from jaxpt.nn.decoding import Decoder
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.program import Program
+from jaxpt.run.random_parts import check_language_model
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.framing import Framing
@@ -58,6 +59,7 @@ def generate_texts(
             f"{spec.num_beams}, which finds one text"
         )
     program = run.program
+    check_language_model(program.task, "generate")
     writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
     if program.task.model.WRITES == "unmasking":
         writer.check_unmasking()
@@ -265,6 +267,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     program, tokenizer, params, _ = run
     kind, names = "masked one", "mlm or electra"
     fill_logits = _require(program.fill_logits, program, kind, names)
+    check_language_model(program.task, "fill")
     mask_id = tokenizer.vocab.require("mask")
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len

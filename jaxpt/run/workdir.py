@@ -23,6 +23,7 @@ from jaxpt.eval.examples import Examples
 from jaxpt.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.run import random_parts
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.program import Program
@@ -41,6 +42,7 @@ NAMES = (
     "data.json",
     "counts.json",
     "framing.json",
+    random_parts.NAME,
     "result.json",
     DIVERGED,
     EXAMPLES,
@@ -213,7 +215,8 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     if plan.spec.needs.counts:
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
-    return make_task(plan, vocab), tokenizer
+    task, parts = make_task(plan, vocab), random_parts.read_random_parts(workdir)
+    return dataclasses.replace(task, random_parts=parts), tokenizer
 
 
 def load_divergence(workdir: Path) -> dict | None:
