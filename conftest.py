@@ -25,6 +25,14 @@ def users_folder(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
+def trusts_nothing():
+    """What one test has named is not trusted in the next."""
+    from jaxpt import trust
+
+    trust._trusted.clear()
+
+
+@pytest.fixture(autouse=True)
 def in_users_folder(request, doctest_namespace):
     """Runs the doctests of the public names there."""
     test = getattr(request.node, "dtest", None)

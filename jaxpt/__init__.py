@@ -23,12 +23,13 @@ if TYPE_CHECKING:
     from jaxpt.api.runs import Run, load
     from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
-    from jaxpt.errors import UserError
+    from jaxpt.errors import RandomWeightsWarning, UserError
     from jaxpt.rng import split_step, stream
 
 # By name, the module that has it: imported when it is first used, as jax is.
 PLACES = {
     "Prepared": "jaxpt.api.preparing",
+    "RandomWeightsWarning": "jaxpt.errors",
     "Run": "jaxpt.api.runs",
     "UserError": "jaxpt.errors",
     "compare": "jaxpt.api.commands",
@@ -46,6 +47,7 @@ PLACES = {
 
 __all__ = [
     "Prepared",
+    "RandomWeightsWarning",
     "Run",
     "UserError",
     "__version__",

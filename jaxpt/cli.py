@@ -47,6 +47,7 @@ train, compare and evaluate run on several processes with --distributed (see lau
 compare spreads its runs over processes and machines with --part or --ray (see launch/).
 tokenizer, prepare, inspect and import work without --config, from default settings;
 train works without it if --workdir holds a run, and then resumes that run.
+A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 jaxpt COMMAND --help lists a command's flags.
 """
 

@@ -18,8 +18,22 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class RandomWeightsWarning(UserWarning):
+    """An imported network has parts that its checkpoint lacked, drawn at random.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings():
+    ...     warnings.simplefilter("error", RandomWeightsWarning)
+    ...     warnings.warn("no head", RandomWeightsWarning)
+    Traceback (most recent call last):
+    jaxpt.errors.RandomWeightsWarning: no head
+    """
+
+
 class DivergedError(UserError):
     """The loss is not finite; the run stops and keeps its last good checkpoint."""
+
+    is_known = True  # to all processes (`processes.guard`)
 
 
 def suggest(given: str, known: Iterable[str]) -> str:

@@ -163,7 +163,10 @@ def guard(function: Callable[[], int]) -> int:
     except FailedElsewhere:
         return 2
     except BaseException as error:
-        if is_alone() or getattr(error, "is_known", False):
+        is_known = getattr(error, "is_known", False)
+        if is_known and isinstance(error, UserError) and not is_first():
+            return 2  # process 0 prints it
+        if is_alone() or is_known:
             raise
         _leave(error)
 

@@ -10,10 +10,13 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.flags import list_given, parse_config
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
+from jaxpt.errors import UserError
+from jaxpt.finetuning.data import read_splits
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.budget import fit_warmup
 from jaxpt.report.compare import _make_plans
@@ -128,3 +131,92 @@ def test_config_of_a_task(path):
     for argument in inspect.signature(module.get_config).parameters:
         given = make_finetune_plan(module.get_config("folder"))
         assert given.data.train.startswith("folder"), argument
+
+
+def write_rows(path, header, rows):
+    path.parent.mkdir(exist_ok=True)
+    lines = ["\t".join(row) for row in ([header] if header else []) + rows]
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def read_task(name, folder):
+    config = load(f"tasks/{name}").get_config(str(folder))
+    return read_splits(make_finetune_plan(config)).splits
+
+
+def test_stsb_reads_the_official_files(tmp_path):
+    """Tabs under the suffix .csv, no header, quotes as they are, sources after some."""
+    start = ["main-news", "headlines", "2015", "0001"]
+    rows = [
+        [*start, "5.000", 'He said "no', "He said no, \u2028."],
+        [*start, "0.800", "A", "B", "a source", "another"],
+    ]
+    for split in ("train", "dev", "test"):
+        write_rows(tmp_path / f"sts-{split}.csv", None, rows)
+    splits = read_task("stsb", tmp_path)
+    assert list(splits) == ["train", "dev", "test"]
+    told = [(x.text, x.pair, x.value) for x in splits["test"]]
+    assert told == [('He said "no', "He said no, \u2028.", 5.0), ("A", "B", 0.8)]
+
+
+def test_glues_folders_are_read(tmp_path):
+    names = "index genre filename year old_index source1 source2 sentence1 sentence2"
+    start = ["0", "main-captions", "MSRvid", "2012test", "0001", "none", "none"]
+    rows = [[*start, '"A plane', 'A "plane" is', "5.000"]]
+    for split in ("train", "dev"):
+        write_rows(tmp_path / f"sts/{split}.tsv", [*names.split(), "score"], rows)
+    splits = read_task("stsb", tmp_path / "sts")
+    (example,) = splits["dev"]
+    assert (example.text, example.pair) == ('"A plane', 'A "plane" is')
+    header = ["index", "sentence1", "sentence2", "label"]
+    rows = [["0", "a", 'b "', "not_entailment"], ["1", "c", "d", "entailment"]]
+    for split in ("train", "dev"):
+        write_rows(tmp_path / f"rte/{split}.tsv", header, rows)
+    assert [x.labels for x in read_task("rte", tmp_path / "rte")["dev"]] == [(1,), (0,)]
+    header = ["index", "sentence1", "sentence2", "label1", "gold_label"]
+    rows = [["0", "a", "b", "-", x] for x in ("neutral", "contradiction", "entailment")]
+    for split in ("train", "dev_matched"):
+        write_rows(tmp_path / f"mnli/{split}.tsv", header, rows)
+    labels = [x.labels for x in read_task("mnli", tmp_path / "mnli")["dev"]]
+    assert labels == [(1,), (2,), (0,)]
+
+
+def test_labels_of_tfds_are_its_names():
+    """Which the tables of its data sets hold in place of numbers."""
+    from tensorflow_datasets.text import glue
+
+    for each in glue.Glue.BUILDER_CONFIGS:
+        if each.name in ("cola", "mnli", "mrpc", "rte", "sst2"):
+            task = load(f"tasks/{each.name}").get_config().task
+            assert list(task.labels) == each.label_classes, each.name
+            assert not task.label_names
+
+
+@pytest.mark.parametrize("name", ["rte", "stsb", "sst2", "ag_news"])
+def test_a_flag_replaces_a_data_set_of_tfds_by_a_file(name, tmp_path, refuses):
+    """Without a second flag for its split."""
+    config = load(f"tasks/{name}").get_config()
+    config.data.train = config.data.dev = str(tmp_path / "a.tsv")
+    config.data.test = ""
+    task = config.task
+    header = [x for x in (task.text, task.get("pair"), task.label) if x]
+    values = task.get("labels") or ("0.5", "2")
+    rows = [["a"] * (len(header) - 1) + [value] for value in values]
+    write_rows(tmp_path / "a.tsv", header, rows)
+    splits = read_splits(make_finetune_plan(config)).splits
+    assert len(splits["dev"]) == len(values)
+    config.data.dev_split = "validation"
+    with refuses("data.dev_split=validation: must be ''", "data.dev=", "a.tsv"):
+        read_splits(make_finetune_plan(config))
+
+
+def test_errors_of_data_name_the_flag(monkeypatch, refuses):
+    def fail(path, *args):
+        raise UserError(f"{path}: no network")
+
+    monkeypatch.setattr("jaxpt.text.labelled.records.open_tfds", fail)
+    with refuses("tfds:glue/rte:train: no network", "--config.data.train=FILE"):
+        read_splits(make_finetune_plan(load("tasks/rte").get_config()))
+    told = f"{FOLDER / 'tasks/choice.py'}:FOLDER"
+    with refuses("choice.py:FOLDER: ", "'FOLDER' after the colon", "--config.data.dev"):
+        read_config_file(told)

@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
 FILES_ROOMS = {"disk", "folder", "lock", "processes", "sums"}
-BASE = {"dims", "errors", "rng"}
+BASE = {"dims", "errors", "rng", "trust"}
 MODEL = {"ops", "nn", "learn", "objectives"}
 BELOW = {
     "": {"api", "config", "errors", "rng", "version"},
@@ -20,12 +20,14 @@ BELOW = {
     "errors": set(),
     "quiet": set(),
     "rng": set(),
+    "trust": {"errors"},
     "disk": set(),
     "lock": {"errors"},
     "sums": {"disk", "errors"},
     "processes": {"errors"},
     "folder": {"processes", "disk", "lock", "sums", "errors"},
-    "text": {"disk", "lock", "sums", "dims", "errors"},  # not rng, which imports jax
+    # Not rng, which imports jax.
+    "text": {"disk", "lock", "sums", "dims", "errors", "trust"},
     "ops": BASE,
     "nn": BASE | {"ops"},
     "learn": BASE | {"ops", "nn"},

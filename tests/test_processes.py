@@ -10,6 +10,7 @@ import jax
 import pytest
 
 from jaxpt import processes
+from jaxpt.errors import DivergedError
 
 FLAG = "--xla_force_host_platform_device_count"
 
@@ -72,3 +73,21 @@ def test_freed_memory_is_kept_for_the_next_call(given, is_kept):
     )
     assert done.returncode == 0, done.stderr
     assert (int(done.stdout) < 1000) == is_kept
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_error_that_all_processes_raise_is_printed_by_the_first(
+    is_first, monkeypatch
+):
+    """And ends none of them at once: each may go on, as a comparison does."""
+    monkeypatch.setattr(processes, "is_alone", lambda: False)
+    monkeypatch.setattr(processes, "is_first", lambda: is_first)
+
+    def diverge():
+        raise DivergedError("the loss is nan")
+
+    if is_first:
+        with pytest.raises(DivergedError):
+            processes.guard(diverge)
+    else:
+        assert processes.guard(diverge) == 2

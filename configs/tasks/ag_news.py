@@ -18,16 +18,13 @@ def get_config(file=""):
     """The task and BERT's recipe."""
     config = default_finetune_config("classification")
     config.task.text = "description"
-    config.task.labels = ("0", "1", "2", "3")
-    config.task.label_names = ("World", "Sports", "Business", "Sci/Tech")
+    config.task.labels = ("World", "Sports", "Business", "Sci/Tech")
     data = config.data
     if file:
         config.task.text, config.task.label, data.header = "0", "1", False
-        config.task.labels = ("World", "Sports", "Business", "Sci/Tech")
-        config.task.label_names = ()
         data.train = file
     else:
-        data.train, data.train_split = "tfds:ag_news_subset", "train"
-        data.test, data.test_split = "tfds:ag_news_subset", "test"
+        data.train = "tfds:ag_news_subset:train"
+        data.test = "tfds:ag_news_subset:test"
     config.train.lr = (3e-5,)
     return config

@@ -16,17 +16,18 @@ def get_config(folder=""):
     """The task and BERT's recipe."""
     config = default_finetune_config("classification")
     config.task.text = "sentence"
-    config.task.labels = ("0", "1")
-    config.task.label_names = ("unacceptable", "acceptable")
+    names = ("unacceptable", "acceptable")
     config.task.metric = "mcc"
     config.task.max_len = 64
     data = config.data
     if folder:
+        config.task.labels, config.task.label_names = ("0", "1"), names
         config.task.text, config.task.label, data.header = "3", "1", False
         data.train = f"{folder}/in_domain_train.tsv"
         data.dev = f"{folder}/*_domain_dev.tsv"
     else:
-        data.train, data.train_split = "tfds:glue/cola", "train"
-        data.dev, data.dev_split = "tfds:glue/cola", "validation"
+        config.task.labels = names
+        data.train = "tfds:glue/cola:train"
+        data.dev = "tfds:glue/cola:validation"
     config.train.lr = (5e-5,)
     return config

@@ -17,20 +17,21 @@ def get_config(folder=""):
     """The task and BERT's recipe."""
     config = default_finetune_config("classification")
     config.task.text, config.task.pair = "sentence1", "sentence2"
-    config.task.labels = ("0", "1")
-    config.task.label_names = ("not_equivalent", "equivalent")
+    names = ("not_equivalent", "equivalent")
     config.task.metric = "f1"
     config.task.max_len = 128
     data = config.data
     if folder:
+        config.task.labels, config.task.label_names = ("0", "1"), names
         config.task.text, config.task.pair = "#1 String", "#2 String"
         config.task.label = "Quality"
         data.train = f"{folder}/msr-para-train.tsv"
         data.dev = f"{folder}/msr-para-val.tsv"
         data.test = f"{folder}/msr-para-test.tsv"
     else:
-        data.train, data.train_split = "tfds:glue/mrpc", "train"
-        data.dev, data.dev_split = "tfds:glue/mrpc", "validation"
-        data.test, data.test_split = "tfds:glue/mrpc", "test"
+        config.task.labels = names
+        data.train = "tfds:glue/mrpc:train"
+        data.dev = "tfds:glue/mrpc:validation"
+        data.test = "tfds:glue/mrpc:test"
     config.train.lr = (5e-5,)
     return config

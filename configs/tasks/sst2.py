@@ -17,16 +17,17 @@ def get_config(folder=""):
     """The task and BERT's recipe."""
     config = default_finetune_config("classification")
     config.task.text = "sentence"
-    config.task.labels = ("0", "1")
-    config.task.label_names = ("negative", "positive")
+    names = ("negative", "positive")
     config.task.max_len = 128
     data = config.data
     if folder:
+        config.task.labels, config.task.label_names = ("0", "1"), names
         data.train = f"{folder}/train.tsv.xz"
         data.dev = f"{folder}/dev.tsv"
         data.test = f"{folder}/test-labeled.tsv"
     else:
-        data.train, data.train_split = "tfds:glue/sst2", "train"
-        data.dev, data.dev_split = "tfds:glue/sst2", "validation"
+        config.task.labels = names
+        data.train = "tfds:glue/sst2:train"
+        data.dev = "tfds:glue/sst2:validation"
     config.train.lr = (3e-5,)
     return config

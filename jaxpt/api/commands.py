@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from jaxpt import trust as trust_list
 from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
 from jaxpt.config.finetuning import make_finetune_plan
@@ -22,13 +23,14 @@ def train(
     workdir: Folder,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    trust: str | Sequence[str] = (),
 ) -> dict:
     """Trains a run, or goes on with it; what it found, as in its result.json.
 
     Args:
       config: as of `read_config`.
       workdir: the run's folder.
-      settings: as of `read_config`.
+      settings, trust: as of `read_config`.
       quiet: prints no progress.
 
     Raises:
@@ -40,7 +42,7 @@ def train(
     >>> result["steps"], "bits_per_byte" in result["metrics"]
     (4, True)
     """
-    whole = read_config(config, settings)
+    whole = read_config(config, settings, trust)
     set_up_jax()
     with hushed(quiet):
         return train_run(whole, Path(workdir), list(settings or ()))
@@ -51,6 +53,7 @@ def compare(
     workdir: Folder,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    trust: str | Sequence[str] = (),
 ) -> dict:
     """Trains several objectives at an equal budget and writes a report, which it gives.
 
@@ -63,7 +66,7 @@ def compare(
     >>> [run["objective"] for run in report["runs"]]
     ['clm', 'mlm']
     """
-    whole = read_config(config, settings)
+    whole = read_config(config, settings, trust)
     set_up_jax()
     with hushed(quiet):
         return compare_runs(whole, Path(workdir), list(settings or ()))
@@ -75,13 +78,14 @@ def finetune(
     to: Folder,
     settings: Mapping[str, Any] | None = None,
     quiet: bool = False,
+    trust: str | Sequence[str] = (),
 ) -> dict:
     """Fine-tunes a run on a task; what was found, as in the folder's result.json.
 
     Args:
       config: such as "configs/tasks/sst2.py:FOLDER".
       source: a run's folder, "scratch:" and a run's folder, or one of transformers.
-      settings: as of `read_config`.
+      settings, trust: as of `read_config`.
       quiet: prints no progress.
 
     Raises:
@@ -94,7 +98,7 @@ def finetune(
     >>> result["labels"], result["constant"]["dev"]["accuracy"]
     (['good', 'bad'], 0.5)
     """
-    plan = make_finetune_plan(read_config(config, settings))
+    plan = make_finetune_plan(read_config(config, settings, trust))
     set_up_jax()
     with hushed(quiet):
         return run_grid(plan, os.fspath(source), Path(to), print)
@@ -105,6 +109,7 @@ def evaluate(
     tasks: str | Sequence[str] = (),
     rule: str = "all",
     num_items: int = 0,
+    trust: str | Sequence[str] = (),
     **options: Any,
 ) -> Any:
     """A run's metrics on held-out text, or what it finds of zero-shot tasks.
@@ -113,6 +118,7 @@ def evaluate(
       tasks: such as "blimp:blimp.tar.xz"; () asks for the metrics.
       rule: that texts are scored by; "all" that the run has, or "auto", the first.
       num_items: the most items of each task; 0 is all.
+      trust: as of `jaxpt.load`.
       options: the fields of `jaxpt.eval.outcomes.Options`, such as window or num_shots.
 
     Returns:
@@ -126,6 +132,7 @@ def evaluate(
     ['pll']
     """
     if not tasks:
-        return load(workdir).evaluate()
+        return load(workdir, trust).evaluate()
+    trust_list.trust(trust)
     told = [tasks] if isinstance(tasks, str) else list(tasks)
     return evaluate_tasks(Path(workdir), told, rule, num_items, Options(**options))

@@ -1,15 +1,17 @@
 """What a training loop of one's own begins with, and configs in Python."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from jaxpt import trust as trust_list
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import (
     default_section,
+    list_code,
     list_outside,
     override,
     to_dict,
@@ -78,7 +80,11 @@ class Prepared(NamedTuple):
         return task.objective.train_step(state, rows, rngs, **parts)
 
 
-def read_config(config: Config, settings: Mapping[str, Any] | None = None) -> dict:
+def read_config(
+    config: Config,
+    settings: Mapping[str, Any] | None = None,
+    trust: str | Sequence[str] = (),
+) -> dict:
     """A config's settings, plain values by section.
 
     Args:
@@ -86,17 +92,17 @@ def read_config(config: Config, settings: Mapping[str, Any] | None = None) -> di
         a run's config.json too.
       settings: full names and values that are put in, as flags do:
         {"train.steps": 100}.
+      trust: code outside jaxpt that the config names and that may be executed, such as
+        "my_package.my_objective". What `settings` or a .py file name is trusted, what
+        a run's config.json or a dict names is not.
 
     Raises:
-      UserError: there is no such file or setting.
+      UserError: there is no such file or setting, or the config names code that is not
+        trusted.
 
     >>> read_config({"objective": "clm", "train": {"steps": 5}}, {"train.steps": 9})
     {'objective': 'clm', 'train': {'steps': 9}}
     """
-    if isinstance(config, str | os.PathLike):
-        told = os.fspath(config)
-        config = read_json_config(told) if told.endswith(".json") else None
-        config = read_config_file(told) if config is None else config
     changes: dict[str, Any] = {}
     for name, value in to_dict(dict(settings or {})).items():
         section, _, field = name.partition(".")
@@ -104,6 +110,12 @@ def read_config(config: Config, settings: Mapping[str, Any] | None = None) -> di
             changes.setdefault(section, {})[field] = value
         else:
             changes[section] = value
+    trust_list.trust(trust)
+    trust_list.trust(list_code(changes))
+    if isinstance(config, str | os.PathLike):
+        told = os.fspath(config)
+        config = read_json_config(told) if told.endswith(".json") else None
+        config = read_config_file(told) if config is None else config
     return override(_with_outside(to_dict(config), changes), changes, "settings")
 
 
@@ -130,12 +142,15 @@ def read_json_config(told: str) -> dict:
     return get_config(told)
 
 
-def prepare(config: Config, settings: Mapping[str, Any] | None = None) -> Prepared:
+def prepare(
+    config: Config,
+    settings: Mapping[str, Any] | None = None,
+    trust: str | Sequence[str] = (),
+) -> Prepared:
     """The task, the text and the batches of a config, for a loop of one's own.
 
     Args:
-      config: as of `read_config`.
-      settings: as of `read_config`.
+      config, settings, trust: as of `read_config`.
 
     Raises:
       UserError: a setting is wrong, or the objective needs a teacher and names none.
@@ -144,7 +159,9 @@ def prepare(config: Config, settings: Mapping[str, Any] | None = None) -> Prepar
     >>> corpora["train"].num_documents
     1
     """
-    plan = make_plan(read_config(config, settings), list(settings or ()), is_run=True)
+    plan = make_plan(
+        read_config(config, settings, trust), list(settings or ()), is_run=True
+    )
     if lacks_teacher(plan):
         name = f"{plan.objective_name}.teacher"
         raise UserError(f"{name}='': must name a run's folder")

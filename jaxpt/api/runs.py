@@ -2,6 +2,7 @@
 
 import os
 import tempfile
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ from typing import Any
 import jax
 import numpy as np
 
+from jaxpt import trust as trust_list
 from jaxpt.config.settings import (
     default_config,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import RandomWeightsWarning, UserError
 from jaxpt.eval.scoring import AUTO, TextScorer
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.hub.files import read_json
@@ -20,6 +22,7 @@ from jaxpt.hub.imports import import_run
 from jaxpt.nn.networks.network import Network
 from jaxpt.run.inference import fill_text, generate_texts
 from jaxpt.run.measure import measure
+from jaxpt.run.random_parts import describe_random_parts
 from jaxpt.run.scorer import make_scorer
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
@@ -202,16 +205,21 @@ class Run:
         return measure(program, self.params, corpora, self.task.plan.train.seed)
 
 
-def load(source: Folder) -> Run:
+def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
     """A run, ready to be used.
+
+    Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
+    that are drawn at random. If the language model's head is one of them, `fill`,
+    `generate` and `nll` raise a UserError; `embed` does not need it.
 
     Args:
       source: a run's folder; a folder of transformers; or a model's name on the
-        Hugging Face Hub, such as "google/electra-small-discriminator", which is
-        downloaded.
+        Hugging Face Hub, such as "google-bert/bert-base-uncased", which is downloaded.
+      trust: code outside jaxpt that the run names and that may be executed: the module
+        of its objective, such as "my_package.my_objective".
 
     Raises:
-      UserError: there is none, or it cannot be read.
+      UserError: there is none, it cannot be read, or it names code that is not trusted.
 
     >>> jaxpt.load("runs/mlm").objective
     'mlm'
@@ -224,11 +232,16 @@ def load(source: Folder) -> Run:
         folder = _download(os.fspath(source))
     if not (folder / "config.json").is_file():
         raise UserError(f"{source}: must be a run's folder, or one of transformers")
+    trust_list.trust(trust)
     if "model_type" in read_json(folder, "config.json"):
         with tempfile.TemporaryDirectory() as place:
             import_run(folder, Path(place) / "run", default_config())
-            return Run(load_run(Path(place) / "run"))
-    return Run(load_run(folder), folder)
+            run = Run(load_run(Path(place) / "run"))
+    else:
+        run = Run(load_run(folder), folder)
+    if told := describe_random_parts(run.task):
+        warnings.warn(f"{source}: {told}", RandomWeightsWarning, stacklevel=2)
+    return run
 
 
 def _download(name: str) -> Path:

@@ -19,7 +19,7 @@ from jaxpt.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
-from jaxpt.run.workdir import LoadedRun, load_run
+from jaxpt.run.workdir import DIVERGED, LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
 # The page last: where it is, all of the site is.
@@ -106,6 +106,8 @@ def _list_runs(workdir: Path) -> list[Path]:
         return [workdir]
     firsts: dict[str, Path] = {}
     for path in sorted((workdir / "runs").glob("*-seed*")):
+        if (path / DIVERGED).exists():
+            continue
         firsts.setdefault(_short(path), path)
     return list(firsts.values())
 

@@ -1,5 +1,6 @@
 """Commands that ask what a run is good for: metrics, tasks, fine-tuning, analysis."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -70,9 +71,12 @@ def _evaluate_tasks(
 def _evaluate(workdir: Path, values) -> int:
     from jaxpt import processes
     from jaxpt.run.measure import measure
+    from jaxpt.run.random_parts import describe_random_parts
     from jaxpt.run.workdir import load_corpora, load_run
 
     program, tokenizer, params, step = load_run(workdir)
+    if (told := describe_random_parts(program.task)) and processes.is_first():
+        print(f"jaxpt: warning: {told}", file=sys.stderr)
     corpora = processes.first_then_rest(
         lambda: load_corpora(workdir, program.task, tokenizer)
     )

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from absl import flags
 
+from jaxpt import trust
 from jaxpt.commands.running import (
     start_jax,
 )
@@ -72,6 +73,7 @@ def inspect(argv: list[str]) -> int:
         )
 
     config, values = parse_config("inspect", argv, define)
+    trust.trust(values.objectives)
     start_jax()
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspect import inspect_rows

@@ -25,6 +25,7 @@ from jaxpt.config.flags import (
     repeat_flag,
 )
 from jaxpt.errors import UserError
+from jaxpt.eval.statistics import ALPHA
 from jaxpt.quiet import hushed
 
 
@@ -143,6 +144,15 @@ def report(argv: list[str]) -> int:
             "or commas between; may be repeated",
             flag_values=values,
         )
+        flags.DEFINE_float(
+            "alpha",
+            ALPHA,
+            "family-wise error rate of the verdicts; if several analyses of the same "
+            "objectives are planned, share 0.05 among them",
+            lower_bound=0.0,
+            upper_bound=1.0,
+            flag_values=values,
+        )
 
     values = parse("report", repeat_flag("runs", argv), define)
     workdir = read_workdir(values)
@@ -153,6 +163,7 @@ def report(argv: list[str]) -> int:
     from jaxpt.report.summary import format_table
 
     processes.check_alone()
-    print(format_table(report_runs(find_folders(values.runs or []), workdir)))
+    folders = find_folders(values.runs or [])
+    print(format_table(report_runs(folders, workdir, values.alpha)))
     print(f"\nreport: {workdir / 'report.html'}")
     return 0

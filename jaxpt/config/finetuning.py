@@ -30,7 +30,7 @@ class DataSpec(TableSpec):
     Attributes:
       train, dev, test: as `TableSpec.path`. Without `dev` a share of the training data
         is held out; without `test` nothing is tested.
-      train_split, dev_split, test_split: of a TFDS data set.
+      train_split, dev_split, test_split: of a TFDS data set whose path names none.
       dev_share: of the training data, where there is no `dev`.
       num_train: examples of the training data, as many of each label as there are, the
         smaller numbers within the larger; 0 takes all.
@@ -55,8 +55,11 @@ class DataSpec(TableSpec):
         path = getattr(self, split)
         if not path:
             return None
+        name, value = f"{split}_split", getattr(self, f"{split}_split")
+        is_good = not value or path.startswith("tfds:")
+        _check("data", self, name, is_good, f"'' with the file data.{split}={path}")
         fields = {f.name: getattr(self, f.name) for f in dataclasses.fields(TableSpec)}
-        fields |= {"path": path, "split": getattr(self, f"{split}_split")}
+        fields |= {"path": path, "split": value}
         return TableSpec(**fields)
 
 

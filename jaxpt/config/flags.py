@@ -12,7 +12,9 @@ from pathlib import Path
 from absl import flags
 from ml_collections import config_flags
 
+from jaxpt import trust
 from jaxpt.config.described import describe_finetuning, describe_settings, list_names
+from jaxpt.config.settings import list_code, to_dict
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError, suggest
 
@@ -35,6 +37,16 @@ def parse(command: str, argv: list[str], define) -> flags.FlagValues:
       UserError: a flag that the command lacks, or a value of another kind.
     """
     values = flags.FlagValues()
+    for value in _find_values("trust", argv):  # before a config is read
+        trust.trust(part.strip() for part in value.split(","))
+    if command != "settings":
+        flags.DEFINE_list(
+            "trust",
+            [],
+            "code outside jaxpt that a stored run names and that may be executed: "
+            "modules of objectives, config files of fine-tunings",
+            flag_values=values,
+        )
     if command not in (*TEXT_COMMANDS, *READERS):
         flags.DEFINE_string("workdir", "", "folder of the run", flag_values=values)
     define(values)
@@ -98,14 +110,15 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
         found = find_config(told)
         argv = argv if found == told else _replace_config(argv, f"--config={found}")
     if outside := _list_outside(argv):
+        trust.trust(outside)
         told = f"{','.join(outside)}|{_config_value(argv)}"
         file = Path(__file__).parent / "outside.py"
         argv = _replace_config(argv, f"--config={file}:{told}")
-    path = _config_path(argv)
+    path, is_executed = _config_path(argv), not outside
     defaults = str(Path(__file__).parent / "stored.py")
     if path.endswith(".json"):  # of a run: data, not executed
         argv = _replace_config(argv, f"--config={defaults}:{path}")
-        path = defaults
+        path, is_executed = defaults, False
     elif not path and command in TEXT_COMMANDS:
         path = defaults
         argv = [f"--config={path}", *argv]
@@ -117,9 +130,11 @@ def parse_config(command: str, argv: list[str], define_more=lambda values: None)
     # A config may import one that lies beside it.
     sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
     try:
-        return _parse_config_at(path, command, argv, define_more)
+        config, values = _parse_config_at(path, command, argv, define_more)
     finally:
         del sys.path[0]
+    trust.trust(list_code(to_dict(config) if is_executed else _list_overrides(values)))
+    return config, values
 
 
 def define_parts(values: flags.FlagValues) -> None:
@@ -234,6 +249,18 @@ def list_given(values: flags.FlagValues) -> list[str]:
     return list(config_flags.get_override_values(values["config"]))
 
 
+def _list_overrides(values: flags.FlagValues) -> dict:
+    """The settings that flags have set, by section."""
+    nested: dict = {}
+    for name, value in config_flags.get_override_values(values["config"]).items():
+        *sections, field = name.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[field] = value
+    return nested
+
+
 def define_analysis(values: flags.FlagValues) -> None:
     """The flags of `jaxpt analyse`."""
     _define_runs(values)
@@ -329,12 +356,22 @@ def _config_path(argv: list[str]) -> str:
 
 
 def _config_value(argv: list[str]) -> str:
-    """What --config says; "" where it is not given."""
+    """The value of --config; "" if it is not given."""
+    return next(iter(_find_values("config", argv)), "")
+
+
+def _find_values(flag: str, argv: list[str]) -> list[str]:
+    """The values of each occurrence of a flag.
+
+    >>> _find_values("trust", ["--trust=own.half", "--workdir=a", "--trust", "b.c,d.e"])
+    ['own.half', 'b.c,d.e']
+    """
+    found = []
     for arg, following in zip(argv, [*argv[1:], ""], strict=False):
         name, has_value, value = arg.partition("=")
-        if name in ("--config", "-config"):
-            return value if has_value else following
-    return ""
+        if name in (f"--{flag}", f"-{flag}"):
+            found.append(value if has_value else following)
+    return found
 
 
 def _replace_config(argv: list[str], flag: str) -> list[str]:

@@ -1,17 +1,18 @@
 """The settings that belong to a run and not to its model: rows, steps, measurements."""
 
-import ast
 import dataclasses
-import itertools
 import re
 from typing import Any
 
+from jaxpt.config.trials import has_range, list_trials
 from jaxpt.errors import UserError
+from jaxpt.eval.statistics import ALPHA
 from jaxpt.objectives import OBJECTIVES
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
+FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
 # Of a folder too; a config's names, whose settings flags reach by them, have no dots.
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
 # What is compared unless the config says otherwise: one of each kind, on any rows.
@@ -178,7 +179,13 @@ class CompareSpec:
       objectives: names of objectives, or other names (letters, digits, "_", "-")
         whose `overrides` say the `objective`, so that one is compared with itself in
         other settings.
-      seeds: every objective is trained with each.
+      seeds: every objective is trained with each. Choose them before you see any
+        result: adding seeds after a tie raises the error rate of verdicts.
+      earlier_seeds: of the comparison that this one follows up, if any. `seeds` must
+        be other ones, so that these verdicts rest on new seeds alone; seeds of both
+        are allowed only with an `alpha` of at most half of 0.05.
+      alpha: the family-wise error rate of verdicts and intervals. If several
+        comparisons of the same objectives are planned, share 0.05 among them.
       budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
         them (of seconds by the clock of each run, `train.seconds`); or "steps", which
         takes each objective's train.steps and matches nothing.
@@ -189,11 +196,17 @@ class CompareSpec:
         ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
       tune: settings and the values of each that every objective tries before it is
         compared, such as "optim.lr=1e-3,3e-3,6e-3" or "optim.lr=1e-3,3e-3;
-        optim.weight_decay=0.01,0.1", which are four trials; "" tunes nothing.
+        optim.weight_decay=0.01,0.1", which are four trials; or a range that values are
+        drawn from log-uniformly, "optim.lr=1e-4..1e-2"; "" tunes nothing. A name has
+        values of its own by `overrides` ({"mlm": {"compare": {"tune": "..."}}}).
+      tune_trials: how many trials are drawn for every objective with a range.
       tune_share: of the budget (of each objective's train.steps where the budget is
         steps) that a trial trains for.
-      tune_by: what chooses a trial: valid_loss, the objective's own, or another metric.
-      tune_seed: the trials', which no compared run may have.
+      tune_by: the metric that chooses a trial: valid_loss, the objective's own, or
+        another one. It must be a shared metric if a tuned setting defines the
+        objective's loss.
+      tune_seed: the trials' seed, also of values that are drawn; no compared run may
+        have it.
       tune_fraction: of the training text, which trials do not train on and are chosen
         by; the validation text has no say in the choice.
       tasks: downstream tasks that are put to every run when it is trained
@@ -210,11 +223,14 @@ class CompareSpec:
 
     objectives: tuple[str, ...] = COMPARED
     seeds: tuple[int, ...] = (0, 1, 2)
+    earlier_seeds: tuple[int, ...] = ()
+    alpha: float = ALPHA
     budget: str = "flops"
     amount: float = 0.0
     num_evals: int = 0
     overrides: dict = dataclasses.field(default_factory=dict)
     tune: str = ""
+    tune_trials: int = 0
     tune_share: float = 0.25
     tune_by: str = "valid_loss"
     tune_seed: int = 1_000_000
@@ -246,8 +262,18 @@ class CompareSpec:
             values = getattr(self, name)
             is_good = len(values) > 0 and len(set(values)) == len(values)
             _check("compare", self, name, is_good, "a list without repeats, not empty")
-        is_good = all(type(n) is int and 0 <= n < 2**31 for n in self.seeds)
-        _check("compare", self, "seeds", is_good, "whole numbers from 0 to 2147483647")
+        for name in ("seeds", "earlier_seeds"):
+            values = getattr(self, name)
+            is_good = all(type(n) is int and 0 <= n < 2**31 for n in values)
+            _check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
+        _check("compare", self, "alpha", 0 < self.alpha < 1, "between 0 and 1")
+        is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
+        allowed = (
+            f"without those of compare.earlier_seeds={self.earlier_seeds}, or "
+            f"compare.alpha={self.alpha:g} at most {ALPHA / 2:g} in each comparison"
+        )
+        is_good = is_new or self.alpha <= ALPHA / 2
+        _check("compare", self, "seeds", is_good, allowed)
         _check("compare", self, "num_evals", self.num_evals >= 0, "at least 0")
         is_good = self.budget in BUDGETS
         _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
@@ -258,10 +284,7 @@ class CompareSpec:
         for name in ("tune_share", "tune_fraction"):
             is_good = 0 < getattr(self, name) < 1
             _check("compare", self, name, is_good, "between 0 and 1, both excluded")
-        is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
-        allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
-        _check("compare", self, "tune_seed", is_good, allowed)
-        self.list_trials()
+        self._check_tuning()
         sizes = self.task_sizes
         is_good = 0 < len(sizes) == len(set(sizes))
         is_good = is_good and all(type(n) is int and n >= 0 for n in sizes)
@@ -269,42 +292,43 @@ class CompareSpec:
         _check("compare", self, "task_sizes", is_good, allowed)
         _check("compare", self, "task_items", self.task_items >= 0, "at least 0")
 
-    def list_trials(self) -> list[dict[str, Any]]:
-        """The settings of each trial, by their full names; none where nothing is tuned.
+    def list_trials(self, name: str) -> list[dict[str, Any]]:
+        """The settings of a name's trials, by their full names; none if not tuned.
 
         Raises:
-          UserError: `tune` is not written as settings and values.
+          UserError: they are not written as settings and values.
 
-        >>> CompareSpec(amount=1, tune="optim.lr=1e-3,3e-3").list_trials()
+        >>> CompareSpec(amount=1, tune="optim.lr=1e-3,3e-3").list_trials("clm")
         [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
         """
-        grid: dict[str, list] = {}
-        for part in filter(None, map(str.strip, self.tune.split(";"))):
-            name, has_values, values = map(str.strip, part.partition("="))
-            texts = [text.strip() for text in values.split(",")]
-            found = [_read_value(text) for text in texts]
-            is_good = bool(has_values) and name.count(".") == 1 and all(texts)
-            is_good &= name not in grid and len(set(map(str, found))) == len(found) > 1
-            allowed = (
-                'settings with two values or more each, such as "optim.lr=1e-3,3e-3; '
-                'optim.weight_decay=0.01,0.1"'
-            )
-            _check("compare", self, "tune", is_good, allowed)
-            grid[name] = found
-        names, values_of = list(grid), list(grid.values())
-        return [
-            dict(zip(names, values, strict=True))
-            for values in itertools.product(*values_of)
-            if names
-        ]
+        text, place = self.find_tune(name)
+        return list_trials(text, self.tune_trials, self.tune_seed, place)
 
+    def find_tune(self, name: str) -> tuple[str, str]:
+        """What a name is to try, as `tune` has it, and the setting that says so."""
+        own = self.overrides.get(name, {}).get("compare", {})
+        if "tune" in own:
+            return own["tune"], f"compare.overrides.{name}.compare.tune"
+        return self.tune, "compare.tune"
 
-def _read_value(text: str) -> Any:
-    """A number, a truth value or None as Python writes it; else the text itself."""
-    try:
-        return ast.literal_eval(text)
-    except (SyntaxError, ValueError):
-        return text
+    def _check_tuning(self) -> None:
+        for name, sections in self.overrides.items():
+            own = sections.get("compare", {})
+            if not isinstance(own, dict) or own.keys() - {"tune"}:
+                raise UserError(
+                    f"compare.overrides.{name}.compare={own}: must have no setting but "
+                    f"tune; the others are the same for all"
+                )
+        is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
+        allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
+        _check("compare", self, "tune_seed", is_good, allowed)
+        for name in self.objectives:
+            self.list_trials(name)
+        is_good = self.tune_trials == 0 or any(
+            has_range(*self.find_tune(name)) for name in self.objectives
+        )
+        allowed = "0 without a range such as optim.lr=1e-4..1e-2 in compare.tune"
+        _check("compare", self, "tune_trials", is_good, allowed)
 
 
 def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:

@@ -8,7 +8,7 @@ import json
 
 import ml_collections
 
-from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
+from jaxpt.config.sections import FINETUNE, CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.errors import UserError, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
@@ -70,6 +70,17 @@ def list_outside(config: dict) -> list[str]:
     overrides = compare.get("overrides", {}).values()
     names += [each.get("objective") for each in overrides if isinstance(each, dict)]
     return list(dict.fromkeys(name for name in names if is_outside(name)))
+
+
+def list_code(config: dict) -> list[str]:
+    """The code outside jaxpt that a plain config names: modules and config files.
+
+    >>> list_code({"objective": "own.half", "compare": {"tasks": ["finetune:my.py:x"]}})
+    ['own.half', 'my.py']
+    """
+    tasks = [told.split(":") for told in config.get("compare", {}).get("tasks", ())]
+    files = [parts[1] for parts in tasks if parts[0] == FINETUNE and len(parts) > 1]
+    return [*list_outside(config), *files]
 
 
 def find_sections(config: dict) -> dict[str, tuple]:

@@ -27,6 +27,16 @@ def find_config(told: str) -> str:
     return told
 
 
+def is_shipped(told: str) -> bool:
+    """Whether `FILE` or `FILE:ARGUMENT` is a config that comes with jaxpt.
+
+    >>> is_shipped(find_config("quickstart:mlm")), is_shipped("quickstart.py")
+    (True, False)
+    """
+    file = Path(told.partition(":")[0]).resolve()
+    return any(file.is_relative_to(place.resolve()) for place in PLACES)
+
+
 def list_configs() -> dict[str, str]:
     """The first line of what each says of itself, by name."""
     place = next((place for place in PLACES if place.is_dir()), PLACES[0])

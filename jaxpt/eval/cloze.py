@@ -46,12 +46,18 @@ def score_masked(
     positions: Int[Array, "B P"],
     targets: Int[Array, "B P"],
     allowed: Bool[Array, "V"],
-) -> tuple[Float[Array, "B P"], Bool[Array, "B P"]]:
-    """-log p of the masked tokens in nats, and whether each is the likeliest one."""
+) -> tuple[Float[Array, "B P"], Float[Array, "B P"]]:
+    """-log p of the masked tokens in nats, and the credit for the likeliest one.
+
+    The credit is 1 if the target alone is the likeliest token, and 1 / k if it is one
+    of k that are equally likely.
+    """
     found = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
     found = jnp.where(allowed, found.astype(jnp.float32), -jnp.inf)
     nll = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
-    return nll[..., 0], found.argmax(-1) == targets
+    is_best = found == found.max(-1, keepdims=True)
+    is_hit = jnp.take_along_axis(is_best, targets[:, :, None], 2)
+    return nll[..., 0], (is_hit / is_best.sum(-1, keepdims=True))[..., 0]
 
 
 def measure_cloze(
@@ -76,8 +82,9 @@ def measure_cloze(
       documents: that each row is from; None has all rows apart.
 
     Returns:
-      cloze_accuracy, of the likeliest token, and cloze_bits, -log2 p of the true one,
-      for each row; an empty dict where no row has a token that can be masked.
+      cloze_accuracy, of the likeliest token (of several, the true one counts for its
+      share, as in `jaxpt.eval.choices`), and cloze_bits, -log2 p of the true one, for
+      each row; an empty dict if no row has a token that can be masked.
 
     Raises:
       ValueError: the model reads fewer tokens.

@@ -31,11 +31,12 @@ class Examples(NamedTuple):
         weight = self.weights.sum(dtype=np.float64)
         return (self.totals - self.mean * self.weights) / weight
 
-    def influence_by_group(self) -> dict[int, float]:
-        """By how much each document moves the mean."""
-        documents, group_ids = np.unique(self.groups, return_inverse=True)
-        pulls = np.bincount(group_ids, weights=self.influence())
-        return dict(zip(documents.tolist(), pulls.tolist(), strict=True))
+    def influence_by_group(
+        self,
+    ) -> tuple[Int[np.ndarray, "G"], Float[np.ndarray, "G"]]:
+        """The documents in order, and how much each moves the mean."""
+        documents, places = np.unique(self.groups, return_inverse=True)
+        return documents, np.bincount(places, weights=self.influence())
 
 
 def means(found: Mapping[str, Examples]) -> dict[str, float]:

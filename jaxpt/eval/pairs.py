@@ -10,10 +10,7 @@ then has 0.5. (BLiMP's own script counts a tie as wrong, lm-eval and BabyLM as r
 BLiMP holds seven pairs of two identical texts.
 """
 
-import csv
 import gzip
-import io
-import json
 import lzma
 import tarfile
 import zlib
@@ -25,12 +22,17 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import UserError
+from jaxpt.eval.intervals import Interval, mean_interval
 from jaxpt.eval.scoring import TextScorer
+from jaxpt.text.labelled.tables import parse_rows
 
 DRAWS, SEED, LEVEL = 2000, 0, 0.95  # of the bootstrap
 METHOD = "bootstrap over the pairs of each paradigm"
 FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 ENDINGS = (".jsonl", ".tsv", ".csv")
+MOST_NAMED = 5  # files that an error names
+_ALLOWED = f"files must be {', '.join(ENDINGS)}, perhaps with .xz or .gz"
+_ARCHIVES = ".tar, .tar.xz, .tar.gz, .tar.bz2 or .tgz"
 OPENERS: dict[str, Callable] = {".xz": lzma.decompress, ".gz": gzip.decompress}
 
 
@@ -48,29 +50,42 @@ def read_pairs(path: str) -> list[Pair]:
     """The pairs of a file, or of all files of a folder or an archive.
 
     JSON lines, or tables with a header (.tsv, .csv), each also as .xz or .gz; archives
-    are .tar, .tar.xz and the like, of which a path may name a folder:
+    are .tar, .tar.xz and the like. A path may name a folder within an archive:
     `zeroshot.tar.xz/blimp_filtered`. The texts are the fields `sentence_good` and
     `sentence_bad`, or `good` and `bad`; a paradigm is named by `UID`, else by its file.
 
     Raises:
       UserError: there is no such file, no pair in it, or one lacks a text.
     """
-    found = []
+    found, skipped = [], []
     for name, data in _read_files(path):
-        found += _parse(name, data)
+        if data is None:
+            skipped.append(name.removeprefix(path).strip("/"))
+        else:
+            found += _parse(name, data)
     if not found:
-        raise UserError(f"{path}: holds no pair of texts")
+        raise UserError(f"{path}: holds no pair of texts{_describe_skipped(skipped)}")
     return found
 
 
-def _read_files(path: str) -> Iterator[tuple[str, bytes]]:
-    """Name and bytes of each file of pairs, in the order of their names."""
+def _describe_skipped(names: list[str]) -> str:
+    """The part of an error about files with other endings."""
+    return f"; skipped {_list_names(names)}: {_ALLOWED}" if names else ""
+
+
+def _list_names(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
+    """Name and bytes of each file, by name; None for one that is not of pairs."""
     place = Path(path)
     try:
         if place.is_dir():
             for each in sorted(place.rglob("*")):
-                if each.is_file() and _ending(each.name):
-                    yield str(each), each.read_bytes()
+                if each.is_file():
+                    yield str(each), each.read_bytes() if _ending(each.name) else None
             return
         archive = next((p for p in (place, *place.parents) if p.is_file()), None)
         if archive is None:
@@ -79,24 +94,39 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes]]:
             yield from _read_archive(archive, place.relative_to(archive).as_posix())
             return
         if archive != place:
-            raise UserError(f"{path}: {archive} is no archive")
+            raise UserError(f"{path}: {archive} is not an archive ({_ARCHIVES})")
         if not _ending(place.name):
-            allowed = ", ".join(ENDINGS)
-            raise UserError(f"{path}: must be {allowed}, a folder or an archive")
+            raise UserError(
+                f"{path}: {_ALLOWED}; or a folder, or an archive {_ARCHIVES}"
+            )
         yield path, place.read_bytes()
-    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError) as error:
-        raise UserError(f"{path}: cannot be read: {error}") from None
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, zlib.error) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: cannot be read: {reason}") from None
 
 
-def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes]]:
-    """The members below a folder of an archive; "." is all of them."""
+def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | None]]:
+    """The files below a folder of an archive; "." is all of them.
+
+    Raises:
+      UserError: the archive has no such folder.
+    """
     with tarfile.open(archive) as members:
-        for member in sorted(members.getmembers(), key=lambda each: each.name):
-            inside = f"{member.name.removeprefix('./')}/".startswith(f"{folder}/")
-            if member.isfile() and _ending(member.name) and (inside or folder == "."):
-                held = members.extractfile(member)
-                assert held is not None
-                yield f"{archive}/{member.name}", held.read()
+        files = {
+            member.name.removeprefix("./"): member
+            for member in members.getmembers()
+            if member.isfile()
+        }
+        inside = [x for x in files if folder == "." or f"{x}/".startswith(f"{folder}/")]
+        if files and not inside:
+            names = sorted({name.rpartition("/")[0] or name for name in files})
+            listed = _list_names(names)
+            raise UserError(
+                f"{archive}/{folder}: the archive has no such folder; it has {listed}"
+            )
+        for name in sorted(inside):
+            held = members.extractfile(files[name]) if _ending(name) else None
+            yield f"{archive}/{name}", None if held is None else held.read()
 
 
 def _ending(name: str) -> str:
@@ -119,29 +149,8 @@ def _parse(name: str, data: bytes) -> list[Pair]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise UserError(f"{name}: must be UTF-8 text") from None
-    if ending == ".jsonl":
-        lines = ((i, line) for i, line in enumerate(text.splitlines(), 1))
-        rows = [(i, _load(line, f"{name}:{i}")) for i, line in lines if line.strip()]
-    else:
-        # Between tabs a quotation mark is a character, as in `jaxpt finetune`'s tables.
-        is_tabbed = ending == ".tsv"
-        table = csv.DictReader(
-            io.StringIO(text, newline=""),
-            delimiter="\t" if is_tabbed else ",",
-            quoting=csv.QUOTE_NONE if is_tabbed else csv.QUOTE_MINIMAL,
-        )
-        rows = [(i, dict(row)) for i, row in enumerate(table, 2)]
-    return [_make_pair(row, stem, f"{name}:{i}") for i, row in rows]
-
-
-def _load(line: str, where: str) -> dict:
-    try:
-        row = json.loads(line)
-    except ValueError:
-        raise UserError(f"{where}: must be JSON") from None
-    if not isinstance(row, dict):
-        raise UserError(f"{where}: must be an object with fields")
-    return row
+    rows = parse_rows(text, Path(name), ending.removeprefix("."))
+    return [_make_pair(row, stem, f"{name} line {i}") for i, row in rows]
 
 
 def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
@@ -165,15 +174,16 @@ def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
 
 
 class Judged(NamedTuple):
-    """What came of pairs by one rule.
+    """The accuracies of pairs scored by one rule.
 
     Attributes:
-      figures: by name (value, low, high) of a 95 % interval.
-      groups: by kind of group and its name, accuracy, low, high, ties and pairs.
-      num_ties: pairs whose two scores are equal.
+      figures: by name, a value and its 95 % interval.
+      groups: by kind of group and its name, accuracy, low, high, ties and pairs; low
+        and high are NaN for a group of one pair.
+      num_ties: pairs with two equal scores.
     """
 
-    figures: dict[str, tuple[float, float, float]]
+    figures: dict[str, tuple[float, Interval]]
     groups: dict[str, dict[str, dict[str, float]]]
     num_ties: int
 
@@ -233,13 +243,21 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
     hits = find_hits(scores)
     names, codes = _number(pair.paradigm for pair in pairs)
     of_each = [hits[codes == code] for code in range(len(names))]
-    rng = np.random.default_rng(SEED)
-    draws = np.stack([_draw_means(own, rng) for own in of_each])
+    draws = _draw_paradigms(of_each)
     sizes = np.array([len(own) for own in of_each], np.float64)
     means = np.array([own.mean() for own in of_each])
+
+    def find_interval(own, weights) -> Interval:
+        """Of a weighted mean of the paradigms `own`."""
+        if len(own) == 1:
+            return mean_interval(of_each[own[0]])
+        low, high = _ends(weights[own] @ draws[own] / weights[own].sum())
+        return Interval(max(low, 0.0), min(high, 1.0), METHOD)
+
+    everything, equal = np.arange(len(names)), np.ones(len(names))
     figures = {
-        "accuracy": (float(means.mean()), *_ends(draws.mean(0))),
-        "accuracy_of_pairs": (float(hits.mean()), *_ends(sizes @ draws / sizes.sum())),
+        "accuracy": (float(means.mean()), find_interval(everything, equal)),
+        "accuracy_of_pairs": (float(hits.mean()), find_interval(everything, sizes)),
     }
     groups = {}
     for kind in ("field", "phenomenon", "paradigm"):
@@ -249,11 +267,11 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
             is_own = label_codes == code
             # As overall: a group's accuracy is the mean of its paradigms'.
             own = np.unique(codes[is_own])
-            low, high = _ends(draws[own].mean(0))
+            interval = find_interval(own, equal)
             found[label] = {
                 "accuracy": float(means[own].mean()),
-                "low": low,
-                "high": high,
+                "low": interval.low,
+                "high": interval.high,
                 "ties": float((hits[is_own] == 0.5).sum()),
                 "pairs": float(is_own.sum()),
             }
@@ -286,11 +304,33 @@ def weigh_hits(
     return find_hits(scores), 1.0 / counts[index]
 
 
-def _draw_means(hits: Float[np.ndarray, "N"], rng) -> Float[np.ndarray, "S"]:
-    """Means of as many pairs drawn with replacement; a multinomial of three counts."""
+def _draw_paradigms(
+    of_each: Sequence[Float[np.ndarray, "N"]],
+) -> Float[np.ndarray, "K S"]:
+    """Bootstrap means of each paradigm's hits, stratified by paradigm.
+
+    A paradigm of one pair shows no spread of its own. As surveys do with strata of one
+    unit, its spread is that of all such pairs together, or of all pairs if it is the
+    only one.
+    """
+    rng = np.random.default_rng(SEED)
+    alone = [own for own in of_each if len(own) == 1]
+    pool = np.concatenate(alone if len(alone) > 1 else of_each)
+    return np.stack(
+        [
+            _draw_means(own, len(own), rng)
+            if len(own) > 1
+            else own + _draw_means(pool, 1, rng) - pool.mean()
+            for own in of_each
+        ]
+    )
+
+
+def _draw_means(hits: Float[np.ndarray, "N"], num: int, rng) -> Float[np.ndarray, "S"]:
+    """Means of `num` pairs drawn with replacement; a multinomial of three counts."""
     shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])
-    counts = rng.multinomial(len(hits), shares, size=DRAWS)
-    return counts @ np.array([1.0, 0.5, 0.0]) / len(hits)
+    counts = rng.multinomial(num, shares, size=DRAWS)
+    return counts @ np.array([1.0, 0.5, 0.0]) / num
 
 
 def _ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:

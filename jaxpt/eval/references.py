@@ -45,11 +45,12 @@ def measure_unigrams(
     targets = np.take_along_axis(tokens, positions, 1)
     if is_asked.any():
         weights = is_asked.sum(1).astype(np.float64)
-        hits = (targets == allowed.argmax()) & is_asked
+        is_best = allowed == allowed.max()  # of several, each gets its share
+        hits = (is_best / is_best.sum())[targets] * is_asked
         with np.errstate(divide="ignore"):
             bits = -np.log2(allowed / allowed.sum())[targets]
         bits = np.where(is_asked, bits, 0)
-        found["cloze_accuracy"] = Examples(hits.sum(1, float), weights, documents)
+        found["cloze_accuracy"] = Examples(hits.sum(1), weights, documents)
         found["cloze_bits"] = Examples(bits.sum(1), weights, documents)
     sizes = num_bytes[:, 1:].sum(1, dtype=np.int64).astype(np.float64)
     if sizes.any():

@@ -1,9 +1,11 @@
-"""Of several tries, what the best is expected to be."""
+"""The expected best of several trials; the error rate of verdicts."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+
+ALPHA = 0.05  # the family-wise error rate of verdicts, unless a setting says otherwise
 
 
 def expected_best(values: Sequence[float], n: int) -> float:

@@ -10,7 +10,13 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.eval import last_word, multiple_choice, sliding_window, verbalised
+from jaxpt.eval import (
+    last_word,
+    multiple_choice,
+    sliding_window,
+    table_choice,
+    verbalised,
+)
 from jaxpt.eval.continuations import hide_rest, make_score
 from jaxpt.eval.few_shot import ShotSpec, draw_prompts, find_spread
 from jaxpt.eval.intervals import mean_interval
@@ -245,6 +251,12 @@ def make_tasks() -> dict[str, Task]:
     tasks = {
         "lambada": Task(last_word.read_passages, evaluate_last_words),
         "text": Task(read_texts, evaluate_texts, ("window", "stride")),
+        "choice": Task(
+            table_choice.read_choices,
+            evaluate_questions,
+            SHOTS,
+            table_choice.read_choice_shots,
+        ),
         "cloze": Task(read_cloze, evaluate_questions, SHOTS, read_cloze_shots),
     }
     for name in FORMS:

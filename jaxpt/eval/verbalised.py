@@ -17,6 +17,7 @@ file's folder. Any classification table will do.
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,24 +48,33 @@ class ClozeSpec(NamedTuple):
     shots: TableSpec | None
 
 
+def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) -> dict:
+    """The fields of a task file.
+
+    Raises:
+      UserError: it is missing, lacks one of `fields`, or has an unknown one.
+    """
+    try:
+        values = json.loads(b"".join(read_bytes(Path(path), "")))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {error}") from None
+    if not isinstance(values, dict) or not set(fields) <= set(values):
+        raise UserError(f"{path}: must be an object with {', '.join(fields)}")
+    if unknown := sorted(set(values) - {*fields, *optional}):
+        allowed = ", ".join([*fields, *optional])
+        raise UserError(f"{path}: {unknown[0]}: must be one of {allowed}")
+    return values
+
+
 def read_cloze(path: str) -> ClozeSpec:
     """Reads a task file.
 
     Raises:
       UserError: it is missing, or has not what a task needs; the line names the field.
     """
-    try:
-        values = json.loads(b"".join(read_bytes(Path(path), "")))
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
-    if not isinstance(values, dict) or not set(FIELDS) <= set(values):
-        raise UserError(f"{path}: must be an object with {', '.join(FIELDS)}")
-    if unknown := sorted(set(values) - {*FIELDS, "shots"}):
-        raise UserError(
-            f"{path}: {unknown[0]}: must be one of {', '.join(FIELDS)}, shots"
-        )
+    values = read_task_file(path, FIELDS, ("shots",))
     template, words = values["template"], values["words"]
-    if not isinstance(template, str) or _SLOT.findall(template).count(ANSWER) != 1:
+    if not isinstance(template, str) or list_slots(template).count(ANSWER) != 1:
         raise UserError(f"{path}: template={template!r}: must have {{answer}} once")
     if template.startswith("{answer}"):
         raise UserError(
@@ -76,11 +86,11 @@ def read_cloze(path: str) -> ClozeSpec:
         )
     shots = values.get("shots")
     return ClozeSpec(
-        _make_table(values["table"], path, "table"),
+        make_table(values["table"], path, "table"),
         str(values["label"]),
         template,
         words,
-        None if shots is None else _make_table(shots, path, "shots"),
+        None if shots is None else make_table(shots, path, "shots"),
     )
 
 
@@ -91,7 +101,8 @@ def _is_words(words: Any) -> bool:
     return all(isinstance(text, str) and text.strip() for text in texts)
 
 
-def _make_table(values: Any, path: str, name: str) -> TableSpec:
+def make_table(values: Any, path: str, name: str) -> TableSpec:
+    """The table that the field `name` of a task file describes."""
     if not isinstance(values, dict) or not isinstance(values.get("path"), str):
         raise UserError(f"{path}: {name}: must be an object with a path")
     place = values["path"]
@@ -109,7 +120,7 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
     Raises:
       UserError: a column is missing, a label has no words, or a row has no text.
     """
-    slots = [name for name in _SLOT.findall(spec.template) if name != ANSWER]
+    slots = [name for name in list_slots(spec.template) if name != ANSWER]
     table = read_table(table_spec, (*dict.fromkeys(slots), spec.label))
     before, after = spec.template.split("{answer}")
     labels, words = list(spec.words), list(spec.words.values())
@@ -126,7 +137,7 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
                 f"{', '.join(labels)}, the labels that have words"
             )
         row = {name: str(table.columns[name][i]).strip() for name in slots}
-        left, right = (_fill(text, row) for text in (before, after))
+        left, right = (fill(text, row) for text in (before, after))
         if not left.strip():
             raise UserError(f"{table.where(i)}: has no text before {{answer}}")
         contexts = (left,) * len(options)
@@ -134,5 +145,15 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
     return questions
 
 
-def _fill(template: str, row: dict[str, str]) -> str:
+def list_slots(template: str) -> list[str]:
+    """The names in braces.
+
+    >>> list_slots("{premise} because {answer}")
+    ['premise', 'answer']
+    """
+    return _SLOT.findall(template)
+
+
+def fill(template: str, row: dict[str, str]) -> str:
+    """A template with the values of its names."""
     return _SLOT.sub(lambda found: row[found[1]], template)

@@ -69,8 +69,8 @@ def evaluate_pairs(
     for rule, scores in sums.items():
         judged = pairs.judge(items, scores)
         figures = {
-            name: Figure(*values, pairs.METHOD)
-            for name, values in judged.figures.items()
+            name: Figure(value, *interval)
+            for name, (value, interval) in judged.figures.items()
         }
         notes = [f"Ties: {judged.num_ties}; each counts one half."]
         if num_same:
@@ -110,10 +110,19 @@ def check_options(names: Sequence[str], options: Options) -> None:
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """An outcome's plain values, without its columns."""
+    """An outcome's plain values, without its columns; NaN is None, JSON's null."""
     return {
-        "figures": {name: each._asdict() for name, each in outcome.figures.items()},
+        "figures": {
+            name: _replace_nan(each._asdict()) for name, each in outcome.figures.items()
+        },
         "trivial": outcome.trivial,
-        "groups": outcome.groups,
+        "groups": {
+            kind: {name: _replace_nan(numbers) for name, numbers in groups.items()}
+            for kind, groups in outcome.groups.items()
+        },
         "notes": outcome.notes,
     }
+
+
+def _replace_nan(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value != value else value for name, value in values.items()}

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from jaxpt.config.finetuning import FinetunePlan
 from jaxpt.errors import UserError
 from jaxpt.tasks.task import Labels
-from jaxpt.text.labelled.tables import read_table
+from jaxpt.text.labelled.tables import Table, TableSpec, read_table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,7 @@ def read_splits(plan: FinetunePlan) -> TaskData:
     numbers = {}
     for name in ("train", "dev", "test"):
         if spec := plan.data.table(name):
-            table = read_table(spec, list(plan.spec.columns))
+            table = _read(spec, name, plan.spec.columns)
             splits[name], found = task.read(table, plan.spec, labels)
             labels = found if labels is None else labels
     if "dev" not in splits:
@@ -63,6 +64,18 @@ def read_splits(plan: FinetunePlan) -> TaskData:
         splits["train"] = [items[i] for i in kept]
         splits["dev"] = [items[i] for i in numbers["dev"]]
     return TaskData(splits, labels or (), numbers)
+
+
+def _read(spec: TableSpec, split: str, columns: Iterable[str]) -> Table:
+    """`read_table`, whose error names the flag that replaces a TFDS data set."""
+    try:
+        return read_table(spec, list(columns))
+    except UserError as error:
+        if not spec.path.startswith("tfds:"):
+            raise
+        raise UserError(
+            f"{error}; for your own file set --config.data.{split}=FILE"
+        ) from error
 
 
 def check_num_train(plan: FinetunePlan, data: TaskData) -> None:

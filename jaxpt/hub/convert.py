@@ -2,7 +2,7 @@
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import flax.traverse_util
@@ -11,12 +11,73 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.hub.families import Family
-from jaxpt.hub.names import BODIES, COPIES, PREFIXES, TABLES, TASK_HEADS, UNREAD
+from jaxpt.hub.names import (
+    BODIES,
+    COPIES,
+    LEGACY_NAMES,
+    PREFIXES,
+    TABLES,
+    TASK_HEADS,
+    UNREAD,
+    UNREAD_WEIGHTS,
+)
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.scan import stack_layers, unstack_layers
 
 # Parameters that a checkpoint without a language model's head lacks.
 HEAD = re.compile(r"head/|pair_score/|score/")
+LEGACY = re.compile("|".join(map(re.escape, LEGACY_NAMES)))
+
+
+class _Renamed(Mapping):
+    """Tensors under other names, each read from its file when it is accessed."""
+
+    def __init__(self, tensors: Mapping[str, np.ndarray], names: dict[str, str]):
+        self._tensors, self._names = tensors, names
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        return self._tensors[self._names[name]]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names  # the parent's would read the tensor
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+    """The tensors by their present names, where a checkpoint has TensorFlow's.
+
+    The published `bert-base-uncased` has LayerNorm.gamma and LayerNorm.beta, which
+    transformers reads as LayerNorm.weight and LayerNorm.bias, too.
+
+    Raises:
+      UserError: a tensor is there under both names.
+
+    >>> list(modernise({"bert.embeddings.LayerNorm.gamma": np.zeros(1)}))
+    ['bert.embeddings.LayerNorm.weight']
+    """
+    names: dict[str, str] = {}
+    for old in tensors:
+        name = LEGACY.sub(lambda found: LEGACY_NAMES[found[0]], old)
+        if name in names:
+            raise UserError(
+                f"tensor {name}: is there twice, as {names[name]} and {old}"
+            )
+        names[name] = old
+    return _Renamed(tensors, names)
+
+
+def list_unread(
+    tensors: Mapping[str, np.ndarray], family: Family, spec: ModelSpec, head: str
+) -> list[str]:
+    """The weights of a checkpoint that have no use in such a model, such as NSP's."""
+    used = {entry.theirs for entry in TABLES[family.name](spec, head)}
+    unread = re.compile(UNREAD_WEIGHTS)
+    return sorted(name for name in set(tensors) - used if unread.fullmatch(name))
 
 
 def to_hf(params, family: Family, spec: ModelSpec, head: str) -> dict[str, np.ndarray]:

@@ -17,7 +17,7 @@ from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.choice import choose_objective
-from jaxpt.hub.convert import flatten, from_hf, refine_spec
+from jaxpt.hub.convert import flatten, from_hf, list_unread, modernise, refine_spec
 from jaxpt.hub.families import Family, read_config
 from jaxpt.hub.files import read_json, read_tensors
 from jaxpt.hub.import_settings import ImportSettings
@@ -33,6 +33,7 @@ from jaxpt.objectives.distillation import get_teaching
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.initial_state import check_start
 from jaxpt.run.program import Program
+from jaxpt.run.random_parts import write_random_parts
 from jaxpt.run.run_framing import NAME
 from jaxpt.run.task import Task, make_task
 from jaxpt.run.workdir import load_run
@@ -108,6 +109,7 @@ def _import(
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
     write_json(workdir / NAME, framing.to_json())
+    write_random_parts(workdir, drawn)
     for kind, _, tensors in parts.values() if settings.bodies else ():
         keep_head(workdir, read_json(folder, "config.json"), kind, tensors)
     # No path: a run's tokenizer is the file beside its config, even if it is moved.
@@ -120,8 +122,20 @@ def _import(
             f"{workdir}: {name} is not in {folder}: initialised at random"
             for name in drawn
         ),
+        *_list_unread(parts, settings),
         f"{workdir}: {objective} from {family.name}, {size:,} parameters",
     ]
+
+
+def _list_unread(parts: dict, settings: ImportSettings) -> list[str]:
+    """A line for each network with weights that are not imported, such as NSP's."""
+    lines = []
+    for head, (family, spec, tensors) in parts.items():
+        names = list_unread(tensors, family, spec, head)
+        if names and head not in settings.bodies:
+            told = ", ".join(names)
+            lines.append(f"{settings.folder}: a {head} model does not use {told}")
+    return lines
 
 
 def _find_objective(
@@ -282,7 +296,7 @@ def _read_parts(folder: Path) -> dict[str, tuple[Family, ModelSpec, Any]]:
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
         family, spec = read_config(config)
-        tensors = read_tensors(place)
+        tensors = modernise(read_tensors(place))
         head = head or _find_head(family, config, tensors)
         is_tuned = head == "discriminator" and bool(find_task(config))
         if head in heads and not inner and not is_tuned:

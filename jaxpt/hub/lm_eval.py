@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+import jaxpt.trust
 from jaxpt.errors import UserError
 from jaxpt.eval.continuations import pick_rule
 from jaxpt.eval.generation import SampleSpec
@@ -50,6 +51,7 @@ class RunLM:
       batch_size: texts that are continued at once; scoring chooses its own.
       max_batch_size, device: given by the harness; must be None and None or "cpu" or
         "cuda", as JAX has chosen the device.
+      trust: modules outside jaxpt that the run may import, such as its objective's.
 
     Raises:
       UserError: there is no such run, or it cannot be scored by the rule.
@@ -64,12 +66,14 @@ class RunLM:
         batch_size: int | str = 1,
         max_batch_size: int | None = None,
         device: str | None = None,
+        trust: str | tuple[str, ...] = (),
     ):
         super().__init__()
         if not str(batch_size).isdigit() or int(batch_size) < 1:
             raise UserError(f"batch_size={batch_size}: must be a number of texts")
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.max_gen_toks = int(max_gen_toks)
+        jaxpt.trust.trust(trust)
         program, tokenizer, params, _ = load_run(Path(workdir))
         self.program, self.run_tokenizer, self.params = program, tokenizer, params
         scorer = make_scorer(program, params)

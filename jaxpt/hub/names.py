@@ -299,6 +299,14 @@ UNREAD = {
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
     "mistral": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
+# Of those, the weights that another class of the family reads.
+UNREAD_WEIGHTS = r"\w+\.pooler\..*|cls\.seq_relationship\..*"
+# Names that checkpoints converted from TensorFlow have, and what transformers reads
+# them as (its `conversion_mapping`, "legacy"), anywhere in a tensor's name.
+LEGACY_NAMES = {
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+}
 # What the names of a model's tensors begin with where it has a head; without one they
 # lack it.
 BODIES = {

@@ -1,12 +1,14 @@
 """The objectives: one module each, whole, and this dict of their names.
 
-`jaxpt.objectives.objective` says what such a module is. One of the user's own, outside
-this package, goes by its module's name: "my_package.my_objective".
+`jaxpt.objectives.objective` says what such a module is. An objective outside this
+package has its module's name, "my_package.my_objective"; the module is imported only if
+the user names it (`jaxpt.trust`).
 """
 
 import importlib
 import sys
 
+from jaxpt import trust
 from jaxpt.errors import UserError, suggest
 from jaxpt.objectives import (
     bart,
@@ -62,11 +64,13 @@ def find_section(name: str) -> str:
 
 
 def load(name: str) -> Objective:
-    """The module of this dotted name, which may lie in the current folder.
+    """The module of this dotted name, from the current folder or installed.
 
     Raises:
-      UserError: it cannot be imported, or is no objective.
+      UserError: the user has not named it, it cannot be imported, or it is not an
+        objective.
     """
+    trust.check(name, f"objective={name}")
     if "" not in sys.path:  # as `python -m` has it
         sys.path.append("")
     try:

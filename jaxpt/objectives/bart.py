@@ -97,6 +97,10 @@ class Spec(ObjectiveSpec):
         """All of the text before the gap, which is written again."""
         return jnp.pad(left, ((0, 0), (1, 0)), constant_values=vocab.start)
 
+    def answer_ends(self, vocab, right):
+        """All of the text behind the gap, which is written again."""
+        return right[:, :, None]
+
     @property
     def needs(self):
         fraction = self.permute_sentences

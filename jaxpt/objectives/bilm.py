@@ -45,6 +45,9 @@ class Spec(ObjectiveSpec):
     SECTION: ClassVar[str] = "bilm"
     NETWORKS: ClassVar = (BiLm,)
     MIN_LENGTH: ClassVar[int] = 2
+    LOSS_FREE: ClassVar = frozenset(
+        {"num_chars", "char_width", "filters", "num_highway", "cell_clip", "proj_clip"}
+    )
 
     num_chars: int = 50
     char_width: int = 16

@@ -80,7 +80,7 @@ class Spec(ObjectiveSpec):
         return self.row_length - 1 + self.num_masked
 
     @property
-    def expected_predictions(self):
+    def prediction_laws(self):
         """All of a row of one kind, none of the other's, as the share has it.
 
         With `clm_first` the share changes, and nothing is packed.

@@ -43,6 +43,8 @@ class Teaching(ObjectiveSpec):
       kl_weight: of the KL.
     """
 
+    LOSS_FREE: ClassVar = frozenset({"student_layers", "freeze_positions"})
+
     _: dataclasses.KW_ONLY
     teacher: str = ""
     teacher_model: ModelSpec | dict = dataclasses.field(default_factory=dict)

@@ -209,9 +209,8 @@ def replace(batch: dict, samples):
     return ids, (ids != batch["original"]).astype(jnp.float32)
 
 
-def rtd_loss(model: Electra, batch: dict, ids, states):
+def rtd_loss(model: Electra, batch: dict, labels, states):
     """Binary cross-entropy of "replaced", at every token or at the masked ones."""
-    labels = (ids != batch["original"]).astype(jnp.float32)
     scores, weights = model.score(states), batch["weights"]["discriminator_loss"]
     terms = {"discriminator_loss": losses.binary_cross_entropy(scores, labels, weights)}
     is_right = ((scores > 0) == (labels > 0)).astype(jnp.float32)
@@ -222,7 +221,7 @@ def rtd_loss(model: Electra, batch: dict, ids, states):
     }
 
 
-def mlm_loss(model: Electra, batch: dict, ids, states):
+def mlm_loss(model: Electra, batch: dict, labels, states):
     """Cross-entropy of the originals at the masked positions (replace MLM)."""
     weights = batch["weights"]["generator_loss"]
     states = edits.gather(states, batch["masked_positions"])
@@ -231,13 +230,13 @@ def mlm_loss(model: Electra, batch: dict, ids, states):
     return {"restoring_loss": scores.loss}, {"accuracy": hits}
 
 
-def all_tokens_loss(model: Electra, batch: dict, ids, states):
+def all_tokens_loss(model: Electra, batch: dict, labels, states):
     """Cross-entropy of every token's original, which may be copied (all-tokens MLM).
 
     A token counts as right where its original has more than half of the probability,
     and a replaced one as found where it is copied with less.
     """
-    weights, is_input = batch["weights"]["restoring_loss"], ids == batch["original"]
+    weights, is_input = batch["weights"]["restoring_loss"], labels == 0
     nll, _ = model.discriminator.token_scores(states, batch["original"])
     copy = model.score(states)
     nll = losses.copy_losses(nll, copy, is_input)
@@ -249,7 +248,8 @@ def all_tokens_loss(model: Electra, batch: dict, ids, states):
     }
 
 
-# What the second network learns: (model, batch, ids, states) -> terms, metrics.
+# What the second network learns: (model, batch, labels, states) -> terms, metrics;
+# the labels are those of `replace`.
 SECOND_LOSSES = {
     "full": rtd_loss,
     "electra_15": rtd_loss,
@@ -273,7 +273,8 @@ def loss(params, model: Electra, batch: dict, masks: dict, rngs: dict):
         guesses = model.generator.score(states, targets, weights, sampling)
         ids, labels = replace(batch, guesses.samples)
         states = model.discriminate(batch | {"inputs": ids}, masks, **mode)
-        return guesses, labels, SECOND_LOSSES[model.variant](model, batch, ids, states)
+        second = SECOND_LOSSES[model.variant](model, batch, labels, states)
+        return guesses, labels, second
 
     guesses, labels, (terms, metrics) = model.apply(
         {"params": params}, rngs=rngs, method=predict

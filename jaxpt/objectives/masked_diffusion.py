@@ -9,6 +9,11 @@ bounds -log p of the row from above:
 
 Departures: a batch's rates are spread evenly by the golden ratio (MDLM's are i / B
 apart), special tokens are never masked, and the loss is a mean over the other tokens.
+
+Masked tokens get the slots (`jaxpt.ops.packing`) of rows with independent rates. Evenly
+spread rates need fewer. A microbatch takes every n-th row, whose rates are close
+together if n is a Fibonacci number: 13 microbatches leave up to 0.01 % of the
+predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 """
 
 import dataclasses
@@ -20,7 +25,7 @@ import jax.numpy as jnp
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import mlm
 from jaxpt.objectives.objective import Needs, ObjectiveSpec, map_rows
-from jaxpt.ops.packing import uniform
+from jaxpt.ops.packing import uniform_rate
 from jaxpt.text.tokens.vocab import Vocab
 
 GOLDEN = (5**0.5 - 1) / 2
@@ -86,8 +91,9 @@ class Spec(ObjectiveSpec):
         return Needs(specials=("mask",))
 
     @property
-    def expected_predictions(self):  # a uniform rate masks any number as often
-        return {"loss": uniform(0, self.row_length)}
+    def prediction_laws(self):
+        """The law of rows with independent rates; a batch's sum varies less."""
+        return {"loss": uniform_rate(self.row_length, self.min_rate)}
 
     def network_fields(self, vocab):
         own = {"mask_id": vocab.mask, "bound_samples": self.bound_samples}

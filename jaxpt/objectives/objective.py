@@ -21,7 +21,7 @@ from jaxpt.learn.update import Update, weigh_rows
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.ops import losses
-from jaxpt.ops.packing import Expected, count_slots
+from jaxpt.ops.packing import Law, count_slots
 from jaxpt.rng import row_keys, split_step
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -74,6 +74,9 @@ class ObjectiveSpec:
     # from, and the objective that trains a teacher where the user names none.
     TEACHER: ClassVar[str] = ""
     TEACHER_OBJECTIVE: ClassVar[str] = ""
+    # Settings that leave the loss and its predictions as they are: of the network or of
+    # how it begins. Any other setting of a Spec defines what valid_loss measures.
+    LOSS_FREE: ClassVar[frozenset[str]] = frozenset()
     # Whether a decoder writes the whole text, and not only what is missing.
     REWRITES: ClassVar[bool] = False
     # The fewest tokens of a row, and how many more than the model reads it has.
@@ -117,14 +120,14 @@ class ObjectiveSpec:
         return list(self.lengths.values())[-1]
 
     @property
-    def expected_predictions(self) -> dict[str, Expected]:
-        """Of each loss term whose predictions are packed, how many a row has."""
+    def prediction_laws(self) -> dict[str, Law]:
+        """The law of the number of predictions in a row, of each packed loss term."""
         return {}
 
     def mean_predictions(self, num_rows: int) -> float:
-        """Positions of a row that meet the vocabulary where so many are packed."""
-        expected = self.expected_predictions.values()
-        slots = sum(count_slots(num_rows, each) for each in expected)
+        """Positions per row that pass through the vocabulary head: slots, if packed."""
+        laws = self.prediction_laws.values()
+        slots = sum(count_slots(num_rows, law) for law in laws)
         return slots / num_rows if slots else self.num_predictions
 
     @property
@@ -174,13 +177,27 @@ class ObjectiveSpec:
         ids = jnp.array([vocab.start, *self.gap(vocab)])
         return jnp.broadcast_to(ids, (len(left), len(ids)))
 
+    def answer_ends(self, vocab: Vocab, right: jax.Array) -> jax.Array | None:
+        """What a decoder writes [B, E, A] behind a gap's word (`Gap.ends`), if it does.
+
+        A span ends with [EOS], or with the sentinel of the next span.
+
+        Args:
+          right: int [B, C], the text behind the gap.
+        """
+        if not self.needs.num_sentinels:
+            return None
+        after = vocab.sentinels[: self.needs.num_sentinels][1:2]
+        ids = jnp.array([vocab.require("eos"), *after])
+        return jnp.broadcast_to(ids, (len(right), 1, len(ids)))
+
     def describe_mask(self) -> str:
         """What one stack was trained to see, where that is no causal model's."""
         return ""
 
     def network_fields(self, vocab: Vocab) -> dict[str, Any]:
         """What the network must be told beside the model's sizes."""
-        packed = tuple(self.expected_predictions.items())
+        packed = tuple(self.prediction_laws.items())
         return {"packed": packed} if packed else {}
 
     def make_network(self, model_spec: ModelSpec, vocab: Vocab) -> Network:

@@ -85,7 +85,7 @@ class Spec(PrefixSpec):
         return dict.fromkeys(self.stacks, self.row_length)
 
     @property
-    def expected_predictions(self):
+    def prediction_laws(self):
         """On one stack, of one text; of several a row has as many, and varies less.
 
         A decoder's are all that it reads.

@@ -38,6 +38,7 @@ class Spec(mlm.Spec):
 
     SECTION: ClassVar[str] = "spanbert"
     NETWORKS: ClassVar = (SpanMaskedLM,)
+    LOSS_FREE: ClassVar = frozenset({"place_width"})
 
     _: dataclasses.KW_ONLY
     masking: str = "spans"

@@ -157,7 +157,7 @@ class Spec(prefix_lm.PrefixSpec):
         return {name: int(most[-1]) for name, most in most_places(self).items()}
 
     @property
-    def expected_predictions(self):
+    def prediction_laws(self):
         """Each denoiser's, at most; nothing is packed of rows that hold several texts.
 
         How many these hold is not known.

@@ -1,64 +1,96 @@
-"""Predictions of some rows side by side, so that the others meet no vocabulary.
+"""Packing of predicted positions, so that the others skip the vocabulary head.
 
-How many positions of a row are predicted may be drawn: half of them in mean, of a
-prefix language model. A batch of them needs little more than the mean, and the head is
-computed for as many as it needs but for one batch in some 30,000:
+How many positions of a row are predicted may be random: a prefix language model
+predicts half of them on average. The head is computed for a fixed number of slots:
 
-    row   0 0 1 1 1     slots = n * mean + 4 * sqrt(n) * standard deviation, of n rows
-    row   0 0 0 0 1     states and targets of the 1s, one after the other, then filler
+    row   0 0 1 1 1     states and targets of the 1s, one after the other, then filler
+    row   0 0 0 0 1
 
-What does not fit is left out of the loss, and counted.
+An objective states the distribution of that number for one row, its `Law`. The slots
+of n rows are the fewest, in multiples of 8, that the sum of n independent draws from
+the law exceeds with a probability of at most 1 / 30,000. The distribution of the sum
+is computed by convolution, so this also holds for a law that is far from normal.
+Predictions without a slot are left out of the loss and counted.
 """
 
+import dataclasses
+import functools
 import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from jaxpt.ops.layout import ROW_AXES, keep_rows
 
-NUM_STDS = 4
+MAX_TAIL = 1 / 30_000  # the probability that a batch has more predictions than slots
 MULTIPLE = 8  # of slots, which matrix products like
+MAX_SUMS = (
+    2**20
+)  # values of a sum that are distinguished; beyond, counts are rounded up
 
 
-class Expected(NamedTuple):
-    """How many positions of a row are predicted: in mean, its deviation, at most."""
+@dataclasses.dataclass(frozen=True)
+class Law:
+    """The distribution of the number of predicted positions in a row.
 
-    mean: float
-    std: float
-    most: int
+    Attributes:
+      probabilities: of 0, 1, 2, ... positions.
+    """
+
+    probabilities: tuple[float, ...] = dataclasses.field(repr=False)
+
+    @property
+    def most(self) -> int:
+        """The largest number that the law allows."""
+        return len(self.probabilities) - 1
 
 
-def exactly(count: int) -> Expected:
+def exactly(count: int) -> Law:
     """The same number in every row."""
-    return Expected(count, 0.0, count)
+    return uniform(count, count)
 
 
-def uniform(low: int, high: int) -> Expected:
-    """Every number from low to high is as likely.
+def uniform(low: int, high: int) -> Law:
+    """Every number from low to high has the same probability.
 
-    >>> uniform(1, 3)
-    Expected(mean=2.0, std=0.816496580927726, most=3)
+    >>> uniform(1, 2).probabilities
+    (0.0, 0.5, 0.5)
     """
-    return Expected((low + high) / 2, math.sqrt(((high - low + 1) ** 2 - 1) / 12), high)
+    num = high - low + 1
+    return Law((0.0,) * low + (1 / num,) * num)
 
 
-def mix(parts: Iterable[tuple[float, Expected]]) -> Expected:
-    """A row is as one of the parts, each drawn by its weight.
+def uniform_rate(num: int, low: float) -> Law:
+    """Each of num positions is predicted at the row's rate, uniform from low to 1.
 
-    >>> mix([(1.0, exactly(10)), (3.0, exactly(2))])
-    Expected(mean=4.0, std=3.4641016151377544, most=10)
+    The probability of k is the binomial one, integrated over the rate: an incomplete
+    beta function, P(at most k of num + 1 at rate low) / (num + 1) / (1 - low).
+
+    >>> [round(p, 6) for p in uniform_rate(2, 0.5).probabilities]
+    [0.083333, 0.333333, 0.583333]
     """
-    weights, found = zip(*parts, strict=True)
-    total = sum(weights)
-    pairs = list(zip(weights, found, strict=True))
-    mean = sum(weight * part.mean for weight, part in pairs) / total
-    square = sum(weight * (part.mean**2 + part.std**2) for weight, part in pairs)
-    std = math.sqrt(max(square / total - mean**2, 0.0))
-    return Expected(mean, std, max(part.most for part in found))
+    k = np.arange(num + 2)
+    log_choices = np.append(0.0, np.cumsum(np.log((num + 2 - k[1:]) / k[1:])))
+    logs = log_choices + k * math.log(low) + k[::-1] * math.log1p(-low)
+    at_most = np.cumsum(np.exp(logs))[:-1]
+    return Law(tuple((at_most / at_most.sum()).tolist()))
+
+
+def mix(parts: Iterable[tuple[float, Law]]) -> Law:
+    """A row follows one of the laws, drawn with these weights.
+
+    >>> mix([(1.0, exactly(0)), (3.0, exactly(2))]).probabilities
+    (0.25, 0.0, 0.75)
+    """
+    parts = list(parts)
+    found = np.zeros(1 + max(law.most for _, law in parts))
+    for weight, law in parts:
+        found[: law.most + 1] += weight * np.array(law.probabilities)
+    return Law(tuple((found / sum(weight for weight, _ in parts)).tolist()))
 
 
 class Packed(NamedTuple):
@@ -75,28 +107,35 @@ class Packed(NamedTuple):
     overflow: tuple[Float[Array, ""], Float[Array, ""]]
 
 
-def count_slots(num_rows: int, expected: Expected) -> int:
+@functools.lru_cache
+def count_slots(num_rows: int, law: Law) -> int:
     """The slots of so many rows.
 
-    >>> [count_slots(rows, Expected(50.0, 29.0, 100)) for rows in (64, 1)]
+    >>> [count_slots(rows, uniform(0, 100)) for rows in (64, 1)]
     [4128, 100]
     """
-    wanted = num_rows * expected.mean + NUM_STDS * expected.std * math.sqrt(num_rows)
+    unit = max(1, math.ceil(num_rows * law.most / MAX_SUMS))
+    units = -(-np.arange(law.most + 1) // unit)  # rounded up, so that the bound holds
+    row = np.bincount(units, law.probabilities)
+    most = num_rows * (len(row) - 1)
+    size = 1 << most.bit_length()
+    total = np.fft.irfft(np.fft.rfft(row, size) ** num_rows, size)[: most + 1]
+    wanted = unit * int(np.argmax(1 - np.cumsum(total) <= MAX_TAIL))
     rounded = MULTIPLE * max(1, math.ceil(wanted / MULTIPLE))
-    return min(rounded, num_rows * expected.most)
+    return min(rounded, num_rows * law.most)
 
 
 def pack(
     states: Float[Array, "B T D"],
     targets: Int[Array, "B T"],
     weights: Float[Array, "B T"],
-    expected: Expected,
+    law: Law,
 ) -> Packed:
     """The positions that have a weight, of each device's rows by themselves."""
     num_rows, _, width = states.shape
     groups = _count_shares()
     groups = 1 if num_rows % groups else groups
-    slots = count_slots(num_rows // groups, expected)
+    slots = count_slots(num_rows // groups, law)
     flat = weights.reshape(groups, -1)
 
     def find(weights):

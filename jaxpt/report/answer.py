@@ -7,6 +7,8 @@ is the shortest true statement of each.
 import statistics
 from typing import NamedTuple
 
+from jaxpt.report.baselines import name_part
+from jaxpt.report.diverged import word_left_out
 from jaxpt.report.forest import format_number, format_p
 from jaxpt.report.plots import format_flops
 from jaxpt.report.report_charts import format_seconds, is_number
@@ -29,19 +31,22 @@ def list_answers(report: dict, groups: dict[str, list[dict]]) -> list[Answer]:
     Args:
       groups: the runs of each name, in the report's order.
     """
-    return [
-        _answer(yardstick, groups)
-        for yardstick in report["yardsticks"]
-        if yardstick["is_common"] and yardstick["by_name"]
-    ]
+    answers = []
+    for yardstick in report["yardsticks"]:
+        if yardstick["is_common"] and yardstick["by_name"]:
+            answer = _answer(yardstick, groups)
+            left_out = word_left_out(report, yardstick["by_name"])
+            answers.append(answer._replace(who=answer.who + left_out))
+    return answers
 
 
 def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
+    cost = "\n".join(_word_cost(name, groups[name]) for name in rank(yardstick)[:2])
+    yardstick = _name_parts(yardstick)
     ranked = rank(yardstick)
     better = "higher" if yardstick["higher_is_better"] else "lower"
     label = f"{yardstick['label']} ({better} is better)"
     value = yardstick["by_name"][ranked[0]]["mean"]
-    cost = "\n".join(_word_cost(name, groups[name]) for name in ranked[:2])
     if len(ranked) == 1:
         who = f"Only {ranked[0]} can be measured by it."
         return Answer(label, who, f"{ranked[0]} reaches {value:.3f}", MISSING, cost)
@@ -72,6 +77,18 @@ def _answer(yardstick: dict, groups: dict[str, list[dict]]) -> Answer:
     return Answer(label, who, lead, _word_certainty(pair), cost)
 
 
+def _name_parts(entry: dict) -> dict:
+    """The entry of a metric with `name_part` instead of names."""
+    keys = ("better", "worse")
+    pairs = [
+        pair | {key: name_part(entry, pair[key]) for key in keys}
+        for pair in entry["pairs"]
+    ]
+    stats = entry["by_name"].items()
+    by_name = {name_part(entry, name): of for name, of in stats}
+    return entry | {"pairs": pairs, "by_name": by_name}
+
+
 def rank(yardstick: dict) -> list[str]:
     """The names that a yardstick measured, that of the best mean first."""
     sign = -1 if yardstick["higher_is_better"] else 1
@@ -100,7 +117,7 @@ def _word_who(yardstick: dict, ranked: list[str]) -> str:
     num_same = sum(pair["outcome"] == "equivalent" for pair in pairs)
     if num_same == len(pairs):
         return "All are equivalent."
-    return f"Nobody is told apart. {best} has the best mean."
+    return f"No significant difference. {best} has the best mean."
 
 
 def _word_certainty(pair: dict) -> str:
@@ -108,9 +125,9 @@ def _word_certainty(pair: dict) -> str:
     if pair["outcome"] == "untested":
         return "No verdict from one seed: at least two are needed."
     told = {
-        "ahead": "told apart",
-        "equivalent": "equivalent: the interval lies within the margin",
-        "tie": "not told apart: the interval holds 0",
+        "ahead": "significantly different",
+        "equivalent": "equivalent: the interval is within the margin",
+        "tie": "not significantly different",
     }[pair["outcome"]]
     documents = f" and {pair['documents']} test documents" if pair["documents"] else ""
     p = format_p(pair["p"])

@@ -3,20 +3,22 @@
 import datetime
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxpt import processes
-from jaxpt.eval.choices import measure_bigrams
+from jaxpt.eval.choices import measure_bigrams, measure_frequency
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.probe import has_labels
 from jaxpt.eval.references import measure_ngrams, measure_unigrams
 from jaxpt.eval.words import measure_beside
 from jaxpt.report import figures
+from jaxpt.report.baselines import FREQUENCY_SUFFIX
 from jaxpt.report.report_page import write_report
 from jaxpt.report.samples import Collector
 from jaxpt.report.tables import write_tables
 from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
-from jaxpt.run.measure import list_choices, list_questions
+from jaxpt.run.measure import list_choices, list_parts, list_questions
 from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
@@ -54,18 +56,21 @@ NOTES = {
 def measure_references(
     tasks: Mapping[str, Task], corpora: dict[str, Split]
 ) -> dict[str, dict[str, Examples]]:
-    """What answers without a network give on each name's own test examples.
+    """The baselines without a network on each name's own test examples, by metric.
+
+    That of token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
 
     Args:
       tasks: by name; all of them read `corpora`.
     """
-    valid, known, found = corpora["valid"], {}, {}
+    valid, found = corpora["valid"], {}
+    known: dict[tuple, dict[str, Examples]] = {}
     for name, task in tasks.items():
         spec = task.plan.eval
         key = task.spec.row_length, task.model_spec.vocab_size, spec
         if key not in known:
             counts = corpora["train"].count_tokens(task.model_spec.vocab_size)
-            known[key] = measure_unigrams(
+            frequencies = measure_unigrams(
                 counts,
                 likelihood_rows(task, valid, spec.num_rows),
                 likelihood_bytes(task, valid, spec.num_rows),
@@ -73,6 +78,7 @@ def measure_references(
                 task.vocab,
                 task.nonwords,
             )
+            known[key] = {}
             if spec.probe_passages and has_labels(corpora):
                 sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
                 known[key] |= measure_ngrams(corpora, *sizes)
@@ -81,8 +87,27 @@ def measure_references(
             if spec.num_choices:
                 asked = list_choices(task, corpora)
                 known[key] |= measure_bigrams(corpora["train"], asked)
+                frequencies |= measure_frequency(asked)
+            known[key] |= {
+                name + FREQUENCY_SUFFIX: found for name, found in frequencies.items()
+            }
         found[name] = known[key]
     return found
+
+
+def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
+    """The runs with "parts": by metric, the part of the network that it measures.
+
+    Only for metrics of a part that is not the trained result.
+
+    Args:
+      tasks: by name.
+    """
+    parts = {name: list_parts(task) for name, task in tasks.items()}
+    return [
+        run | ({"parts": found} if (found := parts[run["name"]]) else {})
+        for run in runs
+    ]
 
 
 def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
@@ -118,9 +143,15 @@ def describe_text(
 
 
 def assemble(
-    config: dict, budget: dict, data: dict, runs: list[dict], yardsticks: list[dict]
+    config: dict,
+    budget: dict,
+    data: dict,
+    runs: list[dict],
+    yardsticks: list[dict],
+    alpha: float,
+    diverged: list[dict],
 ) -> dict:
-    """The report as report.json has it, but for its figures.
+    """The content of report.json without its figures.
 
     Args:
       budget: {"kind", "amount", "note"} of what each run spent.
@@ -128,8 +159,10 @@ def assemble(
       runs: each run's result.json with its "name" and its "workdir", which is relative
         to the report's folder.
       yardsticks: of `summary.summarise`.
+      alpha: the family-wise error rate of its verdicts.
+      diverged: the entries of runs that diverged (`report.diverged`).
     """
-    report = {
+    report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "version": __version__,
@@ -137,11 +170,14 @@ def assemble(
         "budget": budget,
         "data": data,
         "runs": runs,
+        "alpha": alpha,
         "yardsticks": yardsticks,
         "notes": NOTES,
         "figures": {},
     }
-    whole = judge_whole_cost(runs, budget["kind"])
+    if diverged:
+        report["diverged"] = diverged
+    whole = judge_whole_cost(runs, budget["kind"], alpha)
     return report | ({"whole_cost": whole} if whole else {})
 
 

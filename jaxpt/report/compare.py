@@ -1,6 +1,7 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
+import sys
 from collections.abc import Collection
 from pathlib import Path
 
@@ -8,17 +9,19 @@ from jaxpt import processes
 from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import DivergedError, UserError
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.folder import REPORT, hold, load_config, write_config
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.assembly import (
+    add_parts,
     assemble,
     describe_rows,
     describe_text,
     measure_references,
     publish,
 )
+from jaxpt.report.assumptions import describe_seeds
 from jaxpt.report.budget import (
     fit_warmup,
     steps_for_budget,
@@ -33,6 +36,7 @@ from jaxpt.report.compared_tasks import (
     identify_tasks,
 )
 from jaxpt.report.costs import add_costs
+from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.inequalities import word_difference
 from jaxpt.report.prepared import Prepared, list_runs, run_path, write_prepared
 from jaxpt.report.summary import summarise
@@ -44,7 +48,13 @@ from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
 from jaxpt.run.teacher import lacks_teacher, with_teacher
 from jaxpt.run.text_progress import SILENT, make_reporter
-from jaxpt.run.workdir import flatten, load_examples, with_defaults
+from jaxpt.run.workdir import (
+    DIVERGED,
+    flatten,
+    load_divergence,
+    load_examples,
+    with_defaults,
+)
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -62,14 +72,15 @@ ASKED_AFTER = (
 def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
     """Trains every objective with every seed and writes a report, its tables and PNGs.
 
-    Runs that are finished are not repeated, so it resumes where it was stopped.
+    Runs that are finished are not repeated, so it resumes where it was stopped. A run
+    that diverges is reported as diverged, and the others are trained.
 
     Args:
       given: full names of the settings that the user has set (`config.plan.make_plan`).
 
     Raises:
-      UserError: the config is wrong, `workdir` holds another comparison, or another
-        process writes there.
+      UserError: the config is wrong, `workdir` holds another comparison, another
+        process writes there, or every run diverged.
     """
     with contextlib.ExitStack() as held:
         held.enter_context(hold(workdir))
@@ -79,8 +90,8 @@ def compare(config, workdir: Path, given: Collection[str] = ()) -> dict:
             held.enter_context(hold(run_path(workdir, name, seed)))
         _write_prepared(workdir, prepared)
         trainer = Trainer(prepared, workdir)
-        runs = [trainer.train(*run) for run in list_runs(prepared.spec)]
-        return write_report(prepared, runs, workdir)
+        entries = [trainer.train(*run) for run in list_runs(prepared.spec)]
+        return write_report(prepared, entries, workdir)
 
 
 def prepare(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepared:
@@ -118,11 +129,18 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
         taught[name] = plans[name]
     processes.run_on_all(lambda: _check_runs(taught, spec, vocabs, tokenizer, corpora))
     tuning = {}
-    if spec.tune:
+    if tuned := [name for name in plans if spec.list_trials(name)]:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
-        for name, plan in plans.items():
+        for name in tuned:
             plans[name], tuning[name] = _tune(
-                name, plan, spec, vocabs[name], tokenizer, corpora, workdir, given
+                name,
+                plans[name],
+                spec,
+                vocabs[name],
+                tokenizer,
+                corpora,
+                workdir,
+                given,
             )
     plans = {
         name: steps_for_budget(name, plan, spec, vocabs[name], corpora, workdir)
@@ -157,10 +175,12 @@ class Trainer:
         self._identity = identify_tasks(prepared.spec, self._labelled)
 
     def train(self, name: str, seed: int) -> dict:
-        """A run's entry in the report; one that is finished is not repeated.
+        """A run's entry in the report, also of one that diverges (`report.diverged`).
+
+        A run that is finished or has diverged is not repeated.
 
         Raises:
-          UserError, DivergedError, Stopped: as `loop.train`.
+          UserError, Stopped: as `loop.train`.
         """
         prepared = self._prepared
         task = prepared.make_task(name, seed)
@@ -169,7 +189,13 @@ class Trainer:
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
-        run = train(task, *text, folder, self._program, label)
+        try:
+            run = train(task, *text, folder, self._program, label)
+        except DivergedError as error:
+            if processes.is_first():
+                print(f"jaxpt: {label}: {error}", file=sys.stderr, flush=True)
+            record = processes.on_first(lambda: load_divergence(folder))
+            return describe_divergence(record, name, folder, self._workdir)
         if self._identity:
             say = make_reporter().say if processes.is_first() else SILENT.say
             asked = prepared.spec, self._identity, folder, seed
@@ -177,11 +203,12 @@ class Trainer:
         return describe_run(run, name, folder, self._workdir, prepared.spec)
 
     def is_finished(self, name: str, seed: int) -> bool:
-        """Whether a run is trained and has answered all tasks."""
+        """Whether a run is trained and has answered all tasks, or has diverged."""
         folder = run_path(self._workdir, name, seed)
-        return (folder / "result.json").exists() and (
+        is_trained = (folder / "result.json").exists() and (
             not self._identity or has_answered(folder, self._identity)
         )
+        return is_trained or (folder / DIVERGED).exists()
 
 
 def describe_run(
@@ -197,9 +224,20 @@ def describe_run(
     return entry
 
 
-def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
-    """The report of finished runs, which is written with all that belongs to it."""
+def describe_divergence(record: dict, name: str, folder: Path, workdir: Path) -> dict:
+    """A run's diverged.json as the report has it."""
+    return {"name": name} | record | {"workdir": str(folder.relative_to(workdir))}
+
+
+def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict:
+    """The report of all runs, which is written with all that belongs to it.
+
+    Raises:
+      UserError: every run diverged; or a file cannot be written.
+    """
     config, spec, plans, vocabs, tokenizer, corpora, tuning = prepared
+    runs, diverged = split_runs(entries)
+    check_any_finished(runs, diverged, f"--workdir={workdir}")
     examples = {
         (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
         | describe_tasks(spec, workdir / run["workdir"])[2]
@@ -208,18 +246,31 @@ def write_report(prepared: Prepared, runs: list[dict], workdir: Path) -> dict:
     tasks = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
     references = measure_references(tasks, corpora)
     runs = add_costs(runs, tasks, dict.fromkeys(plans, corpora), tuning)
-    yardsticks = summarise(runs, examples, references)
+    runs = add_parts(runs, tasks)
+    yardsticks = summarise(runs, examples, references, alpha=spec.alpha)
     budget = _describe_budget(spec, plans)
     data = describe_text(next(iter(plans.values())).text, tokenizer, corpora)
-    report = assemble(config, budget, data, runs, yardsticks)
+    report = assemble(config, budget, data, runs, yardsticks, spec.alpha, diverged)
+    report["seeds_note"] = describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha)
     if tuning:
         report["tuning"] = tuning
     # Those that were spread over machines (`parts`), or went on on another one.
-    devices = word_difference("device", ((r["name"], r.get("device")) for r in runs))
-    if devices:
-        report["inequalities"] = devices
+    unequal = word_difference("device", ((r["name"], r.get("device")) for r in runs))
+    unequal += _list_unequal_tuning(spec, tuning)
+    if unequal:
+        report["inequalities"] = unequal
     publish(report, dict.fromkeys(plans, corpora), workdir)
     return report
+
+
+def _list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]:
+    """What each objective tried, unless it was the same for all."""
+    nums = {n: len(tuning.get(n, {}).get("trials", [])) for n in spec.objectives}
+    told = {name: spec.find_tune(name)[0] or "nothing" for name in spec.objectives}
+    return [
+        *word_difference("compare.tune", told.items()),
+        *word_difference("trials of tuning", ((n, f"{k}") for n, k in nums.items())),
+    ]
 
 
 def _describe_budget(spec: CompareSpec, plans: dict[str, Plan]) -> dict:
@@ -254,6 +305,9 @@ def _make_plans(
     plans = make_plans(config, spec.objectives, given)
     text = next(iter(plans.values())).text
     for name, plan in plans.items():
+        if spec.list_trials(name):
+            with _naming(name):
+                check_trials(name, plan, spec)
         if plan.train.seconds and spec.budget != "steps":
             raise UserError(
                 f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
@@ -288,15 +342,13 @@ def _check_runs(
         with _naming(name):
             task = make_task(without_schedule(plan), vocabs[name])
             checked = check_run(task, tokenizer, corpora)
-            if spec.tune:
-                check_trials(plan, spec)
-            if spec.tune and not spec.tune_by.startswith("valid_"):
+            if spec.list_trials(name) and not spec.tune_by.startswith("valid_"):
                 check_choice(check_measures(checked[0], corpora), spec)
 
 
 def _list_given(name: str, spec: CompareSpec, given: Collection[str]) -> set[str]:
     """Settings that are never changed: the user's, the name's own, those tuned."""
-    tuned = {key for trial in spec.list_trials() for key in trial}
+    tuned = {key for trial in spec.list_trials(name) for key in trial}
     return {*given, *named_by(spec.overrides.get(name, {})), *tuned}
 
 

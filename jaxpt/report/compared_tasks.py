@@ -21,11 +21,12 @@ import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from jaxpt import processes
+from jaxpt import processes, trust
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
-from jaxpt.config.sections import CompareSpec
+from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.config.settings import override, to_dict
+from jaxpt.config.shipped import find_config, is_shipped
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.eval.examples import Examples
 from jaxpt.eval.scoring import AUTO
@@ -40,7 +41,6 @@ from jaxpt.run.workdir import load_examples, load_task, write_examples
 from jaxpt.run.zero_shot import evaluate_tasks, load_main
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-FINETUNE = "finetune"
 PREFIX = "task"  # of the metrics' names
 MARGIN = 0.01  # objectives that are surely nearer to each other are equivalent
 ANSWERS, EXAMPLES = "tasks.json", "task_examples.npz"
@@ -109,8 +109,10 @@ def make_plan_of(
       settings: `compare.task_settings`.
 
     Raises:
-      UserError: the config file is wrong, or a setting is.
+      UserError: the config file is wrong or not the user's, or a setting is wrong.
     """
+    if not is_shipped(find_config(task.path)):
+        trust.check(task.path.partition(":")[0], f"compare.tasks={task.told}")
     config = to_dict(read_config_file(task.path))
     config = override(config, settings, "compare.task_settings")
     config["data"] = config.get("data", {}) | {"num_train": size}

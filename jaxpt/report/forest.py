@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from jaxpt.report import charts
+from jaxpt.report.baselines import FREQUENCIES, FREQUENCY, REFERENCE, UNTRAINED
 from jaxpt.report.charts import Scale, escape_text, tag
 from jaxpt.report.report_charts import is_number
-from jaxpt.report.summary import MISSING, REFERENCE, UNTRAINED
+from jaxpt.report.summary import MISSING
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
@@ -21,7 +22,7 @@ class Row(NamedTuple):
     """By how much `first` is better than `second`; negative where it is worse.
 
     Attributes:
-      low, high: of its corrected interval; None where there is none.
+      low, high: of its simultaneous interval; None if there is none.
       members: the numbers of the objectives that it is about.
     """
 
@@ -57,7 +58,7 @@ def _word_outcome(pair: dict, margin: float) -> str:
     if pair["outcome"] == "untested":
         return "no verdict: one seed"
     if pair["seeds_needed"]:
-        return f"tie; about {pair['seeds_needed']} seeds would tell"
+        return f"tie; a new comparison needs about {pair['seeds_needed']} seeds"
     return "tie"
 
 
@@ -70,6 +71,7 @@ def list_baselines(yardstick: dict, numbers: Mapping[str, int]) -> list[Row]:
         control = pair["worse" if is_better else "better"]
         words = {
             UNTRAINED: "its own untrained parameters",
+            FREQUENCY: FREQUENCIES,
             REFERENCE: yardstick["reference"],
         }
         ends = _read(pair["low"]), _read(pair["high"])
@@ -107,7 +109,7 @@ def draw_forest(rows: list[Row], margin: float, heading: str) -> str:
         f'<tr><th class="text">{escape_text(heading)}</th>'
         f"<th>{_draw_axis(scale, ticks)}</th>"
         '<th class="text">difference and interval</th>'
-        '<th class="text">p, corrected</th><th class="text">outcome</th></tr>'
+        '<th class="text">p (Holm)</th><th class="text">outcome</th></tr>'
     )
     lines = [_draw_row(row, scale, margin) for row in rows]
     shown = len(lines)

@@ -15,7 +15,14 @@ from jaxpt.eval.examples import Examples
 from jaxpt.folder import UNTOLD, load_config, load_json
 from jaxpt.run.metrics_log import METRICS_FILE
 from jaxpt.run.task import Task
-from jaxpt.run.workdir import NAMES, list_settings, load_examples, load_task
+from jaxpt.run.workdir import (
+    DIVERGED,
+    NAMES,
+    list_settings,
+    load_divergence,
+    load_examples,
+    load_task,
+)
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -39,7 +46,7 @@ class FoundRun(NamedTuple):
       folder: as the user named it.
       version: of the jaxpt that began it.
       settings: by full name, all that its numbers depend on; lists as JSON has them.
-      result: its result.json.
+      result: its result.json; of a run that diverged, its diverged.json.
       examples: by metric, what was found on each test example.
       text: the sha256 of each split's ids, by the split's name.
       tokenizer_sha256: of all that determines the ids of plain text.
@@ -59,6 +66,11 @@ class FoundRun(NamedTuple):
     def objective(self) -> str:
         """The objective's name."""
         return self.result["objective"]
+
+    @property
+    def has_diverged(self) -> bool:
+        """Whether its loss was not finite, so that it was not trained to its end."""
+        return "diverged_at" in self.result
 
     @property
     def seed(self) -> int:
@@ -138,8 +150,11 @@ def find_folders(words: Iterable[str]) -> list[Path]:
     return found
 
 
-def load_runs(folders: Iterable[Path]) -> list[FoundRun]:
+def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[FoundRun]:
     """The finished runs of these folders.
+
+    Args:
+      takes_diverged: whether a run may have diverged (`FoundRun.has_diverged`).
 
     Raises:
       UserError: one holds no finished run, was altered, or is named twice.
@@ -154,7 +169,13 @@ def load_runs(folders: Iterable[Path]) -> list[FoundRun]:
                 f"run once"
             )
         places[place] = folder
-        runs.append(_load_run(folder))
+        run = _load_run(folder)
+        if run.has_diverged and not takes_diverged:
+            raise UserError(
+                f"--runs={folder}: its run diverged at step "
+                f"{run.result['diverged_at']} ({run.result['reason']}); leave it out"
+            )
+        runs.append(run)
     return runs
 
 
@@ -165,7 +186,8 @@ def _load_run(folder: Path) -> FoundRun:
         stored = load_json(folder / "config.json", RUNS)
         settings = list_settings(load_config(folder / "config.json", RUNS))
         text = load_json(folder / "data.json", RUNS)
-        result = load_json(folder / "result.json", RUNS)
+        divergence = load_divergence(folder)
+        result = divergence or load_json(folder / "result.json", RUNS)
         task, tokenizer = load_task(folder)
         examples = load_examples(folder)
     except UserError as error:
@@ -174,7 +196,8 @@ def _load_run(folder: Path) -> FoundRun:
     except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         kind = type(error).__name__
         raise UserError(f"--runs={folder}: is damaged ({kind}: {error})") from None
-    _check_result(folder, result, settings)
+    if not divergence:
+        _check_result(folder, result, settings)
     return FoundRun(
         folder=folder,
         version=str(stored.get("version", UNTOLD)),
@@ -201,7 +224,7 @@ def _check_kind(folder: Path) -> None:
         )
     if not (folder / "config.json").exists():
         raise UserError(f"--runs={folder}: holds no run; {RUNS}")
-    if not (folder / "result.json").exists():
+    if not any((folder / name).exists() for name in ("result.json", DIVERGED)):
         raise UserError(
             f"--runs={folder}: its run is not finished (there is no result.json); "
             f"finish it with jaxpt train --workdir={folder}, or leave it out"

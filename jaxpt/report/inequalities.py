@@ -55,7 +55,7 @@ class Test(NamedTuple):
 TESTS = {
     "probe_accuracy": Test(PROBE, ("train", "valid")),
     "word_accuracy": Test(WORDS, ("train", "valid")),
-    "choice_accuracy": Test(CHOICES, ("train", "valid")),
+    "choice_bayes_accuracy": Test(CHOICES, ("train", "valid")),
     "bits_per_byte": Test(ROWS, ("valid",), reads_rows=True),
     "cloze_accuracy": Test(ROWS, ("valid",), reads_rows=True),
     "cloze_bits": Test(ROWS, ("valid",), reads_rows=True),

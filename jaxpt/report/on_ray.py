@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Optional
 
-from jaxpt import processes
+from jaxpt import processes, trust
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
@@ -105,10 +105,11 @@ def compare_on_ray(
     try:
         options = _make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
+        trusted = trust.list_trusted()
         wait = partial(_wait, ray, cluster)
 
         def start(part: Part, config: dict | None = None):
-            return task.remote(part, config, str(workdir), list(given), here)
+            return task.remote(part, config, str(workdir), list(given), here, trusted)
 
         wait({start(Part("prepare"), config): "what the runs share"})
         wait({start(Part("runs", run)): run for run in runs})
@@ -119,11 +120,17 @@ def compare_on_ray(
 
 
 def _do_part(
-    part: Part, config: dict | None, workdir: str, given: list[str], folder: str
+    part: Part,
+    config: dict | None,
+    workdir: str,
+    given: list[str],
+    folder: str,
+    trusted: list[str],
 ) -> tuple[str, str]:
     """In a process of Ray's: what there is to tell, and a fault that stays one."""
     try:
         _enter(folder)
+        trust.trust(trusted)
         processes.set_up_jax()
         config = config or load_compared(Path(workdir))
         return do_part(part, config, Path(workdir), given), ""
@@ -200,7 +207,8 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         if fault:
             raise UserError(fault)
         told.append(text)
-        _say(f"{name}: done ({len(tasks) - len(left)} of {len(tasks)})")
+        end = "diverged" if text.startswith("diverged") else "done"
+        _say(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
     return told
 
 

@@ -4,6 +4,7 @@ import html
 
 from jaxpt.report.answer import Answer
 from jaxpt.report.costs import tabulate_extras
+from jaxpt.report.diverged import add_to_tables
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import (
     MISSING,
@@ -32,7 +33,7 @@ def build_table(header, rows, num_text=1):
 
 
 def build_overview(report):
-    costs, results = tabulate(report["runs"])
+    costs, results = add_to_tables(report, *tabulate(report["runs"]))
     tables = [results, costs, *tabulate_extras(report["runs"])]
     return "\n".join(build_table(*table) for table in tables)
 
@@ -76,12 +77,13 @@ def build_pairs(report):
     if not rows:
         return '<p class="soft">none: no yardstick is common to two objectives</p>'
     header = ["yardstick", "better", "worse", "verdict", "difference", "low", "high"]
-    header += ["p, corrected", "seeds", "test documents", "seeds that would tell"]
+    header += ["p (Holm)", "seeds", "test documents", "seeds for a new comparison"]
     return build_table(header, rows, num_text=4)
 
 
 def build_runs(runs):
-    columns = [key for key in runs[0] if key not in ("metrics", "curve", "workdir")]
+    others = ("metrics", "curve", "workdir", "parts")
+    columns = [key for key in runs[0] if key not in others]
     metrics = sorted({name for run in runs for name in run["metrics"]})
     rows = [
         [format_cell(run.get(key)) for key in columns]
@@ -91,6 +93,14 @@ def build_runs(runs):
     ]
     header = [name.replace("_", " ") for name in [*columns, *metrics, "workdir"]]
     return build_table(header, rows)
+
+
+def build_diverged(diverged):
+    """The runs that diverged, which have no metrics."""
+    keys = ["name", "seed", "diverged_at", "reason", "workdir"]
+    rows = [[format_cell(run[key]) for key in keys] for run in diverged]
+    header = ["name", "seed", "diverged at step", "reason", "workdir"]
+    return f"<h3>Diverged</h3>\n{build_table(header, rows)}"
 
 
 def format_cell(value):

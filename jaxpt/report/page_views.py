@@ -100,8 +100,8 @@ def build_tuned(groups: Groups) -> Section | None:
         "objectives that have its seed; smaller numbers lie within the larger ones. A "
         "line is the mean over seeds, its band Student's 95 % interval, dashed is the "
         "same network from fresh parameters, dotted the answer that is always the "
-        "same. The curves are not corrected for their number; whether two objectives "
-        "can be told apart is said under Differences."
+        "same. The curves are not corrected for their number; Differences has the "
+        "significance tests."
     )
     return _assemble("tuned", "curves", controls, panels, note, [len(tasks)])
 
@@ -127,8 +127,7 @@ def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Sec
         "left is better, as a yardstick whose lower values are better is drawn upside "
         "down. Where there are several objectives that no other is both better and "
         "cheaper than, a dashed line joins them while all are shown. It goes by the "
-        "means alone: whether two objectives can be told apart is said under "
-        "Differences."
+        "means alone: Differences has the significance tests."
     )
     counts = [len(yardsticks), len(FINAL_COSTS)]
     return _assemble("pareto", "pareto", controls, panels, note, counts)
@@ -146,8 +145,8 @@ def build_forests(yardsticks: list[dict], groups: Groups) -> Section:
     ]
     note = (
         "A mark is by how much the mean of the first is better than that of the "
-        "second; to the left of 0 it is worse. Its line is the interval after "
-        "correction; a filled mark has been told apart from 0, a hollow one has not. "
+        "second; to the left of 0 it is worse. Its line is the simultaneous "
+        "interval; a filled mark is a significant difference, a hollow one is not. "
         "The grey band is the margin within which a difference does not matter."
     )
     return _assemble("forest", "forests", controls, panels, note, [len(yardsticks)])

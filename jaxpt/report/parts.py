@@ -2,7 +2,7 @@
 
     prepare    what all runs have in common, once
     runs       one run, or all that nobody else does, in any number of processes
-    report     once all runs are finished
+    report     once all runs are finished or have diverged
 
 Who trains a run holds its folder (`folder.claim`), and whoever finds it held waits: if
 its holder is killed, the next one resumes from its last checkpoint. A run is the same
@@ -26,6 +26,7 @@ from jaxpt.report.compare import (
     Trainer,
     check_folder,
     compare,
+    describe_divergence,
     describe_run,
     prepare,
     write_report,
@@ -39,11 +40,12 @@ from jaxpt.report.prepared import (
     run_path,
 )
 from jaxpt.report.summary import format_table
-from jaxpt.run.workdir import check_same
+from jaxpt.run.workdir import DIVERGED, check_same, load_divergence
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is all of it
 WAIT_SECONDS = 2.0  # between two looks at runs that others hold
 MOST_NAMED = 8  # of the runs that are missing
+ENDS = ("result.json", DIVERGED)  # a run's folder has one of them when it has ended
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +133,20 @@ def do_part(part: Part, config, workdir: Path, given: Collection[str] = ()) -> s
     prepared = load_prepared(config, workdir)
     if part.what == "runs":
         train_runs(prepared, workdir, runs)
-        return f"finished: {_list_some([run_name(*run) for run in runs])}"
+        return processes.on_first(lambda: _tell_runs(workdir, runs))
     with hold(workdir):
         found = processes.run_on_all(lambda: collect_runs(prepared, workdir))
         return _tell_report(write_report(prepared, found, workdir), workdir)
+
+
+def _tell_runs(workdir: Path, runs: Collection[tuple[str, int]]) -> str:
+    """Which runs are finished and which have diverged, a line for each kind."""
+    kinds: dict[str, list[str]] = {}
+    for run in runs:
+        has_diverged = (run_path(workdir, *run) / DIVERGED).exists()
+        kind = "diverged" if has_diverged else "finished"
+        kinds.setdefault(kind, []).append(run_name(*run))
+    return "\n".join(f"{kind}: {_list_some(names)}" for kind, names in kinds.items())
 
 
 def _tell_report(report: dict, workdir: Path) -> str:
@@ -147,10 +159,10 @@ def train_runs(
     """Trains those of the runs that nobody else trains, and waits for the others.
 
     Of a run whose process was killed or whose machine was lost it resumes from the last
-    checkpoint. It ends when all of them are finished.
+    checkpoint. It ends when all of them are finished or have diverged.
 
     Raises:
-      UserError, DivergedError, Stopped: as `loop.train`.
+      UserError, Stopped: as `loop.train`.
     """
     trainer, left, told = Trainer(prepared, workdir), list(runs), set()
     while left:
@@ -183,7 +195,9 @@ def _say_who_waits(workdir: Path, runs: list[tuple[str, int]]) -> None:
 
 
 def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
-    """The entries of all runs in the report; trains nothing.
+    """The entries of all runs in the report, also of those that diverged.
+
+    Trains nothing.
 
     Raises:
       UserError: one is not finished, was altered, or is none of this comparison's.
@@ -192,7 +206,7 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
     missing = [
         run_name(*run)
         for run in runs
-        if not (run_path(workdir, *run) / "result.json").exists()
+        if not any((run_path(workdir, *run) / name).exists() for name in ENDS)
     ]
     if missing:
         raise UserError(
@@ -204,6 +218,9 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
         folder = run_path(workdir, name, seed)
         plan = prepared.make_task(name, seed).plan
         check_same(folder, plan, prepared.tokenizer, prepared.corpora)
+        if record := load_divergence(folder):
+            found.append(describe_divergence(record, name, folder, workdir))
+            continue
         result = load_measured(folder / "result.json")
         found.append(describe_run(result, name, folder, workdir, prepared.spec))
     return found

@@ -131,8 +131,20 @@ def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = corrupt_batch(task, rows, step)["weights"]
+    weights = prediction_weights(corrupt_batch(task, rows, step))
     return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
+
+
+def prediction_weights(batch: dict) -> dict:
+    """The weights of each loss term at the positions that it predicts, 0 elsewhere.
+
+    The loss of masked diffusion is a mean over all tokens, but only masked tokens are
+    predicted.
+    """
+    if "inverse_rates" not in batch:
+        return batch["weights"]
+    is_masked = batch["inverse_rates"] > 0
+    return {name: weight * is_masked for name, weight in batch["weights"].items()}
 
 
 def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
@@ -178,7 +190,8 @@ def main_weights(row: dict) -> np.ndarray:
 
     What is read backward has targets of its own.
     """
-    terms = [w for term, w in row["weights"].items() if term != "backward_loss"]
+    weights = prediction_weights(row)
+    terms = [w for term, w in weights.items() if term != "backward_loss"]
     return np.max([w for w in terms if w.shape == row["targets"].shape], axis=0)
 
 
@@ -191,8 +204,6 @@ def _make_targets(row: dict, strip, tokenizer: Tokenizer):
     """The strips of what is to be predicted where."""
     targets, positions = row["targets"], row.get("masked_positions")
     is_target = main_weights(row) > 0
-    if "inverse_rates" in row:
-        is_target &= row["inverse_rates"] > 0
     if has_gathered_targets(row):
         names_at: list[list[str]] = [[] for _ in row["inputs"]]
         positions = row["masked_positions"]

@@ -24,6 +24,7 @@ from jaxpt.report.summary import (
     YARDSTICKS,
     format_budget,
     group_by_name,
+    list_assumptions,
     list_omissions,
     list_tuning,
     list_verdicts,
@@ -32,15 +33,17 @@ from jaxpt.report.summary import (
 from jaxpt.run.workdir import flatten
 
 RULE = (
-    "Verdicts are given only on yardsticks common to the objectives. In brackets is "
-    "the interval of a difference, of the choice of seeds and of test documents, after "
-    "Holm's correction over all pairs on all yardsticks: if no two objectives "
-    "differed, the chance that any verdict says ahead would be 5 % at most, for normal "
-    "differences between seeds (it is simulated, also for heavy tails, in "
-    "tests/report/test_verdicts.py). Where the interval holds "
-    "0 it is a tie; equivalent are those whose interval lies within the yardstick's "
-    "margin. Validation losses and accuracies are of each objective's own task and are "
-    "not comparable across objectives."
+    "Verdicts are given only on metrics that all objectives share. All pairs on all "
+    "of these form one family. A difference is significant if its p value, adjusted "
+    "by Holm's method, is at most alpha (5 % unless compare.alpha says otherwise): if "
+    "no two objectives differed, the probability of any such verdict would be at most "
+    "alpha. That holds for normal differences between seeds that were chosen in "
+    "advance; docs/compare.md has the simulated rates, also for other distributions. "
+    "Brackets give simultaneous confidence intervals (Bonferroni) over the choice of "
+    "seeds and of test documents. A pair without a significant difference is a tie, "
+    "or equivalent if its interval is within the metric's margin. Validation losses "
+    "and accuracies are of each objective's own task and are not comparable across "
+    "objectives."
 )
 BROAD = 1000  # pixels of a picture
 LIMITS = (
@@ -120,6 +123,8 @@ def _build_page(report, workdir):
         parts["Tuning"] = _build_tuning(report)
     parts["Method and limits"] = _build_method(report)
     parts["Runs"] = page_tables.build_runs(report["runs"])
+    if report.get("diverged"):
+        parts["Runs"] += page_tables.build_diverged(report["diverged"])
     parts["Budget and data"] = _build_facts(report)
     config = html.escape(json.dumps(report["config"], indent=2))
     parts["Config"] = (
@@ -151,6 +156,8 @@ def _build_summary(report, groups):
     seeds = " or ".join(map(str, num_seeds))
     counted = f"{len(groups)} objective{'s' * (len(groups) != 1)}"
     counted += f", {seeds} seed{'s' * (num_seeds != [1])} each"
+    if diverged := report.get("diverged"):
+        counted += f"; {len(diverged)} other run{'s' * (len(diverged) > 1)} diverged"
     byline = f"{counted}; {format_budget(report)}. {report['created']}, jaxpt "
     byline += report["version"]
     answers = list_answers(report, groups)
@@ -159,6 +166,7 @@ def _build_summary(report, groups):
         f"<li>{html.escape(line)}</li>"
         for line in (
             *list_verdicts(report),
+            *list_assumptions(report),
             *list_whole_cost(report),
             *_list_warnings(report),
         )
@@ -229,6 +237,8 @@ def _build_tuning(report):
     """Each objective's trials with their settings; the chosen one is marked."""
     parts = []
     for name, record in report["tuning"].items():
+        if not record["trials"]:
+            continue
         keys = list(record["trials"][0]["settings"])
         rows = [
             ["chosen" if trial["settings"] == record["chosen"] else ""]

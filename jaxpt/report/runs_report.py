@@ -7,15 +7,19 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.eval.examples import Examples
+from jaxpt.eval.statistics import ALPHA
 from jaxpt.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.assembly import (
+    add_parts,
     assemble,
     describe_rows,
     describe_text,
     measure_references,
     publish,
 )
+from jaxpt.report.assumptions import MERGED
 from jaxpt.report.costs import add_costs
+from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.found_runs import FoundRun, is_same_text, load_runs
 from jaxpt.report.inequalities import (
     find_tests,
@@ -39,51 +43,67 @@ BUDGETS = {
 }
 
 
-def report_runs(folders: Iterable[Path], workdir: Path) -> dict:
+def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) -> dict:
     """Writes report.json, report.html, tables and PNGs of finished runs.
 
     Runs that differ in their seed alone are under one name. What is not equal between
-    the names is in "inequalities", a sentence for each thing.
+    the names is in "inequalities", a sentence for each thing. Runs that diverged are
+    named in "diverged" and left out of all statistics.
 
     Args:
       folders: of the runs, each once.
       workdir: a new or empty folder, or one with an earlier report of this function,
         which is replaced.
+      alpha: the family-wise error rate of the verdicts.
 
     Raises:
       UserError: a folder holds no finished run or was altered, two runs are the same,
-        or `workdir` holds something else; nothing has been written.
+        every run diverged, or `workdir` holds something else; nothing has been written.
     """
     with hold(workdir):
         _check_folder(workdir)
-        groups = name_runs(load_runs(folders))
-        corpora_of, left_out = _load_texts(groups)
-        runs = [
+        named = name_runs(load_runs(folders, takes_diverged=True))
+        runs, diverged = split_runs(
             {"name": name} | run.result | {"workdir": _place(run, workdir)}
-            for name, group in groups.items()
+            for name, group in named.items()
             for run in group
-        ]
+        )
+        check_any_finished(runs, diverged, "--runs")
+        groups = _drop_diverged(named)
+        corpora_of, left_out = _load_texts(groups)
         examples = {
             (name, run.seed): run.examples
             for name, group in groups.items()
             for run in group
         }
         tasks = {name: group[0].task for name, group in groups.items()}
-        runs = add_costs(runs, tasks, corpora_of)
+        runs = add_parts(add_costs(runs, tasks, corpora_of), tasks)
         references = _measure_references(groups, corpora_of)
-        yardsticks = summarise(runs, examples, references, find_tests(groups))
+        yardsticks = summarise(runs, examples, references, find_tests(groups), alpha)
         budget, data = _describe_budget(groups), _describe_data(groups, corpora_of)
-        report = assemble(_describe_settings(groups), budget, data, runs, yardsticks)
+        settings = _describe_settings(groups)
+        report = assemble(settings, budget, data, runs, yardsticks, alpha, diverged)
+        report["seeds_note"] = MERGED
         report["inequalities"] = list_inequalities(groups)
         drawable, undrawn = _find_drawable(groups, corpora_of)
         report["left_out"] = left_out + undrawn
         # What is wrong has been found by now; only then is anything written.
         before = _list_pictures(workdir)
-        write_config(workdir / REPORT, {"runs": [run["workdir"] for run in runs]})
+        places = [run["workdir"] for run in [*runs, *diverged]]
+        write_config(workdir / REPORT, {"runs": places})
         publish(report, {name: corpora_of[name] for name in drawable}, workdir)
         for name in before - set(report["figures"].values()):
             (workdir / name).unlink(missing_ok=True)
     return report
+
+
+def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
+    """The runs that finished, by name; a name without any is left out."""
+    kept = {
+        name: [run for run in group if not run.has_diverged]
+        for name, group in named.items()
+    }
+    return {name: group for name, group in kept.items() if group}
 
 
 def _check_folder(workdir: Path) -> None:

@@ -1,8 +1,7 @@
 """The summary of a comparison: statistics over seeds, verdicts, the terminal's table.
 
-Objectives share their data and their budget, not their losses. So a verdict is given
-only on a common yardstick, and only where the corrected interval of the difference
-excludes 0 (`jaxpt.report.verdicts`).
+Objectives share their data and their budget, not their losses. So verdicts are given
+only on shared metrics (`jaxpt.report.verdicts`).
 """
 
 import math
@@ -13,8 +12,19 @@ from typing import Any, NamedTuple
 
 from jaxpt.eval.examples import Examples
 from jaxpt.report import verdicts
+from jaxpt.report.assumptions import check_seeds
+from jaxpt.report.baselines import (
+    FREQUENCY,
+    FREQUENCY_SUFFIX,
+    REFERENCE,
+    UNTRAINED,
+    find_parts,
+    list_baselines,
+    with_parts,
+)
 from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
+from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.probed_layers import list_probed
@@ -32,7 +42,8 @@ class Yardstick(NamedTuple):
       higher_is_better: whether a larger value is the better one.
       is_common: whether values of different objectives may be compared.
       margin: objectives whose difference is surely smaller than that are equivalent.
-      reference: an answer without a network (`jaxpt.eval.references`).
+      reference: a baseline without a network other than token frequencies
+        (`jaxpt.eval.references`).
     """
 
     label: str
@@ -43,11 +54,9 @@ class Yardstick(NamedTuple):
     reference: str = ""
 
 
-UNIGRAMS, NGRAMS = "token frequencies", "a bag of n-grams"
+NGRAMS = "a bag of n-grams"
 BIGRAMS = "bigrams on both sides"
 BESIDE = "naive Bayes on the tokens beside it"
-# What an objective is held against; no name of a comparison has a parenthesis.
-UNTRAINED, REFERENCE = "(untrained)", "(reference)"
 Found = tuple[dict[int, float], dict[int, Examples]]
 # A common yardstick evaluates every objective on the same task; an objective's own
 # validation loss does not.
@@ -55,25 +64,27 @@ YARDSTICKS = {
     "probe_accuracy": Yardstick(
         "linear probe on frozen features", ".3f", True, True, 0.01, NGRAMS
     ),
-    "choice_accuracy": Yardstick(
+    "choice_bayes_accuracy": Yardstick(
         "choice among tokens for a gap", ".3f", True, True, 0.01, BIGRAMS
     ),
     "word_accuracy": Yardstick(
         "hidden word, read linearly", ".3f", True, True, 0.01, BESIDE
     ),
-    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01, UNIGRAMS),
+    "bits_per_byte": Yardstick("bits per byte", ".3f", False, True, 0.01),
     "cloze_accuracy": Yardstick(
-        "cloze accuracy, masked tokens", ".3f", True, True, 0.01, UNIGRAMS
+        "cloze accuracy, masked tokens", ".3f", True, True, 0.01
     ),
-    "cloze_bits": Yardstick(
-        "cloze, bits per masked token", ".3f", False, True, 0.05, UNIGRAMS
-    ),
+    "cloze_bits": Yardstick("cloze, bits per masked token", ".3f", False, True, 0.05),
     "valid_loss": Yardstick("validation loss", ".3f", False, False),
     "valid_accuracy": Yardstick("validation accuracy", ".3f", True, False),
     "val_perplexity": Yardstick("validation perplexity", ".1f", False, False),
     "heldout_top1": Yardstick("held-out mask accuracy, top 1", ".3f", True, False),
     "heldout_top5": Yardstick("held-out mask accuracy, top 5", ".3f", True, False),
 }
+
+# By metric of an earlier version, the one that replaced it: another task, so its values
+# are in the tables of runs and in no verdict.
+RETIRED = {"choice_accuracy": "choice_bayes_accuracy"}
 
 COSTS = {
     "params": ("params", format_count),
@@ -86,8 +97,8 @@ COSTS = {
 RESULTS = {
     "probe_accuracy": "probe accuracy",
     "probe_accuracy_random": "random init",
-    "choice_accuracy": "choice",
-    "choice_accuracy_random": "untrained",
+    "choice_bayes_accuracy": "choice",
+    "choice_bayes_accuracy_random": "untrained",
     "word_accuracy": "hidden word",
     "word_accuracy_random": "random init",
     "bits_per_byte": "bits/byte",
@@ -125,6 +136,7 @@ def summarise(
     examples: Mapping[tuple[str, int], Mapping[str, Examples]] | None = None,
     references: Mapping[str, Mapping[str, Examples]] | None = None,
     tests: Mapping[str, list[set[str]]] | None = None,
+    alpha: float = verdicts.ALPHA,
 ) -> list[dict]:
     """The mean and standard deviation over seeds of every yardstick, and verdicts.
 
@@ -133,19 +145,23 @@ def summarise(
         left out.
       examples: of each (name, seed), by metric, what a value is the mean of. Only with
         them do the intervals say how other test examples might differ.
-      references: of each name, by metric, what an answer without a network gives.
+      references: of each name, by metric, the baselines without a network; that of
+        token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
       tests: by metric, the names in sets that were measured on the same test examples,
         each name in one; only those of one set are judged against each other. A metric
         that is absent was measured for all names on the same ones.
+      alpha: the family-wise error rate.
 
     Returns:
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
-      `margin`, `reference`, `by_name` {name: {mean, std, n}}, `pairs`, `baselines` and
-      `verdict`. `std` is the sample standard deviation over seeds, None for one seed.
+      `margin`, `reference`, `by_name` {name: {mean, std, n}}, `parts` {name: the part
+      of its network that is measured}, `pairs`, `baselines`, `warnings`
+      (`report.assumptions`) and `verdict`.
+      `std` is the sample standard deviation over seeds, None for one seed.
       `pairs` judges every two objectives, `bounds`, where there are any, those known
       only by a bound beside those with a value (`report.bounds`), `baselines` each
       objective against the same measurement of its untrained parameters and against the
-      reference; all pairs and bounds of all yardsticks are one family, all baselines
+      references; all pairs and bounds of all yardsticks are one family, all baselines
       another. The verdict is empty where
       the yardstick is not common or was measured for one objective only; a yardstick
       that no run measured is left out.
@@ -172,18 +188,22 @@ def summarise(
         }
         entry: dict[str, Any] = yardstick._asdict()
         entry |= {"metric": metric, "by_name": stats}
+        entry["parts"] = find_parts(metric, runs, stats)
         summary.append(entry)
-    pairs, baselines = verdicts.judge(family), verdicts.judge(controls)
+    pairs = verdicts.judge(family, alpha)
+    baselines = verdicts.judge(controls, alpha)
     for entry in summary:
         own = [pair for pair in pairs if pair.metric == entry["metric"]]
         others = [pair for pair in baselines if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in own]
         entry["baselines"] = [describe_pair(pair) for pair in others]
+        values = {n: measured.find(n, entry["metric"])[0] for n in entry["by_name"]}
+        entry["warnings"] = check_seeds(entry["label"], values, own) if own else []
         by_test = [
             [pair for pair in own if pair.better in names]
             for names in tests.get(entry["metric"], [set(entry["by_name"])])
         ]
-        told = [word_verdict(alike, entry) for alike in by_test]
+        told = [word_verdict(*with_parts(alike, entry)) for alike in by_test]
         told += measured.judge_bounds(pairs, entry)
         entry["verdict"] = "; ".join(filter(None, told))
     return summary
@@ -247,14 +267,18 @@ class _Measured(NamedTuple):
         return word_bounds(own, bounded)
 
     def list_controls(self, metric: str, by_name: Mapping[str, Found]) -> list[Results]:
-        """Each name beside its untrained parameters and beside the reference."""
+        """Each name beside its untrained parameters and beside the references."""
         controls = []
         for name, found in by_name.items():
             others = {UNTRAINED: self.find(name, f"{metric}_random")}
-            reference = self.references.get(name, {}).get(metric)
-            if reference is not None:  # the same for every seed
-                values = dict.fromkeys(found[0], reference.mean)
-                others[REFERENCE] = values, dict.fromkeys(found[0], reference)
+            references = self.references.get(name, {})
+            for control, key in (
+                (FREQUENCY, metric + FREQUENCY_SUFFIX),
+                (REFERENCE, metric),
+            ):
+                if key in references:  # the same for every seed
+                    values = dict.fromkeys(found[0], references[key].mean)
+                    others[control] = values, dict.fromkeys(found[0], references[key])
             controls += [
                 self.gather(metric, {name: found, control: other})
                 for control, other in others.items()
@@ -281,12 +305,14 @@ def format_table(report: dict) -> str:
     """The comparison as plain text for the terminal, at most 100 columns wide."""
     texts = [report["title"], f"budget: {format_budget(report)}"]
     lines = [line for text in texts for line in textwrap.wrap(text, WIDTH)]
-    tables = [*tabulate(report["runs"]), *tabulate_extras(report["runs"])]
+    own = add_to_tables(report, *tabulate(report["runs"]))
+    tables = [*own, *tabulate_extras(report["runs"])]
     for header, rows in tables:
         width = _find_width([row[0] for row in rows])
         lines += ["", *_align([header, *([row[0][:width], *row[1:]] for row in rows)])]
     lines.append("")
-    told = list_verdicts(report) + list_whole_cost(report) + list_tuning(report)
+    told = list_verdicts(report) + list_assumptions(report)
+    told += list_whole_cost(report) + list_tuning(report)
     told += list_costs(report) + list_omissions(report)
     told += list_samples(report)
     for text in told:
@@ -363,55 +389,31 @@ def format_budget(report):
 
 
 def list_verdicts(report):
-    """A line for each common yardstick that has a verdict, and who learnt anything."""
+    """A line for each common yardstick that has a verdict, and who learnt anything.
+
+    Before them a line for each objective with runs that diverged.
+    """
     lines = [
         f"{yardstick['label']}: {yardstick['verdict']}"
+        f"{word_left_out(report, yardstick['by_name'])}"
         for yardstick in report["yardsticks"]
         if yardstick["verdict"]
     ]
     lines = lines or ["no verdict: no common yardstick was measured for two objectives"]
-    return [*lines, *list_baselines(report)]
+    return [*list_diverged(report), *lines, *list_baselines(report)]
+
+
+def list_assumptions(report):
+    """A line on how the seeds were chosen, and warnings if they look unsuitable."""
+    warnings = [line for y in report["yardsticks"] for line in y.get("warnings", [])]
+    has_verdicts = any(y["verdict"] for y in report["yardsticks"])
+    note = report.get("seeds_note")
+    return ([f"note: {note}"] if note and has_verdicts else []) + warnings
 
 
 def list_whole_cost(report):
     """The lines of the second verdict (`report.whole_cost`), if there is one."""
     return report.get("whole_cost", {}).get("lines", [])
-
-
-def list_baselines(report):
-    """A line for each yardstick: who is ahead of what teaches nothing."""
-    lines = []
-    for yardstick in report["yardsticks"]:
-        told = []
-        for control, words in (
-            (UNTRAINED, "their own untrained parameters"),
-            (REFERENCE, yardstick["reference"]),
-        ):
-            tested = [
-                pair
-                for pair in yardstick["baselines"]
-                if control in (pair["better"], pair["worse"])
-                and pair["outcome"] != "untested"
-            ]
-            if not tested:
-                continue
-            names = {n for p in tested for n in (p["better"], p["worse"])} - {control}
-            told_apart = [p for p in tested if p["outcome"] == "ahead"]
-            above = {p["better"] for p in told_apart} & names
-            below = {p["worse"] for p in told_apart} & names
-            parts = [f"ahead of {words}: {_list(yardstick, above) or 'nobody'}"]
-            if below:
-                parts.append(f"behind: {_list(yardstick, below)}")
-            if above and names - above - below:
-                parts.append(f"neither: {_list(yardstick, names - above - below)}")
-            told.append(", ".join(parts))
-        if told:
-            lines.append(f"{yardstick['label']}: {'; '.join(told)}")
-    return lines
-
-
-def _list(yardstick, names):
-    return ", ".join(name for name in yardstick["by_name"] if name in names)
 
 
 def list_tuning(report):
@@ -420,17 +422,27 @@ def list_tuning(report):
     for name, record in report.get("tuning", {}).items():
         chosen = ", ".join(f"{key}={value}" for key, value in record["chosen"].items())
         label = YARDSTICKS[record["by"]].label
+        if not record["trials"]:
+            lines.append(f"not tuned: {name}, for which all trials are the same run")
+            continue
         told = "; ".join(_word_trial(trial) for trial in record["trials"])
         cost = format_flops(record["flops"])
+        drawn = f" drawn from {record['drawn']}" if record.get("drawn") else ""
         lines.append(
-            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials "
-            f"({told}), which cost {cost} FLOPs"
+            f"tuned {name}: {chosen}, by {label} of {len(record['trials'])} trials"
+            f"{drawn} ({told}), which cost {cost} FLOPs"
         )
+        if all(trial["value"] is None for trial in record["trials"]):
+            lines.append(
+                f"WARNING: every trial of {name} diverged; its runs have the settings "
+                f"of the first one: give compare.tune other values"
+            )
         if record["at_edge"]:
+            more = "draw more or widen the range of" if drawn else "widen"
             lines.append(
                 f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
                 f"least or the greatest that was tried; a better one may lie beyond: "
-                f"widen compare.tune"
+                f"{more} compare.tune"
             )
     return lines
 
@@ -468,6 +480,24 @@ def list_omissions(report):
             f"note: intervals of {', '.join(few)} are of the choice of seeds alone: "
             f"the test text is one document, or its examples were not kept"
         )
+    lines += _list_retired(report["runs"])
     unequal = [f"not equal: {text}" for text in report.get("inequalities", [])]
     told = [*unequal, *report.get("left_out", []), *lines]
     return told + list_probed(report["runs"])
+
+
+def _list_retired(runs: list[dict]) -> list[str]:
+    """A line for each metric that only an earlier version measured for some runs."""
+    lines = []
+    for old, new in RETIRED.items():
+        kept = [run["metrics"].keys() & {old, new} == {old} for run in runs]
+        names = dict.fromkeys(
+            run["name"] for run, is_old in zip(runs, kept, strict=True) if is_old
+        )
+        if names:
+            lines.append(
+                f"note: {', '.join(names)}: an earlier version measured {old}, which "
+                f"is not comparable with {new}; to measure that, delete result.json in "
+                f"the run's folder and repeat the command that trained it"
+            )
+    return lines

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from jaxpt import sums
 from jaxpt.report.costs import KINDS, list_extra_columns
+from jaxpt.report.diverged import list_diverged, list_lost
 from jaxpt.report.plots import format_flops
 from jaxpt.report.summary import COSTS, group_by_name, measure_spread
 
@@ -36,7 +37,7 @@ ESCAPES = {
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
 # Beside the best value and each that was judged against it with this outcome.
 MARKS = {
-    "tie": (r"\dagger", "not told apart from the best value (a tie)"),
+    "tie": (r"\dagger", "not significantly different from the best value (a tie)"),
     "equivalent": (r"\ddagger", "equivalent to the best value, within the margin"),
     "untested": (r"\ast", "no verdict on the best value and this one"),
     "apart": (r"\circ", "measured on other test examples than the best value"),
@@ -59,14 +60,18 @@ def write_tables(report: dict, workdir: Path) -> None:
 
 
 def format_results(report: dict) -> str:
-    """CSV with a line for each run: its name, costs and every metric of any run."""
-    runs = report["runs"]
+    """CSV with a line for each run: its name, costs and every metric of any run.
+
+    A run that diverged has its costs up to `diverged_at`, a step, and no metrics.
+    """
+    runs, diverged = report["runs"], report.get("diverged", [])
     metrics = list(dict.fromkeys(name for run in runs for name in run["metrics"]))
     columns = [*RUN_COLUMNS, *list_extra_columns(runs)]
+    columns += ["diverged_at"] if diverged else []
     rows = [
         [*(run.get(key) for key in columns)]
-        + [run["metrics"].get(name) for name in metrics]
-        for run in runs
+        + [run.get("metrics", {}).get(name) for name in metrics]
+        for run in [*runs, *diverged]
     ]
     return _write_csv([*columns, *metrics], rows)
 
@@ -145,9 +150,15 @@ def format_latex(report: dict) -> str:
         f"{escape(yardstick['label'])} {arrow}"
         for yardstick, arrow in zip(judged, arrows, strict=True)
     ]
+    num_costs = len(COSTS) + len(extras)
+    for name in list_lost(report):
+        cells = [*["diverged"] * len(judged), *["---"] * num_costs]
+        rows.append([escape(name), "0", *cells])
     header = ["objective", "seeds", *labels]
     header += [escape(label) for label, _ in COSTS.values()]
     header += [f"{kind} FLOPs" for kind in extras]
+    notes = _list_notes("".join(map("".join, rows)), judged)
+    notes = " ".join([notes, *map(escape, list_diverged(report))])
     lines = [
         f"% {escape(report['created'])}, jaxpt {escape(report['version'])}; "
         r"needs \usepackage{booktabs}",
@@ -163,7 +174,7 @@ def format_latex(report: dict) -> str:
         r"\end{tabular}",
         "",
         r"\smallskip",
-        rf"{{\footnotesize {_list_notes(''.join(map(''.join, rows)), judged)}\par}}",
+        rf"{{\footnotesize {notes}\par}}",
         r"\end{table}",
     ]
     return "\n".join(lines) + "\n"

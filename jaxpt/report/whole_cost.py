@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from jaxpt.report import verdicts
+from jaxpt.report.baselines import find_parts, with_parts
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import YARDSTICKS, measure_spread
@@ -43,12 +44,15 @@ class Reading(NamedTuple):
     metrics: dict[int, dict[str, float]]
 
 
-def judge_whole_cost(runs: list[dict], kind: str) -> dict[str, Any]:
+def judge_whole_cost(
+    runs: list[dict], kind: str, alpha: float = verdicts.ALPHA
+) -> dict[str, Any]:
     """The second verdict, as report.json has it; {} where nobody has another cost.
 
     Args:
       runs: entries of a report's `runs` with the columns of `report.costs`.
       kind: of the budget: "flops", "raw_tokens", "seconds" or "steps".
+      alpha: the family-wise error rate of its verdicts, a family of their own.
 
     Returns:
       "kind"; "amount", the whole cost; "extra" and "read" by name, the costs beside the
@@ -91,7 +95,8 @@ def judge_whole_cost(runs: list[dict], kind: str) -> dict[str, Any]:
         lines.append(f"{place}: all have spent the same, and the verdicts stand")
         return found | {"lines": lines}
     lines += [f"{place}: {text}" for text in _word_readings(read)]
-    yardsticks = _judge({n: r for n, r in read.items() if r.metrics})
+    measured = {n: r for n, r in read.items() if r.metrics}
+    yardsticks = _judge(measured, runs, alpha)
     told = [f"{y['label']}, {place}: {y['verdict']}" for y in yardsticks]
     lines += told or [
         "no second verdict with teachers and tuning: no common yardstick was measured "
@@ -149,7 +154,7 @@ def _word_readings(read: Mapping[str, Reading]) -> list[str]:
     return lines
 
 
-def _judge(read: Mapping[str, Reading]) -> list[dict]:
+def _judge(read: Mapping[str, Reading], runs: list[dict], alpha: float) -> list[dict]:
     """Verdicts on the common yardsticks, of pairs one of which is read early.
 
     Between two that are read at the end the first verdict holds, which knows more.
@@ -177,11 +182,12 @@ def _judge(read: Mapping[str, Reading]) -> list[dict]:
         ]
         entry: dict[str, Any] = yardstick._asdict() | {"metric": metric}
         entry["by_name"] = {n: measure_spread(of.values()) for n, of in values.items()}
+        entry["parts"] = find_parts(metric, runs, values)
         del entry["format"], entry["reference"]
         entries.append(entry)
-    judged = verdicts.judge(family)
+    judged = verdicts.judge(family, alpha)
     for entry in entries:
         own = [pair for pair in judged if pair.metric == entry["metric"]]
         entry["pairs"] = [describe_pair(pair) for pair in own]
-        entry["verdict"] = word_verdict(own, entry)
+        entry["verdict"] = word_verdict(*with_parts(own, entry))
     return entries

@@ -1,12 +1,12 @@
-"""A verdict as report.json has it, and as a sentence."""
+"""A verdict as an entry of report.json, and as a sentence."""
 
 from jaxpt.report.verdicts import Pair
 
-MOST_TIES = 3  # told one by one, beside those of the best
+MOST_TIES = 3  # listed one by one, in addition to those of the best
 
 
 def describe_pair(pair: Pair) -> dict:
-    """A pair as report.json has it."""
+    """A pair as an entry of report.json."""
     difference = pair.difference
     return {
         "better": pair.better,
@@ -25,7 +25,7 @@ def describe_pair(pair: Pair) -> dict:
 
 
 def word_verdict(pairs: list[Pair], entry: dict) -> str:
-    """Who is ahead of whom on one yardstick, in a sentence."""
+    """The verdict on one metric as a sentence."""
     if not pairs:
         return ""
     if all(pair.outcome == "untested" for pair in pairs):
@@ -62,7 +62,7 @@ def word_verdict(pairs: list[Pair], entry: dict) -> str:
         p for p in pairs if p not in of_best and p.outcome in ("tie", "equivalent")
     ]
     if len(alike) > MOST_TIES:
-        others.append(f"{len(alike)} other pairs are not told apart")
+        others.append(f"{len(alike)} other pairs are ties")
     else:
         others += [
             f"tie of {p.better} with {p.worse} ({_word_difference(p)})"
@@ -79,15 +79,17 @@ def _other(pair: Pair, name: str) -> str:
 
 def _word_difference(pair: Pair) -> str:
     low, high = (_format(abs(x), x < 0) for x in (pair.low, pair.high))
-    return f"{_format(pair.difference.mean)} [{low}, {high}]"
+    # Holm's test may find a difference whose simultaneous interval contains 0.
+    p = f", p {pair.p:.2g}" if pair.outcome == "ahead" and pair.low <= 0 else ""
+    return f"{_format(pair.difference.mean)} [{low}, {high}]{p}"
 
 
 def _word_seeds(pair: Pair) -> str:
     if pair.seeds_needed:
-        return f"about {pair.seeds_needed} seeds would tell"
+        return f"a new comparison needs about {pair.seeds_needed} seeds"
     if pair.difference.mean == 0:
-        return "no difference was seen"
-    return "more seeds alone would not tell"
+        return "no difference was measured"
+    return "needs more test documents, not only more seeds"
 
 
 def _format(value, is_negative=False):

@@ -16,6 +16,7 @@ from jaxpt.nn.decoding import Decoder
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.program import Program
+from jaxpt.run.random_parts import check_language_model
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.framing import Framing
@@ -58,6 +59,7 @@ def generate_texts(
             f"{spec.num_beams}, which finds one text"
         )
     program = run.program
+    check_language_model(program.task, "generate")
     writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
     if program.task.model.WRITES == "unmasking":
         writer.check_unmasking()
@@ -211,11 +213,13 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     if prompts:
         raise UserError(f"--prompt_file={path}: must be left out with --prompt")
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise UserError(f"--prompt_file={path}: cannot be read: {reason}") from None
-    if not lines or not all(lines):
+    # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
+    lines = text.removesuffix("\n").split("\n")
+    if not all(lines):
         raise UserError(
             f"--prompt_file={path}: must have a prompt on each line, and no empty one"
         )
@@ -263,6 +267,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     program, tokenizer, params, _ = run
     kind, names = "masked one", "mlm or electra"
     fill_logits = _require(program.fill_logits, program, kind, names)
+    check_language_model(program.task, "fill")
     mask_id = tokenizer.vocab.require("mask")
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len

@@ -36,8 +36,10 @@ from jaxpt.run.samples import make_lines
 from jaxpt.run.signals import SignalWatch, Stopped
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
+    DIVERGED,
     check_shared,
     fingerprint,
+    load_divergence,
     lock_workdir,
     write_examples,
 )
@@ -66,24 +68,34 @@ def train(
       only_valid: at its end the run is measured by its objective's own validation
         metrics alone, as at its other evaluations.
 
+    A run that diverges writes `diverged.json` (`workdir.load_divergence`); it is not
+    trained again while its folder has that record.
+
     Returns:
       the run's entry in a report, which is also written to `result.json`.
 
     Raises:
       UserError: the folder holds another run, or checkpoints of which none is good; its
         files were altered; or another process writes there.
-      DivergedError: a loss or parameter is not finite.
+      DivergedError: a loss or parameter is not finite, now or at an earlier start; on
+        all processes.
       Stopped: a signal came; the state is saved.
     """
     workdir = Path(workdir)
+    divergence = None
     with hold(workdir):
         run = _Run(task, tokenizer, corpora, workdir, program, label)
         run.only_valid = only_valid
         with run.checkpointer, SignalWatch() as watch:
-            result = run.go(watch)
+            try:
+                result = run.go(watch)
+            except DivergedError as error:
+                divergence = error
             signum = processes.greatest(watch.signum or 0)
     if signum:  # it came too late to stop this run; whoever called must stop
         signal.raise_signal(signum)
+    if divergence is not None:
+        raise divergence
     return result
 
 
@@ -119,6 +131,12 @@ class _Run:
         self.log = RunLog(self.program, self.feed, corpora, workdir, label)
 
     def go(self, watch: SignalWatch) -> dict:
+        if record := processes.on_first(lambda: load_divergence(self.workdir)):
+            raise DivergedError(
+                f"{record['reason']} at step {record['diverged_at']} "
+                f"(optim.lr={self.task.plan.optim.lr}): the run has diverged; remove "
+                f"{self.workdir} to train it again, or use other settings"
+            )
         restored = self.checkpointer.restore(self.program.abstract_state())
         state, step = restored or (None, 0)
         last = processes.on_first(lambda: self._last_line(step))
@@ -281,23 +299,30 @@ class _Run:
         for i, loss in enumerate(losses):
             if not math.isfinite(loss):
                 self._diverged(f"the loss is {loss}", step - count + i + 1)
+        self.log.check_overflow(found)
         self._mean_loss = sum(losses) / count
         if step // self.spec.log_every > self._logged // self.spec.log_every:
             self._log(step, found)
             self._logged = step
 
     def _diverged(self, what: str, step: int) -> None:
+        """Records that the run has diverged; all processes come here together."""
         self.checkpointer.wait()
         good = self.checkpointer.steps()
         kept = f"step {good[-1]} is kept" if good else "there is none yet"
-
-        def fail():
-            raise DivergedError(
-                f"{what} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
-                f"stopped; last good checkpoint: {kept} in {self.workdir}"
-            )
-
-        processes.run_on_all(fail)
+        record = {
+            "objective": self.task.plan.objective_name,
+            "seed": self.spec.seed,
+            "diverged_at": step,
+            "reason": what,
+            **self.task.count_costs(step),
+            "train_seconds": self._tell_seconds(),
+        }
+        processes.on_first(lambda: write_json(self.workdir / DIVERGED, record))
+        raise DivergedError(
+            f"{what} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
+            f"stopped; last good checkpoint: {kept} in {self.workdir}"
+        )
 
     def _log(self, step: int, found: dict) -> None:
         at = step - 1  # in the schedule, of the last step
@@ -313,8 +338,13 @@ class _Run:
         saved = self.program.save_form(state)
         if is_last or self._is_due(self.spec.eval_every):
             self._evaluate(saved, step)
-        if is_last or signum or self._is_due(self.spec.checkpoint_every):
+        is_due = is_last or self._is_due(self.spec.checkpoint_every)
+        if signum or is_due:
             if not _is_finite((saved.params, saved.ema)):
+                if (
+                    signum and not is_due
+                ):  # it resumes earlier, and diverges as without the signal
+                    raise Stopped((self.checkpointer.steps() or [0])[-1], signum)
                 self._diverged("a parameter is not finite", step)
             if self.spec.seconds:  # a resumed run goes on from here
                 self.log.write(step, {}, self.seconds)

@@ -28,7 +28,13 @@ from jaxpt.run.task import Task
 from jaxpt.text.dataset import Split
 
 # Metrics that `measure_frozen` gives, of which an untrained model has its own.
-FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_accuracy")
+FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
+
+
+def list_parts(task: Task) -> dict[str, str]:
+    """By metric, the part of the network that it measures, if not the result."""
+    part = task.model.FILLS_BY
+    return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
 
 def total_loss(program: Program, found: dict) -> float:
@@ -95,7 +101,13 @@ def measure_frozen(
     if spec.num_choices and program.choice_scores:
         _check_length(program, "word_context", spec.word_context, 1, 2)
         asked = list_choices(program.task, corpora)
-        found |= measure_choices(program.choice_scores, params, asked, spec.batch_size)
+        found |= measure_choices(
+            program.choice_scores,
+            params,
+            asked,
+            spec.batch_size,
+            program.task.model.scores_ratio,
+        )
     return found
 
 
@@ -188,7 +200,7 @@ def measure(
       split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
       every objective);
       probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
-      choice_accuracy (eval.num_choices).
+      choice_bayes_accuracy (eval.num_choices).
       Names that end in _random are the
       same measurement on freshly initialised parameters.
     """

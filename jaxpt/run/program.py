@@ -183,8 +183,11 @@ class Program:
             for between in (candidates[:, :1], gap)
         )
         index = len(self.frame[0]) + left.shape[1]
-        answer = spec.answer_start(vocab, left)
-        found = Gap(whole, index, gapped, candidates, answer)
+        answer, ends = None, None
+        if self.task.model.HAS_DECODER:
+            answer = spec.answer_start(vocab, left)
+            ends = spec.answer_ends(vocab, right)
+        found = Gap(whole, index, gapped, candidates, answer, ends)
         return self.task.model.choice_scores(params, found)
 
     def _bound_nll(self, params, rows: dict, rng):

@@ -19,6 +19,7 @@ from jaxpt.text.dataset import Split
 from jaxpt.text.feed import Feed
 
 WARN_SECONDS = 2 * 3600.0  # a run that trains longer is warned of when it begins
+MAX_LEFT_OUT = 1e-3  # of the predictions, without a slot (`jaxpt.ops.packing`)
 
 
 class RunLog:
@@ -47,6 +48,8 @@ class RunLog:
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
         self._last_speed = (0, 0.0)  # step and seconds when it was last asked
+        self._overflow = np.zeros(2)  # predictions without a slot, and all of them
+        self._has_warned = False
 
     @contextlib.contextmanager
     def open(self, step: int) -> Iterator[None]:
@@ -127,6 +130,25 @@ class RunLog:
             return
         for line in describe_end(left, datetime.datetime.now().astimezone()):
             self.say(line)
+
+    def check_overflow(self, found: dict) -> None:
+        """Warns once if more than `MAX_LEFT_OUT` of the predictions had no slot.
+
+        Args:
+          found: {metric: (sums, weights)} of a call's steps.
+        """
+        self._overflow += [x.sum() for x in found.get("overflow", np.zeros((2, 1)))]
+        left_out, total = self._overflow
+        if self._has_warned or left_out <= MAX_LEFT_OUT * total:
+            return
+        self._has_warned = True
+        name = self.task.plan.objective_name
+        self.say(
+            f"warning: {name} leaves {left_out / total:.2%} of its predictions out of "
+            f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
+            f"them than slots; lower train.num_microbatches or raise train.batch_size, "
+            f"or correct `prediction_laws` of an objective of your own"
+        )
 
     def log_call(
         self,

@@ -3,6 +3,7 @@
 from jaxpt.eval.score_rows import TextForm, mark_words
 from jaxpt.eval.scoring import TextScorer
 from jaxpt.run.program import Program
+from jaxpt.run.random_parts import check_language_model
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.task import Task
 
@@ -14,9 +15,10 @@ def make_scorer(program: Program, params) -> TextScorer:
     """What scores texts by a run's network.
 
     Raises:
-      UserError: no rule scores them by it.
+      UserError: no rule scores them by it, or its head was drawn at random.
     """
     task = program.task
+    check_language_model(task, "the likelihood of a text")
     return TextScorer(
         task.model,
         params,

@@ -19,13 +19,19 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A plan, and what it takes to train it."""
+    """A plan, and what it takes to train it.
+
+    Attributes:
+      random_parts: of an imported run, the parts of the network that the checkpoint
+        lacked and that no step has trained (`jaxpt.run.random_parts`).
+    """
 
     plan: Plan
     vocab: Vocab
     model_spec: ModelSpec
     model: Network
     optimizer: optax.GradientTransformation
+    random_parts: tuple[str, ...] = ()
 
     @property
     def objective(self) -> Objective:

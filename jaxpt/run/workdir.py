@@ -23,6 +23,7 @@ from jaxpt.eval.examples import Examples
 from jaxpt.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.run import random_parts
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.program import Program
@@ -33,6 +34,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
 EXAMPLES = "examples.npz"
+DIVERGED = "diverged.json"  # of a run whose loss was not finite
 # What a run says of itself, and is vouched for; its log is, too.
 NAMES = (
     "config.json",
@@ -40,7 +42,9 @@ NAMES = (
     "data.json",
     "counts.json",
     "framing.json",
+    random_parts.NAME,
     "result.json",
+    DIVERGED,
     EXAMPLES,
 )
 # A run goes on to the same numbers when these change.
@@ -211,7 +215,29 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     if plan.spec.needs.counts:
         held = load_json(workdir / "counts.json", "the run's own; train it again")
         vocab = dataclasses.replace(vocab, counts=tuple(held["counts"]))
-    return make_task(plan, vocab), tokenizer
+    task, parts = make_task(plan, vocab), random_parts.read_random_parts(workdir)
+    return dataclasses.replace(task, random_parts=parts), tokenizer
+
+
+def load_divergence(workdir: Path) -> dict | None:
+    """The record of a run that has diverged; None for any other run.
+
+    Returns:
+      "objective", "seed", "diverged_at" (the step), "reason", and what the run had cost
+      by then: "flops", "raw_tokens", "model_tokens", "train_seconds".
+
+    Raises:
+      UserError: the record was altered.
+    """
+    path = workdir / DIVERGED
+    if not path.exists():
+        return None
+    cure = "remove the run's folder, and it is trained again"
+    record = load_json(path, cure)
+    for name in ("objective", "seed", "diverged_at", "reason"):
+        if not isinstance(record, dict) or name not in record:
+            raise UserError(f"{path}: has no {name}; {cure}")
+    return record
 
 
 class LoadedRun(NamedTuple):

@@ -195,8 +195,12 @@ def format_result(result: dict, place: Path) -> list[str]:
     for rule, found in result["results"].items():
         lines.append(f"  {result['rules'][rule]}")
         for name, figure in found["figures"].items():
-            ends = f"[{figure['low']:.4f}, {figure['high']:.4f}] {figure['method']}"
-            lines.append(f"    {name:28s} {figure['value']:.4f} {ends}")
+            ends = "[unknown]"
+            if figure["low"] is not None:
+                ends = f"[{figure['low']:.4f}, {figure['high']:.4f}]"
+            lines.append(
+                f"    {name:28s} {figure['value']:.4f} {ends} {figure['method']}"
+            )
         for name, value in found["trivial"].items():
             lines.append(f"    {name:28s} {value:.4f}")
         for kind, groups in found["groups"].items():
@@ -206,7 +210,7 @@ def format_result(result: dict, place: Path) -> list[str]:
     return lines
 
 
-def _format_groups(kind: str, groups: dict[str, dict[str, float]]) -> list[str]:
+def _format_groups(kind: str, groups: dict[str, dict[str, float | None]]) -> list[str]:
     """A line for each group, unless they are too many."""
     if len(groups) > MOST_ROWS:
         return [f"    by {kind}: {len(groups)} groups, in the file"]
@@ -217,6 +221,7 @@ def _format_groups(kind: str, groups: dict[str, dict[str, float]]) -> list[str]:
             if value % 1 or key == "accuracy"
             else f"{key} {value:g}"
             for key, value in numbers.items()
+            if value is not None
         )
         for name, numbers in groups.items()
     ]

@@ -7,15 +7,15 @@ Radford et al. 2018 and BERT's SWAG (Devlin et al. 2019, section 4.4).
 
 import dataclasses
 from collections import Counter
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import class_loss
 from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
+from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import Table
 
 # The logit of an option that a question lacks, which is never the best.
@@ -31,8 +31,9 @@ class Spec(TaskSpec):
       question: the column of the text that all options follow.
       context: a column that is read before the question; "" for none.
       options: the columns of the options, in order, at least two; or the one column
-        that holds a list of them.
-      answer: the column of the right one: its number, from `first` on, or its letter.
+        that holds a list of them, or ARC's {"text": [...], "label": [...]}.
+      answer: the column of the right one: its number, from `first` on, its letter, or
+        one of ARC's labels.
       first: the number of the first option, where the column has numbers.
     """
 
@@ -76,41 +77,10 @@ def read(
         questions = [" ".join(x) for x in zip(before, questions, strict=True)]
     examples = []
     for row, question in enumerate(questions):
-        options = _read_options(table, spec, row)
-        told = table.columns[spec.answer][row]
-        right = _read_answer(told, spec.first)
-        if right is None or not 0 <= right < len(options):
-            last = spec.first + len(options) - 1
-            raise UserError(
-                f"{table.where(row)}: {spec.answer}={told!r}: must be the number of an "
-                f"option, from {spec.first} to {last}, or its letter"
-            )
-        examples.append(Example(question, options, right))
+        options = read_options(table, spec.options, row)
+        right = find_right(table, spec.answer, row, options, spec.first)
+        examples.append(Example(question, options.texts, right))
     return examples, ()
-
-
-def _read_options(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
-    values: Any = [table.columns[name][row] for name in spec.options]
-    if len(values) == 1:
-        values = values[0]
-    is_good = isinstance(values, list | tuple | np.ndarray)
-    is_good = is_good and len(values) > 1
-    if not is_good or not all(isinstance(value, str) for value in values):
-        raise UserError(
-            f"{table.where(row)}: {', '.join(spec.options)}: must be texts, two at "
-            f"least"
-        )
-    return tuple(values)
-
-
-def _read_answer(told: Any, first: int) -> int | None:
-    text = str(told).strip()
-    if len(text) == 1 and text.isascii() and text.isalpha():
-        return ord(text.upper()) - ord("A")
-    try:
-        return int(text) - first
-    except ValueError:
-        return None
 
 
 def num_outputs(spec: Spec, labels: Labels) -> int:

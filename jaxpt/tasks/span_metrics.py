@@ -1,8 +1,9 @@
 """Metrics of spans: entities among tagged words, and answers in a text.
 
-Entities are seqeval's in both of its modes, which differ where a tag is no valid BIO2:
-"default" is conlleval's, in which an I- may begin an entity, "strict" takes B- alone to
-begin one. Answers are scored as SQuAD's scripts do (version 2.0: `evaluate-v2.0.py`).
+Entities are seqeval's in both of its modes, which differ for invalid tag sequences:
+"default" is conlleval's, in which an I- can begin an entity; "strict" accepts only the
+sequences of the tagging scheme. Answers are scored as SQuAD's scripts do (version 2.0:
+`evaluate-v2.0.py`).
 """
 
 import re
@@ -17,7 +18,9 @@ from jaxpt.errors import UserError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
-_PREFIXES = ("B", "I", "E", "S", "L", "U")
+# The prefixes of each tagging scheme, by seqeval's name: Beginning, Inside, End or
+# Last, Single or Unit. IOB1 has a B- only between two entities of one type.
+SCHEMES = {"IOB1": "I", "IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "BILU"}
 
 
 def need_seqeval() -> Any:
@@ -34,44 +37,73 @@ def need_seqeval() -> Any:
     return seqeval
 
 
-def is_entity_tags(labels: Sequence[str]) -> bool:
-    """Whether all tags but "O" name the part of an entity, as B-PER does.
+def find_scheme(labels: Sequence[str]) -> str:
+    """The tagging scheme of labels: the first of `SCHEMES` that has all prefixes.
 
-    >>> is_entity_tags(["O", "B-PER", "I-PER"]), is_entity_tags(["NN", "VB"])
-    (True, False)
+    Args:
+      labels: all tags of the training data, not those of one sentence: IOBES without
+        any E- and S- is indistinguishable from IOB2.
+
+    Returns:
+      Its name, or "" if the labels are not entity tags of one scheme.
+
+    >>> find_scheme(["O", "B-PER", "I-PER"]), find_scheme(["O", "U-PER"])
+    ('IOB2', 'BILOU')
+    >>> find_scheme(["NN", "VB"]), find_scheme(["B-PER", "E-PER", "L-PER"])
+    ('', '')
     """
-    kinds = [tag.partition("-") for tag in labels if tag != "O"]
-    return all(first in _PREFIXES and dash for first, dash, _ in kinds)
+    parts = [tag.partition("-") for tag in labels if tag != "O"]
+    prefixes = {prefix if dash else "" for prefix, dash, _ in parts}
+    found = (name for name, allowed in SCHEMES.items() if prefixes <= set(allowed))
+    return next(found, "")
 
 
 def entity_metrics(
-    predicted: Sequence[Sequence[str]], right: Sequence[Sequence[str]]
+    predicted: Sequence[Sequence[str]],
+    right: Sequence[Sequence[str]],
+    scheme: str = "IOB2",
 ) -> dict[str, float]:
-    """Precision, recall and F1 over the entities of all sentences together (micro).
+    """Precision, recall and F1 over the entities of all sentences (micro average).
 
-    An entity counts where its first word, its last one and its type are right.
+    An entity is correct if its first word, its last word and its type are.
+
+    Args:
+      scheme: of the tags, from `find_scheme`.
 
     Returns:
       entity_precision, entity_recall and entity_f1 in seqeval's default mode, which is
-      conlleval's; entity_f1_strict with mode="strict", scheme=IOB2. All are 0 where no
-      entity is predicted, or none is there.
+      conlleval's; entity_f1_strict with mode="strict" and the scheme. Each is 0 if no
+      entity is predicted or none exists.
 
     >>> right = [["B-PER", "I-PER", "O", "B-LOC"]]
     >>> found = entity_metrics([["I-PER", "I-PER", "O", "B-LOC"]], right)
     >>> round(found["entity_f1"], 4), round(found["entity_f1_strict"], 4)
     (1.0, 0.6667)
+    >>> found = entity_metrics([["U-PER", "U-PER"]], [["U-PER", "U-PER"]], "BILOU")
+    >>> found["entity_f1"], found["entity_f1_strict"]
+    (1.0, 1.0)
     """
     seqeval = need_seqeval()
     metrics = seqeval.metrics
-    given = [list(tags) for tags in right], [list(tags) for tags in predicted]
+    given = [[list(tags) for tags in each] for each in (right, predicted)]
+    if scheme == "BILOU":
+        # Another spelling of IOBES; seqeval's default mode knows only the latter.
+        given = [[[_to_iobes(tag) for tag in tags] for tags in x] for x in given]
+        scheme = "IOBES"
     more: dict[str, Any] = {"average": "micro", "zero_division": 0}
-    strict = metrics.f1_score(*given, mode="strict", scheme=seqeval.scheme.IOB2, **more)
+    rules = {"mode": "strict", "scheme": getattr(seqeval.scheme, scheme)}
     return {
         "entity_precision": float(metrics.precision_score(*given, **more)),
         "entity_recall": float(metrics.recall_score(*given, **more)),
         "entity_f1": float(metrics.f1_score(*given, **more)),
-        "entity_f1_strict": float(strict),
+        "entity_f1_strict": float(metrics.f1_score(*given, **rules, **more)),
     }
+
+
+def _to_iobes(tag: str) -> str:
+    """A tag of BILOU in IOBES: L- is E-, U- is S-."""
+    prefix, dash, kind = tag.partition("-")
+    return {"L": "E", "U": "S"}.get(prefix, prefix) + dash + kind
 
 
 def normalize_answer(text: str) -> str:

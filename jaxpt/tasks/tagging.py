@@ -17,7 +17,12 @@ import numpy as np
 from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder, Words
 from jaxpt.tasks.model import class_loss
-from jaxpt.tasks.span_metrics import entity_metrics, is_entity_tags, need_seqeval
+from jaxpt.tasks.span_metrics import (
+    SCHEMES,
+    entity_metrics,
+    find_scheme,
+    need_seqeval,
+)
 from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.text.labelled.tables import Table
 
@@ -34,9 +39,9 @@ class Spec(TaskSpec):
       words: the column of a sentence's words, each value a list.
       tags: the column of as many tags.
       labels: the tags that there are; () are those of the training data.
-      metric: what chooses between runs: "entity_f1" as conlleval has it,
-        "entity_f1_strict", or "accuracy" over words, which alone there is for tags that
-        are no B-, I- and O.
+      metric: selects between runs: "entity_f1" as conlleval computes it,
+        "entity_f1_strict", or "accuracy" over words, the only one for tags other than
+        IOB, IOE, IOBES and BILOU.
     """
 
     READS: ClassVar[str] = "tokens"
@@ -122,12 +127,13 @@ def _check_labels(table: Table, spec: Spec, known: Labels) -> None:
             f"{table.name}: {spec.tags} has the one tag {known[0]!r}; must have two at "
             f"least"
         )
-    if is_entity_tags(known):
+    if find_scheme(known):
         need_seqeval()
     elif spec.metric != "accuracy":
+        shown = ", ".join(map(repr, known[:8]))
         raise UserError(
-            f"task.metric={spec.metric}: must be accuracy, as tags such as "
-            f"{known[-1]!r} are no parts of entities (B-, I- and O)"
+            f"task.metric={spec.metric}: must be accuracy, because the tags {shown} "
+            f"are not entities of one scheme: {', '.join(SCHEMES)}"
         )
 
 
@@ -238,8 +244,9 @@ def metrics(
         for said, right in zip(tags, example.tags, strict=True)
     ]
     found = {"accuracy": float(np.mean([said == right for said, right in pairs]))}
-    if is_entity_tags(examples[0].labels):
-        found |= entity_metrics(predictions, [example.tags for example in examples])
+    if scheme := find_scheme(examples[0].labels):
+        right = [example.tags for example in examples]
+        found |= entity_metrics(predictions, right, scheme)
     return found
 
 

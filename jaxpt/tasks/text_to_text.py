@@ -10,7 +10,6 @@ space, which some tokenizers do not keep (T5 compares them as they are).
 """
 
 import dataclasses
-import fnmatch
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
@@ -22,6 +21,7 @@ from jaxpt.eval.generation import SampleSpec
 from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
+from jaxpt.tasks.references import join_groups, read_references
 from jaxpt.tasks.span_metrics import answer_metrics, answer_scores
 from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
 from jaxpt.tasks.text_metrics import (
@@ -57,8 +57,11 @@ class Spec(TaskSpec):
       keys: how a text calls each column, as "sentence" in "sentence: ..."; () is the
         columns' names, "" leaves the name out.
       target: the column of what is to be written; of a "text" a pattern such as
-        "summary*" takes all columns that match as references, the first to learn from;
-        of an "answer" the values may be SQuAD's {"text": [...], ...}.
+        "summary*" takes all columns that match as references, the first to learn from.
+        A value may be a list, and rows may differ in their number of references. Of an
+        "answer" the values may be SQuAD's {"text": [...], ...}.
+      group: a column; rows of development and test data with the same value are one
+        text with several references. Training data are not grouped.
       labels, words: the labels, and what is written for each; () are those of the
         training data, and the labels themselves.
       positive: the label that F1 is of; "" is the second.
@@ -79,6 +82,7 @@ class Spec(TaskSpec):
     inputs: tuple[str, ...] = ("sentence",)
     keys: tuple[str, ...] = ()
     target: str = "label"
+    group: str = ""
     labels: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     positive: str = ""
@@ -99,6 +103,8 @@ class Spec(TaskSpec):
         self.check("target", bool(self.target), "a column")
         is_good = self.kind == "text" or "*" not in self.target
         self.check("target", is_good, "one column, but with task.kind=text")
+        is_good = self.kind == "text" or not self.group
+        self.check("group", is_good, "'' but with task.kind=text")
         for name in ("labels", "words", "positive"):
             is_good = self.kind == "classes" or not getattr(self, name)
             self.check(name, is_good, "left out but with task.kind=classes")
@@ -120,7 +126,8 @@ class Spec(TaskSpec):
 
     @property
     def columns(self):
-        return [] if "*" in self.target else [*self.inputs, self.target]
+        named = [*self.inputs, self.target, self.group]
+        return [] if "*" in self.target else list(filter(None, dict.fromkeys(named)))
 
     @property
     def main_metric(self):
@@ -174,7 +181,7 @@ def read(
     table: Table, spec: Spec, labels: Labels | None
 ) -> tuple[list[Example], Labels]:
     """See `Task.read`."""
-    for column in spec.inputs:
+    for column in filter(None, (*spec.inputs, spec.group)):
         if column not in table.columns:
             listed = ", ".join(map(repr, table.columns))
             raise UserError(f"{table.name}: no column {column!r}; it has {listed}")
@@ -186,7 +193,7 @@ def read(
         return _read_numbers(table, spec, sources), ()
     if spec.kind == "text":
         need_rouge(), need_sacrebleu()
-        return _read_texts(table, spec, sources), ()
+        return _read_texts(table, spec, sources, is_training=labels is None), ()
     told = [_read_golds(table, spec, row) for row in range(len(table))]
     pairs = zip(sources, told, strict=True)
     return [Example(source, golds[0], golds) for source, golds in pairs], ()
@@ -234,19 +241,16 @@ def _read_numbers(table: Table, spec: Spec, sources: list[str]) -> list[Example]
     return examples
 
 
-def _read_texts(table: Table, spec: Spec, sources: list[str]) -> list[Example]:
-    columns = sorted(fnmatch.filter(table.columns, spec.target))
-    columns = [column for column in columns if column not in spec.inputs]
-    if not columns:
-        listed = ", ".join(map(repr, table.columns))
-        raise UserError(f"{table.name}: no column {spec.target!r}; it has {listed}")
-    texts = zip(*(table.texts(column) for column in columns), strict=True)
-    examples = []
-    for source, golds in zip(sources, texts, strict=True):
-        if spec.drop:
-            golds = tuple(text.replace(spec.drop, "") for text in golds)
-        examples.append(Example(source, golds[0], golds))
-    return examples
+def _read_texts(
+    table: Table, spec: Spec, sources: list[str], *, is_training: bool
+) -> list[Example]:
+    others = {*spec.inputs, spec.group}
+    references = read_references(table, spec.target, others, spec.drop)
+    if spec.group and not is_training:
+        pairs = join_groups(table, spec.group, sources, references)
+    else:
+        pairs = list(zip(sources, references, strict=True))
+    return [Example(source, golds[0], golds) for source, golds in pairs]
 
 
 def _read_golds(table: Table, spec: Spec, row: int) -> tuple[str, ...]:

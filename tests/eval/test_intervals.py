@@ -32,6 +32,7 @@ def test_shares_are_drawn_again():
 def test_one_item_has_no_interval():
     for found in (
         mean_interval(np.array([2.5])),
+        mean_interval(np.array([0.0])),
         ratio_interval(np.ones(1), np.ones(1)),
     ):
         assert np.isnan(found[:2]).all() and found.method.startswith("none")

@@ -72,15 +72,24 @@ def test_between_tabs_quotation_marks_are_characters(tmp_path):
     "name, data, told",
     [
         ("gone", None, ("gone", "no such file")),
-        ("a.txt", b"good\tbad\n", ("a.txt: must be .jsonl, .tsv, .csv",)),
+        (
+            "a.txt",
+            b"good\tbad\n",
+            ("a.txt: files must be .jsonl, .tsv, .csv", "archive .tar"),
+        ),
         ("a.jsonl", b"", ("holds no pair",)),
-        ("a.jsonl", b"\n[1]\n", ("a.jsonl:2", "object")),
-        ("a.jsonl", b"{", ("a.jsonl:1: must be JSON",)),
+        ("a.jsonl", b"\n[1]\n", ("a.jsonl line 2: not a JSON object",)),
+        ("a.jsonl", b"{", ("a.jsonl line 1: not JSON",)),
         ("a.jsonl", b"\xff\xfe", ("must be UTF-8",)),
-        ("a.jsonl", b'{"good": "a"}', ("a.jsonl:1: bad must be a text", "are good")),
+        (
+            "a.jsonl",
+            b'{"good": "a"}',
+            ("a.jsonl line 1: bad must be a text", "are good"),
+        ),
         ("a.jsonl", b'{"good": "a", "bad": " "}', ("bad must be a text",)),
         ("a.jsonl", b'{"x": 1}', ("sentence_good must be a text", "fields are x")),
-        ("a.tsv", b"good\tbad\na\n", ("a.tsv:2: bad must be a text",)),
+        ("a.tsv", b"good\tbad\na\n", ("a.tsv line 2: has 1 fields",)),
+        ("a.tsv", b"good\tbad\na\t \n", ("a.tsv line 2: bad must be a text",)),
         ("a.jsonl.xz", b"no xz", ("a.jsonl.xz: cannot be read",)),
         ("a.tar.xz", b"no tar", ("a.tar.xz: cannot be read",)),
     ],
@@ -90,6 +99,44 @@ def test_what_is_no_file_of_pairs_is_one_line(name, data, told, tmp_path, refuse
         (tmp_path / name).write_bytes(data)
     with refuses(*told):
         read_pairs(str(tmp_path / name))
+
+
+def test_json_lines_end_at_newlines_alone(tmp_path):
+    """U+2028, U+2029 and U+0085 are characters of a text in JSON and in tables."""
+    odd = "a\u2028b\u2029c\x85d"
+    row = json.dumps({"good": odd, "bad": "x"}, ensure_ascii=False)
+    (tmp_path / "a.jsonl").write_text(f"{row}\r\n{row}\n", encoding="utf-8", newline="")
+    table = f"good\tbad\n{odd}\tx\n"
+    (tmp_path / "a.tsv").write_text(table, encoding="utf-8")
+    (tmp_path / "a.csv").write_text(table.replace("\t", ","), encoding="utf-8")
+    assert read_pairs(str(tmp_path / "a.jsonl")) == [Pair(odd, "x", "a")] * 2
+    assert read_pairs(str(tmp_path / "a.tsv")) == [Pair(odd, "x", "a")]
+    assert read_pairs(str(tmp_path / "a.csv")) == [Pair(odd, "x", "a")]
+
+
+def test_a_field_of_a_table_may_be_long(tmp_path):
+    """csv's own limit is 131,072 characters."""
+    (tmp_path / "a.tsv").write_text(f"good\tbad\n{'a' * 140_000}\tb\n")
+    assert len(read_pairs(str(tmp_path / "a.tsv"))[0].good) == 140_000
+
+
+def test_a_refused_archive_names_the_files_that_were_skipped(tmp_path, refuses):
+    files = {f"b/{name}.txt": LINES for name in "abcdefg"} | {"README.md": b"text"}
+    write_archive(tmp_path / "all.tar.xz", files)
+    with refuses(
+        "all.tar.xz: holds no pair of texts; skipped README.md, b/a.txt, b/b.txt",
+        "b/d.txt and 3 more: files must be .jsonl, .tsv, .csv",
+    ):
+        read_pairs(str(tmp_path / "all.tar.xz"))
+    with refuses("all.tar.xz/c: ", "no such folder; it has README.md, b"):
+        read_pairs(str(tmp_path / "all.tar.xz" / "c"))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "blimp.zip").write_bytes(b"")
+    with refuses("folder: holds no pair of texts; skipped blimp.zip: files must be"):
+        read_pairs(str(tmp_path / "folder"))
+    (tmp_path / "a.tar.zst").write_bytes(b"no tar")
+    with refuses("a.tar.zst: cannot be read"):
+        read_pairs(str(tmp_path / "a.tar.zst"))
 
 
 def test_blimp_whole():
@@ -106,7 +153,8 @@ def test_blimp_whole():
     assert sorted(same) == ["passive_1"] * 2 + ["principle_A_case_2"] * 5
     # What gives every text the same score has one half of everything.
     judged = judge(found, np.zeros((67_000, 2)))
-    assert judged.figures["accuracy"] == (0.5, 0.5, 0.5)
+    value, (low, high, method) = judged.figures["accuracy"]
+    assert (value, low, high) == (0.5, 0.5, 0.5) and method == pairs.METHOD
     assert judged.num_ties == 67_000
     # A perfect model's accuracy.
     best = np.array([(0.0, 0.0 if pair.good == pair.bad else -1.0) for pair in found])
@@ -137,21 +185,48 @@ def test_ties_are_one_half_and_paradigms_count_alike():
     assert judged.figures["accuracy_of_pairs"][0] == pytest.approx(2.5 / 4)
     assert judged.num_ties == 1
     assert judged.groups["paradigm"]["a1"]["accuracy"] == pytest.approx(2 / 3)
-    assert judged.groups["phenomenon"]["b"] == {
-        "accuracy": 0.5,
-        "low": 0.5,
-        "high": 0.5,
-        "ties": 1.0,
-        "pairs": 1.0,
-    }
+    only = judged.groups["phenomenon"]["b"]
+    assert np.isnan([only.pop("low"), only.pop("high")]).all()  # of one pair
+    assert only == {"accuracy": 0.5, "ties": 1.0, "pairs": 1.0}
     assert "field" not in judged.groups
+
+
+def test_an_interval_of_one_pair_is_unknown():
+    """The pair counts in the mean, and its spread is that of the other single pairs."""
+    wrong = judge(make_pairs("a1"), np.array([[0.0, 1.0]]))
+    for _, interval in wrong.figures.values():
+        assert np.isnan(interval[:2]).all() and interval.method == "none: one item"
+    # 40 paradigms of one pair, half of them right: as one sample of 40 pairs.
+    scores = np.tile([[0.0, -1.0], [-1.0, 0.0]], (20, 1))
+    judged = judge(make_pairs(*(f"a{i}" for i in range(40))), scores)
+    value, (low, high, _) = judged.figures["accuracy"]
+    assert value == 0.5
+    assert (high - low) / 2 == pytest.approx(1.96 * 0.5 / 40**0.5, rel=0.1)
+    groups = judged.groups["paradigm"]
+    assert all(np.isnan(groups[f"a{i}"]["low"]) for i in range(40))
+    assert judged.groups["phenomenon"]["a"]["low"] == pytest.approx(low)
+
+
+def test_a_single_pair_widens_the_interval_around_its_own_value():
+    """Beside 100 pairs of which 98 are right stands a wrong one."""
+    scores = np.array([[0.0, -1.0]] * 98 + [[-1.0, 0.0]] * 3)
+    names = ["a"] * 100 + ["b"]
+    value, (low, high, _) = judge(make_pairs(*names), scores).figures["accuracy"]
+    assert value == pytest.approx(0.49)
+    assert 0 <= low < value < high <= 1
+    assert high - low > 0.05 and low < 0.47
+
+
+def test_a_paradigm_that_is_all_right_has_a_width():
+    judged = judge(make_pairs("a1", "a1"), np.array([[0.0, -1.0]] * 2))
+    assert judged.groups["paradigm"]["a1"]["low"] == pytest.approx(0.3424, abs=1e-4)
 
 
 def test_the_interval_is_that_of_independent_paradigms():
     """2 x 200 pairs of which half are right: a standard error of 0.5 / 20."""
     hits = np.tile([[0.0, -1.0], [-1.0, 0.0]], (200, 1))
     names = ["a"] * 200 + ["b"] * 200
-    value, low, high = judge(make_pairs(*names), hits).figures["accuracy"]
+    value, (low, high, _) = judge(make_pairs(*names), hits).figures["accuracy"]
     assert value == 0.5
     assert (high - low) / 2 == pytest.approx(1.96 * 0.025, rel=0.1)
 
@@ -180,12 +255,19 @@ def test_a_task_finds_figures_baselines_and_columns(refuses):
     assert list(found) == ["pll", "x"]
     outcome = found["pll"]
     assert outcome.figures["accuracy"].value == pytest.approx(1.5 / 3)
-    assert outcome.figures["accuracy"].method == pairs.METHOD
+    assert outcome.figures["accuracy"].method == "bootstrap over items"
     # The shorter one: wrong, and twice neither.
     assert outcome.trivial["accuracy_of_the_shorter"] == pytest.approx(1 / 3)
     assert outcome.columns["good"].tolist() == [-195.0, -97.0, -97.0]
     assert "1 pairs are two identical texts." in outcome.notes
     assert "Ties: 1; each counts one half." in outcome.notes
+    two = [Pair("ab", "b", "p"), Pair("a", "b", "q")]
+    (outcome,) = zero_shot.evaluate_pairs(asker, two, ("pll",)).values()
+    assert outcome.figures["accuracy"].method == pairs.METHOD
+    told = zero_shot.to_json(outcome)
+    assert told["groups"]["paradigm"]["q"]["low"] is None
+    assert told["figures"]["accuracy"]["low"] is not None
+    json.dumps(told, allow_nan=False)
     with refuses("''", "has no token"):
         pairs.score_pairs(asker.scorer, asker.encode, [Pair("", "b", "p")], ("pll",))
 

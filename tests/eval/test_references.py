@@ -54,3 +54,11 @@ def test_ngrams_tell_labels_by_tokens_and_their_order(kind, low, high):
     found = references.measure_ngrams(corpora, 6, 2, 80)
     assert low <= means(found)["probe_accuracy"] <= high
     assert len(np.unique(found["probe_accuracy"].groups)) == 40
+
+
+def test_equal_frequencies_share_the_credit_of_the_cloze():
+    vocab = Vocab(size=4, pad=0, mask=1)
+    tokens = np.array([[2, 2, 3, 2], [3, 3, 2, 2]], np.int32)
+    given = np.ones((2, 4), int), np.array([0, 1]), vocab, [0, 1]
+    found = references.measure_unigrams(np.array([0, 0, 5, 5]), tokens, *given)
+    assert found["cloze_accuracy"].totals.tolist() == [0.5, 0.5]

@@ -280,7 +280,7 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     rows["tokens"] = rows["tokens"].at[:, 0].set(jnp.arange(4) + 10)
     rows["tokens"] = rows["tokens"].at[:, -1].set(jnp.arange(4) + 15)
     case = make_taught(name, case, rows)
-    optimizer = optax.adam(1e-2)
+    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, 300))
     step = case.make_step(optimizer)
 
     @jax.jit
@@ -291,7 +291,8 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     state, metrics = learn(make_state(case.params, optimizer), rows)
     for term in case.spec.coefficients:
         totals, weights = metrics[term]
-        assert totals[-1] / weights[-1] < 0.03, term
+        losses = totals / weights
+        assert losses[-1] < 0.1 * losses[0], term
     assert int(state.step) == 300
 
 

@@ -98,6 +98,29 @@ def test_a_right_sample_counts_as_original(make_case, make_rows):
     assert not labels.any()
 
 
+@pytest.mark.parametrize("sample, num_replaced", [(10, 0), (11, 12)])
+def test_the_loss_counts_a_right_sample_as_original(
+    sample, num_replaced, make_case, make_rows
+):
+    """3 tokens of each of 4 rows are masked; all are 10, and the generator is sure."""
+    case = make_case("electra")
+    rows = make_rows(case, 4)
+    batch = case.corrupt(rows | {"tokens": jnp.full_like(rows["tokens"], 10)})
+    head = case.params["generator"]["head"]
+    head = head | {"bias": head["bias"].at[sample].set(1e4)}
+    generator = case.params["generator"] | {"head": head}
+    # Whatever the token, "replaced" has the logit 2.
+    score = jax.tree.map(jnp.zeros_like, case.params["score"])
+    score["out"]["bias"] += 2.0
+    params = case.params | {"generator": generator, "score": score}
+    terms, metrics = case.loss(batch, params, **SAMPLE)
+    assert metrics["replaced"] == (num_replaced, 80)
+    assert metrics["recall"] == (num_replaced, num_replaced)
+    assert metrics["accuracy"] == (num_replaced, 80)
+    wanted = 80 * np.logaddexp(0, 2) - 2 * num_replaced
+    assert float(terms["discriminator_loss"][0]) == pytest.approx(wanted, rel=1e-5)
+
+
 def test_a_wrong_sample_counts_as_replaced_where_it_was_drawn(make_case, make_rows):
     case = make_case("electra")
     rows = make_rows(case, 4, specials=0.9)  # some slots are left over

@@ -7,6 +7,7 @@ import pytest
 from tiny import write_config
 
 import jaxpt
+from jaxpt import trust
 from jaxpt.cli import main
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
@@ -48,14 +49,20 @@ def test_it_trains_resumes_and_is_used(place, capsys):
     assert stored["objective"] == "own.half"
     assert stored["half"]["mask_rate"] == 0.5 and stored["half"]["replace_mask"] == 0.9
     result = (place / "whole" / "result.json").read_text()
-    assert main(["train", "--workdir", "whole"]) == 0  # goes on, and is finished
+    trust._trusted.clear()  # another process
+    assert main(["train", "--workdir", "whole"]) == 2  # the folder alone does not do
+    assert "add --trust=own.half " in capsys.readouterr().err
+    own = ["--trust", "own.half"]
+    assert main(["train", "--workdir", "whole", *own]) == 0  # resumed, and is finished
     assert (place / "whole" / "result.json").read_text() == result
-    assert main(["train", "--config", "whole/config.json", "--workdir", "again"]) == 0
+    argv = ["train", "--config", "whole/config.json", "--workdir", "again", *own]
+    assert main(argv) == 0
     again = json.loads((place / "again" / "result.json").read_text())
     assert again["metrics"] == json.loads(result)["metrics"]
-    assert main(["evaluate", "--workdir", "whole"]) == 0
-    assert main(["fill", "--workdir", "whole", "--text", "the [MASK]en"]) == 0
-    assert "own.half" in repr(jaxpt.load("whole"))
+    assert main(["evaluate", "--workdir", "whole", *own]) == 0
+    assert main(["fill", "--workdir", "whole", "--text", "the [MASK]en", *own]) == 0
+    trust._trusted.clear()
+    assert "own.half" in repr(jaxpt.load("whole", trust="own.half"))
     # Other settings in the same folder are refused.
     capsys.readouterr()
     assert main([*whole[:-2], "--config.half.mask_rate=0.4", "--workdir=whole"]) == 2
@@ -86,6 +93,10 @@ def test_it_is_compared(place, monkeypatch):
     assert [run["objective"] for run in report["runs"]] == ["own.half", "mlm"]
     page = (place / "compared" / "report.html").read_text()
     assert "Half of the tokens" in page or "own.half" in page
+    trust._trusted.clear()
+    kept = ["compare", "--workdir", "compared", "--part=report"]
+    assert main(kept) == 2
+    assert main([*kept, "--trust=own.half"]) == 0
 
 
 def test_it_is_exported_and_names_no_code_in_the_folder(place):

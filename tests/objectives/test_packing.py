@@ -6,13 +6,29 @@ import numpy as np
 import optax
 import pytest
 from products import count_products
+from scipy import stats
 
+from jaxpt.objectives import clm_mlm, prefix_lm
+from jaxpt.ops import packing
 from jaxpt.ops.packing import count_slots
 
 norm = optax.tree.norm
 PACKED = ("prefix_lm", "ul2", "clm_mlm", "masked_diffusion")
 packed = pytest.mark.parametrize("name", PACKED)
 NUM_ROWS = 48
+
+
+def count_predicted(batch, term="loss"):
+    """How many positions of each row a loss term predicts."""
+    weights = batch["weights"][term] * batch.get("inverse_rates", 1)
+    return np.asarray((weights > 0).sum(-1))
+
+
+def moments(law):
+    """The mean and the standard deviation of a law."""
+    counts = np.arange(law.most + 1)
+    mean = np.average(counts, weights=law.probabilities)
+    return mean, np.average((counts - mean) ** 2, weights=law.probabilities) ** 0.5
 
 
 def without_packing(case):
@@ -47,8 +63,8 @@ def test_packing_changes_no_number(name, num_microbatches, make_case, make_rows)
 def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     case = make_case(name)
     rows = make_rows(case, NUM_ROWS)
-    expected = case.spec.expected_predictions.values()
-    slots = sum(count_slots(NUM_ROWS, each) for each in expected)
+    laws = case.spec.prediction_laws.values()
+    slots = sum(count_slots(NUM_ROWS, law) for law in laws)
     mean = case.spec.mean_predictions(NUM_ROWS)
     assert mean == slots / NUM_ROWS < 0.9 * case.spec.num_predictions
     counted = case.model.count_flops(case.spec.lengths, mean)
@@ -66,14 +82,79 @@ def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
     case = make_case(name)
     rows = make_rows(case, 512)
     batch = case.corrupt(rows)
-    for term, expected in case.spec.expected_predictions.items():
-        weights = batch["weights"][term] * batch.get("inverse_rates", 1)
-        counts = np.asarray((weights > 0).sum(1))
-        assert counts.max() <= expected.most
-        error = 5 * expected.std / np.sqrt(len(counts))
+    for term, law in case.spec.prediction_laws.items():
+        counts = count_predicted(batch, term)
+        assert counts.max() <= law.most
+        mean, std = moments(law)
+        error = 5 * std / np.sqrt(len(counts))
         # Some are a little fewer than what has room: an end is none of a text's.
-        assert expected.mean - error - 1 < counts.mean() < expected.mean + error
-        assert counts.std() == pytest.approx(expected.std, rel=0.15)
+        assert mean - error - 1 < counts.mean() < mean + error
+        assert counts.std() == pytest.approx(std, rel=0.15)
+
+
+MIN_RATES = (0.3, 0.5, 0.8, 0.99)
+
+
+@pytest.mark.parametrize("min_rate", MIN_RATES)
+def test_no_masked_token_is_left_out_at_any_min_rate(
+    min_rate, make_case, make_rows, vocab
+):
+    """In 400 batches cut into microbatches, of which each is every n-th row."""
+    case = make_case("masked_diffusion", min_rate=min_rate)
+    rows, num_rows = make_rows(case, 64), 64
+    (law,) = case.spec.prediction_laws.values()
+    keys = jax.random.split(jax.random.key(0), 400)
+
+    @jax.jit
+    @jax.vmap
+    def corrupt(key):
+        return case.module.corrupt(key, rows, vocab, case.spec)
+
+    batches = corrupt(keys)
+    counts = count_predicted(batches)
+    mean, _ = moments(law)
+    assert counts.mean() == pytest.approx(mean, rel=0.01)
+    for num_microbatches in (1, 2, 4, 8, 16, 32):
+        sums = counts.reshape(len(keys), -1, num_microbatches).sum(1)
+        slots = count_slots(num_rows // num_microbatches, law)
+        assert sums.max() <= slots, (num_microbatches, sums.max(), slots)
+
+
+@pytest.mark.parametrize("min_rate", [0.5, 0.99])
+def test_microbatches_do_not_change_the_loss(min_rate, make_case, make_rows):
+    case = make_case("masked_diffusion", min_rate=min_rate)
+    batch = case.corrupt(make_rows(case, 32))
+    wanted, _ = without_packing(case).loss(batch)[0]["loss"]
+    for num in (1, 4):
+        found = 0.0
+        for i in range(num):
+            piece = jax.tree.map(lambda x, i=i: x[i::num], batch)
+            found += float(case.loss(piece)[0]["loss"][0])
+        assert found == pytest.approx(float(wanted), rel=1e-5), num
+
+
+def test_packed_rows_of_several_texts_need_no_more_slots():
+    """Prefixes of two texts of 10 tokens against one of 20, of which the slots are."""
+    both = np.convolve(*2 * [packing.uniform(1, 9).probabilities])
+    spec = prefix_lm.Spec(row_length=20)
+    (law,) = spec.prediction_laws.values()
+    total = np.ones(1)
+    for num_rows in range(1, 65):
+        total = np.convolve(total, both)
+        assert total[count_slots(num_rows, law) + 1 :].sum() <= packing.MAX_TAIL
+
+
+@pytest.mark.parametrize("mlm_share", [0.001, 0.01, 0.1, 0.5, 0.9, 0.99, 1.0])
+def test_a_share_of_rows_has_its_slots(mlm_share):
+    """The number of rows of a kind is binomial; one batch in 30,000 may have more."""
+    spec = clm_mlm.Spec(row_length=129, mlm_share=mlm_share)
+    of_kind = {"clm_loss": (128, 1 - mlm_share), "mlm_loss": (19, mlm_share)}
+    for term, law in spec.prediction_laws.items():
+        per_row, share = of_kind[term]
+        for num_rows in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
+            num_held = count_slots(num_rows, law) // per_row
+            left_out = stats.binom.sf(num_held, num_rows, share)
+            assert left_out <= packing.MAX_TAIL, (term, num_rows)
 
 
 def test_rows_of_several_texts_are_packed_where_it_is_known_how_much(

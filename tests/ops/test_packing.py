@@ -1,6 +1,5 @@
 """Predictions side by side: all of them are there, or counted."""
 
-import math
 import os
 import subprocess
 import sys
@@ -12,12 +11,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 from tiny import many_devices
 
 from jaxpt.ops import packing
-from jaxpt.ops.packing import Expected
+from jaxpt.ops.packing import Law, exactly, mix, uniform, uniform_rate
 
 ROOT = Path(__file__).resolve().parents[2]
+
+
+TWO_OF_FOUR = Law((0.0, 0.0, 1.0, 0.0, 0.0))  # two of a row, which has room for four
 
 
 def make(weights):
@@ -29,8 +32,8 @@ def make(weights):
 
 def test_the_predicted_are_side_by_side_in_their_order():
     states, targets, weights = make([[0, 0, 1, 0.5], [0, 0, 0, 2], [0, 0, 0, 0]])
-    found = packing.pack(states, targets, weights, Expected(2.0, 0.0, 4))
-    # 3 rows of 2 predictions in mean: 6 slots, rounded to 8.
+    found = packing.pack(states, targets, weights, TWO_OF_FOUR)
+    # 3 rows of 2 predictions: 6 slots, rounded to 8.
     assert found.targets.shape == (1, 8) and found.states.shape == (1, 8, 2)
     assert found.targets[0, :3].tolist() == [2, 3, 7]
     assert found.states[0, :3].tolist() == [[2, -2], [3, -3], [7, -7]]
@@ -40,25 +43,25 @@ def test_the_predicted_are_side_by_side_in_their_order():
 
 def test_what_has_no_slot_is_counted():
     states, targets, weights = make(np.ones((4, 4)))
-    found = packing.pack(states, targets, weights, Expected(2.0, 0.0, 4))
+    found = packing.pack(states, targets, weights, TWO_OF_FOUR)
     assert found.targets.tolist() == [list(range(8))]
     assert found.weights.tolist() == [8 * [1]]
     assert [float(x) for x in found.overflow] == [8, 16]
 
 
-EXPECTED = {mean: Expected(mean, 1.0, 6) for mean in (0.0, 1.5, 3.0, 6.0)}
+LAWS = [Law(tuple(float(k == num) for k in range(7))) for num in (0, 2, 3, 6)]
 pack = jax.jit(packing.pack, static_argnums=3)
 
 
 @given(
     st.lists(st.sampled_from([0.0, 0.5, 1.0]), min_size=48, max_size=48),
-    st.sampled_from(list(EXPECTED)),
+    st.sampled_from(LAWS),
 )
-def test_no_weight_is_lost_and_none_is_new(weights, mean):
+def test_no_weight_is_lost_and_none_is_new(weights, law):
     states, targets, weights = make(np.reshape(weights, (8, 6)))
     weights = np.asarray(weights)
     # As numpy has them: every number of kept slots would compile anew.
-    found = jax.tree.map(np.asarray, pack(states, targets, weights, EXPECTED[mean]))
+    found = jax.tree.map(np.asarray, pack(states, targets, weights, law))
     kept = found.weights > 0
     assert int(kept.sum()) + float(found.overflow[0]) == float(found.overflow[1])
     assert float(found.overflow[1]) == int((weights > 0).sum())
@@ -69,38 +72,86 @@ def test_no_weight_is_lost_and_none_is_new(weights, mean):
     np.testing.assert_array_equal(found.states[..., 0], found.targets)
 
 
-def test_moments_are_those_of_what_is_drawn():
-    rng = np.random.default_rng(0)
-    found, drawn = packing.uniform(3, 9), rng.integers(3, 10, 100_000)
-    assert found.mean == pytest.approx(drawn.mean(), abs=0.05)
-    assert found.std == pytest.approx(drawn.std(), abs=0.02)
-    mixed = packing.mix([(1.0, packing.exactly(2)), (3.0, packing.uniform(3, 9))])
-    drawn = np.where(rng.random(100_000) < 0.25, 2, drawn)
-    assert mixed.mean == pytest.approx(drawn.mean(), abs=0.05)
-    assert mixed.std == pytest.approx(drawn.std(), abs=0.02)
-    assert mixed.most == 9
+def test_laws_are_those_of_what_is_drawn():
+    draw, num = np.random.default_rng(0), 200_000
+    rates = draw.uniform(0.3, 1, num)
+    for law, drawn in (
+        (exactly(4), np.full(num, 4)),
+        (uniform(3, 9), draw.integers(3, 10, num)),
+        (uniform_rate(9, 0.3), draw.binomial(9, rates)),
+        (
+            mix([(1.0, exactly(2)), (3.0, uniform(3, 9))]),
+            np.where(draw.random(num) < 0.25, 2, draw.integers(3, 10, num)),
+        ),
+    ):
+        found = np.bincount(drawn, minlength=law.most + 1) / num
+        np.testing.assert_allclose(law.probabilities, found, atol=0.005)
+        assert sum(law.probabilities) == pytest.approx(1, abs=1e-12)
 
 
-def test_slots_hold_all_but_one_batch_in_many():
-    rng = np.random.default_rng(0)
-    for num_rows in (4, 16, 64):
-        slots = packing.count_slots(num_rows, packing.uniform(1, 99))
-        sums = rng.integers(1, 100, (20_000, num_rows)).sum(1)
-        assert (sums > slots).mean() < 1e-3
-        assert num_rows < 64 or slots < 0.66 * num_rows * 99
+@pytest.mark.parametrize("low", [1e-12, 0.5, 1 - 1e-12])
+def test_rates_at_both_ends(low):
+    """From 0 on any number has the same probability; at 1 all are predicted."""
+    found = np.array(uniform_rate(3, low).probabilities)
+    wanted = {1e-12: [1 / 4] * 4, 1 - 1e-12: [0, 0, 0, 1]}
+    # Of 3 at a rate uniform in (1/2, 1): P(at most k of 4 fair coins) / 4 / (1/2).
+    half = stats.binom.cdf(range(4), 4, 0.5) / 2
+    np.testing.assert_allclose(found, wanted.get(low, half), atol=1e-9)
+
+
+def tail(law, num_rows, slots):
+    """P(the sum of so many rows exceeds the slots), without Fourier transforms."""
+    total, power = np.ones(1), np.array(law.probabilities)
+    for bit in bin(num_rows)[:1:-1]:
+        if bit == "1":
+            total = np.convolve(total, power)
+        power = np.convolve(power, power)
+    return total[slots + 1 :].sum()
+
+
+SHARES = (0.001, 0.01, 0.05, 0.5, 0.95, 0.999)
+SKEWED = {s: mix([(s, exactly(3)), (1 - s, exactly(0))]) for s in SHARES}
+ALL_LAWS = [*SKEWED.values(), uniform(1, 19), uniform_rate(9, 0.5), exactly(7)]
+
+
+@pytest.mark.parametrize("num_rows", [1, 2, 3, 8, 64, 512])
+def test_slots_are_the_fewest_that_hold_all_but_one_batch_in_30_000(num_rows):
+    for law in ALL_LAWS:
+        slots, most = packing.count_slots(num_rows, law), num_rows * law.most
+        assert tail(law, num_rows, slots) <= 1 / 30_000
+        assert slots % 8 == 0 or slots == most
+        assert slots <= 8 or tail(law, num_rows, slots - 8) > 1 / 30_000
+
+
+@pytest.mark.parametrize("share", SHARES)
+def test_slots_of_rows_of_one_kind_are_a_binomial_quantile(share):
+    for num_rows in (1, 16, 128, 512):
+        slots = packing.count_slots(num_rows, SKEWED[share])
+        assert stats.binom.sf(slots // 3, num_rows, share) <= 1 / 30_000
+
+
+def test_counts_of_many_places_are_rounded_up(monkeypatch):
+    laws = [uniform(1, 99), SKEWED[0.05]]
+    exact = [packing.count_slots(64, law) for law in laws]
+    monkeypatch.setattr(packing, "MAX_SUMS", 64 * 20)
+    rough = [packing.count_slots.__wrapped__(64, law) for law in laws]
+    for law, one, other in zip(laws, exact, rough, strict=True):
+        unit = -(-law.most // 20)
+        assert one <= other <= one + 64 * unit
+    assert rough[0] > exact[0]
 
 
 def test_slots_are_never_more_than_there_are_places():
-    assert packing.count_slots(1, packing.uniform(1, 9)) == 9
-    assert packing.count_slots(3, packing.exactly(4)) == 12
-    assert packing.count_slots(3, packing.exactly(0)) == 0
+    assert packing.count_slots(1, uniform(1, 9)) == 9
+    assert packing.count_slots(3, exactly(4)) == 12
+    assert packing.count_slots(3, exactly(0)) == 0
 
 
 def test_gradients_reach_the_states_that_are_predicted():
     states, targets, weights = make([[0, 1, 0], [0, 0, 1]])
 
     def loss(states):
-        found = packing.pack(states, targets, weights, Expected(2.0, 0.0, 3))
+        found = packing.pack(states, targets, weights, uniform(0, 3))
         return (found.states.sum(-1) * found.weights).sum()
 
     grad = jax.grad(loss)(states.astype(jnp.float32))
@@ -118,13 +169,13 @@ states = rng.normal(size=(32, 16, 8)).astype("f4")
 targets = np.arange(512, dtype="i4").reshape(32, 16)
 mesh = make_mesh((4, 2, 1), jax.devices())
 rows = NamedSharding(mesh, PartitionSpec(("data", "fsdp")))
-expected = packing.Expected(6.4, 2.0, 16)
-call = jax.jit(lambda *x: packing.pack(*x, expected))
+law = packing.uniform(0, 13)
+call = jax.jit(lambda *x: packing.pack(*x, law))
 with jax.set_mesh(mesh):
     given = [jax.device_put(x, rows) for x in (states, targets, weights)]
     compiled = call.lower(*given).compile()
     found = compiled(*given)
-assert found.targets.shape == (8, packing.count_slots(4, expected)), found.targets.shape
+assert found.targets.shape == (8, packing.count_slots(4, law)), found.targets.shape
 kept = np.asarray(found.weights) > 0
 names = sorted(np.asarray(found.targets)[kept].tolist())
 assert names == sorted(targets[weights > 0].tolist())
@@ -144,7 +195,3 @@ def test_each_device_packs_its_own_rows():
         text=True,
     )
     assert found.stdout.strip() == "good", found.stderr[-2000:]
-
-
-def test_four_deviations():
-    assert packing.count_slots(100, Expected(10.0, 5.0, 40)) == 8 * math.ceil(1200 / 8)

@@ -57,6 +57,7 @@ def report(labelled, tmp_path_factory):
 
 def test_every_run_is_there_with_its_numbers(report):
     _, written, _ = report
+    assert written["alpha"] == 0.05 and "before any result" in written["seeds_note"]
     names = ["clm", "mlm", "span_corruption", "electra"]
     assert [r["objective"] for r in written["runs"]] == [
         n for n in names for _ in (0, 1)

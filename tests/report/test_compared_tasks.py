@@ -7,8 +7,9 @@ import pytest
 from reports import make_run
 from tiny import make_config
 
+from jaxpt import trust
 from jaxpt.config.plan import make_compare_spec
-from jaxpt.config.settings import to_dict
+from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
 from jaxpt.report import compare as comparison
 from jaxpt.report import figures
@@ -77,7 +78,9 @@ def make_compared(speech, **changes):
         "compare__seeds": (0,),
         "compare__budget": "steps",
     }
-    return make_config(speech, **(settings | changes))
+    config = make_config(speech, **(settings | changes))
+    trust.trust(list_code(to_dict(config)))  # as if flags had named it
+    return config
 
 
 @pytest.fixture(scope="module")

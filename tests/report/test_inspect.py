@@ -155,6 +155,16 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert clm.flops == pytest.approx(wanted)
 
 
+@pytest.mark.parametrize("min_rate, share", [(0.001, 0.5), (0.8, 0.9)])
+def test_the_page_counts_masked_tokens_as_the_predictions_of_diffusion(
+    min_rate, share, speech
+):
+    """Its loss is a mean over all tokens, but masked tokens alone are predicted."""
+    changes = {"masked_diffusion__min_rate": min_rate, "train__batch_size": 64}
+    _, (found,) = views(speech, ["masked_diffusion"], 12, **changes)
+    assert found.signal == {"loss": pytest.approx(share, abs=0.03)}
+
+
 @of_all_forms
 def test_every_objective_has_a_view(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}

@@ -114,7 +114,7 @@ def test_report_html_opens_with_the_verdicts(tmp_path):
     answer = texts.index("mlm is ahead of clm.")
     lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
     assert lead == "mlm over clm: 0.800 [0.799, 0.801]\nmeans 0.900 and 0.100"
-    assert certainty.startswith("told apart; p < 0.0001, 2 seeds")
+    assert certainty.startswith("significantly different; p < 0.0001, 2 seeds")
     assert cost.split("\n")[1] == "clm: 1.67e14 FLOPs, 120 s"
     assert ": forward and backward matrix products" in texts
     assert "0.900 (n=2)" in texts
@@ -447,7 +447,7 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
         ),
         (
             {"a": [0.9, 0.1], "b": [0.2, 0.3]},
-            "Nobody is told apart. a has the best mean.",
+            "No significant difference. a has the best mean.",
         ),
         ({"a": [0.5, 0.5], "b": [0.5, 0.5]}, "All are equivalent."),
         ({"a": [0.5], "b": [0.4]}, "No verdict. a has the best mean, of one seed."),

@@ -318,6 +318,15 @@ def test_the_command_and_its_replacement(trained, tmp_path, quick, capsys):
     assert held["inequalities"] == []
 
 
+def test_merged_runs_have_an_error_rate_and_its_condition(trained, tmp_path, quick):
+    runs = [str(path) for path in list_folders(trained)]
+    into = ["--workdir", str(tmp_path / "r")]
+    assert cli.main(["report", *into, "--alpha=0.01", "--runs", *runs]) == 0
+    held = json.loads((tmp_path / "r" / "report.json").read_text())
+    assert held["alpha"] == 0.01 and "cannot know" in held["seeds_note"]
+    assert cli.main(["report", *into, "--alpha=2", "--runs", *runs]) == 2
+
+
 def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkeypatch):
     drawn = iter(({"a": "a.png", "b": "b.png"}, {"b": "b.png"}))
 

@@ -3,7 +3,7 @@
 import pytest
 from tiny import make_config, write_run
 
-from jaxpt.run.inference import generate_texts
+from jaxpt.run.inference import generate_texts, read_prompts
 from jaxpt.run.workdir import load_run
 
 
@@ -49,3 +49,13 @@ def test_others_do_not_unmask(speech, tmp_path, refuses):
     run = write_run(make_config(speech, "clm"), tmp_path / "run")
     with refuses("--num_steps=2: must be 0 for a clm run"):
         generate_texts(load_run(run), ["a"], 4, num_steps=2)
+
+
+def test_prompts_of_a_file_end_at_newlines_alone(tmp_path, refuses):
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("a\u2028b\r\nc\x85d\x0c\n".encode())
+    assert read_prompts([], str(path)) == ["a\u2028b", "c\x85d\x0c"]
+    for text in ("", "\n", "a\n\nb"):
+        path.write_text(text)
+        with refuses(f"--prompt_file={path}", "no empty one"):
+            read_prompts([], str(path))

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import jax
@@ -21,7 +22,8 @@ from tiny import CORE, make_config, slow_but, write_config
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
-from jaxpt.ops import kernel_choice
+from jaxpt.objectives import masked_diffusion
+from jaxpt.ops import kernel_choice, packing
 from jaxpt.run import loop, run_log
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
@@ -409,6 +411,56 @@ def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
     wanted = "without the fused kernel: xla, as cudnn has no model.attention_dropout"
     assert any(line.endswith(wanted) for line in log.describe_run())
+
+
+def test_a_run_that_leaves_out_predictions_warns_once(
+    speech, tmp_path, capsys, monkeypatch
+):
+    """With a law of 16 tokens of each row, where 21.6 of 24 are masked on average."""
+    wrong = {"loss": packing.exactly(16)}
+    monkeypatch.setattr(masked_diffusion.Spec, "prediction_laws", wrong)
+    settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
+    plan = make_plan(make_config(speech, "masked_diffusion", **settings))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
+    lines = capsys.readouterr().out.splitlines()
+    (found,) = [line for line in lines if line.startswith("warning: ")]
+    share = re.search(r"masked_diffusion leaves (\d+\.\d\d)% of its pred", found)[1]
+    assert float(share) == pytest.approx(100 * (1 - 16 / 21.6), abs=3)
+    assert "train.num_microbatches" in found
+
+
+def test_controls_are_of_the_evaluation_before_the_first_step(monkeypatch):
+    """A run that evaluates its probes as it goes does not measure them again."""
+    run = object.__new__(loop._Run)
+    run.program, run.corpora, run.only_valid, run.total = None, {}, False, 12
+    run.spec = types.SimpleNamespace(seed=0)
+    run.measured = {0: "first", 12: "last"}
+    run.examples = {0: {"a": 0, "probe_majority": 1}, 12: {"a": 2}}
+    run.probes = {0: "of the first", 12: "of the last"}
+    monkeypatch.setattr(loop, "measure", lambda *args, **given: given)
+    state = types.SimpleNamespace(eval_params=None)
+    found = run._measure(state, {}, {})
+    assert (found["known"], found["control"]) == ("last", "first")
+    assert run._measured_examples(12) == {"a": 2, "a_random": 0}
+    probes = {"trained": "of the last", "untrained": "of the first"}
+    assert run._measured_probes(12) == probes
+
+
+def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
+    plan = make_plan(make_config(speech))
+    task = make_task(plan, load_text(plan.text)[0].vocab)
+    log = run_log.RunLog(Program(task), None, {}, tmp_path)
+    lines = []
+    log.say = lines.append
+    for left_out in (0.0, 2.0, 2.0):  # of 1,000 in each of two steps
+        log.check_overflow({"overflow": (np.array([left_out, 0]), np.full(2, 1e3))})
+        log.check_overflow({"loss": (np.ones(2), np.ones(2))})
+    assert lines == []  # 4 of 6,000
+    for _ in range(2):
+        log.check_overflow({"overflow": (np.array([3.0, 3.0]), np.full(2, 1e3))})
+    assert len(lines) == 1 and "clm leaves 0.12% of its predictions" in lines[0]
 
 
 def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsys):

@@ -9,14 +9,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import ROWS, VARIANTS, make_config
 
 from jaxpt.config.plan import make_plan
 from jaxpt.eval.cloze import measure_cloze
-from jaxpt.eval.examples import means
+from jaxpt.eval.examples import Examples, means
 from jaxpt.eval.probe import pool
 from jaxpt.eval.words import count_words
 from jaxpt.ops.masks import full
+from jaxpt.run import measure as measuring
 from jaxpt.run.data import likelihood_rows
 from jaxpt.run.measure import (
     list_choices,
@@ -79,6 +80,41 @@ def test_controls_are_measured_on_untrained_parameters(measured):
         measure_frozen(program, fresh, corpora)["probe_accuracy"].mean
         == (found["probe_accuracy_random"])
     )
+
+
+def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch):
+    """Parameters are a number here, which is what every measurement gives of them."""
+
+    def give(*names, make=lambda params: Examples(*np.array([[params], [1], [0]]))):
+        def measure_one(function, params, *args):
+            return {name: make(params) for name in names}
+
+        return measure_one
+
+    measurements = {
+        "measure_frozen": ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy"),
+        "measure_likelihood": ("bits_per_byte",),
+        "measure_nll_bound": ("bits_per_byte_bound",),
+        "measure_cloze": ("cloze_accuracy", "cloze_bits"),
+    }
+    for function, names in measurements.items():
+        monkeypatch.setattr(measuring, function, give(*names))
+    fills = give("fill_top1", "fill_top5", make=float)
+    monkeypatch.setattr(measuring, "evaluate", fills)
+    plan = make_plan(make_config(speech, "clm_mlm"))
+    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
+    abilities = ("eval_step", "token_nll", "nll_bound", "fill_logits", "fill_scores")
+    program = types.SimpleNamespace(
+        task=make_task(plan, tokenizer.vocab),
+        init_state=lambda seed: types.SimpleNamespace(params=0.25 + seed),
+        **dict.fromkeys(abilities, True),
+    )
+    found = measure(program, 0.75, corpora, seed=SEED, known={"valid_loss": 1.0})
+    names = [name for names in measurements.values() for name in names]
+    names += ["heldout_top1", "heldout_top5"]
+    assert found == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
+        f"{name}_random": 0.25 + SEED for name in names
+    }
 
 
 def test_a_likelihood_is_that_of_text_not_trained_on(measured):
@@ -286,17 +322,30 @@ CHOOSERS = {
     "mlm": "mask",
     "clm_mlm": "mask before",
     "electra": "original",
-    "span_corruption": "decoder",
+    "replace_mlm": "restored",
+    "span_corruption": "answer",
+    "bart": "whole text",
     "prefix_lm": "prefix",
 }
 
 
+def score_decoder(model, params, ids, written):
+    """log p [S, V] of what a decoder writes next, behind an encoder that reads ids."""
+    states = model.answer_states(params, ids, written)
+    logits = model.apply({"params": params}, states, method="logits")
+    return jax.nn.log_softmax(logits)[0]
+
+
 @pytest.mark.parametrize("objective", CHOOSERS)
 def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
-    plan = make_plan(make_config(speech, objective))
+    name, settings = VARIANTS.get(objective, (objective, {}))
+    own = {f"{name}__{key}": value for key, value in settings.items()}
+    own["span_corruption__mean_span_length"] = 2.0  # two spans of four tokens
+    plan = make_plan(make_config(speech, name, **ROWS.get(name, {}), **own))
     tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
     vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
     params, model = program.init_state(SEED).params, program.task.model
+    assert model.scores_ratio == (objective == "electra")
     # Drawn further apart, so that what is read shows.
     params = jax.tree.map(lambda x: 3 * x, params)
     rows = {
@@ -320,6 +369,12 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     )
                 case "mask" | "mask before":
                     wanted[i, j] = model.fill_logits(params, masked)[0, 3, candidate]
+                case "restored":
+                    batch = {"inputs": whole, "segment_ids": jnp.ones_like(whole)}
+                    place = jnp.array([[3]])
+                    batch |= {"positions": place, "targets": whole[:, 3:4]}
+                    given = params, batch, "discriminator"
+                    wanted[i, j] = model.target_log_probs(*given)[0, 0]
                 case "original":
                     batch = {"inputs": whole, "masked_positions": whole[:, :1]}
                     seen = {"self": full()}
@@ -328,13 +383,18 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
                     read = lambda model, x: model.score(x)  # noqa: E731
                     logits = model.apply({"params": params}, states, method=read)
                     wanted[i, j] = -logits[0, 3]
-                case "decoder":
-                    gap = vocab.sentinels[0]
+                case "answer":  # which [EOS] or the next sentinel ends
+                    gap, following = vocab.sentinels[:2]
                     ids = jnp.array([[*left, gap, *right, vocab.eos]])
-                    start = jnp.array([[vocab.pad, gap]])
-                    states = model.answer_states(params, ids, start)
-                    logits = model.apply({"params": params}, states, method="logits")
-                    wanted[i, j] = logits[0, -1, candidate]
+                    written = jnp.array([[vocab.pad, gap, candidate]])
+                    scores = jnp.exp(score_decoder(model, params, ids, written))
+                    ends = scores[2, vocab.eos] + scores[2, following]
+                    wanted[i, j] = jnp.log(scores[1, candidate] * ends)
+                case "whole text":
+                    text = [*left, candidate, *right]
+                    written = jnp.array([[vocab.pad, *text[:-1]]])
+                    scores = score_decoder(model, params, masked, written)
+                    wanted[i, j] = sum(scores[k, text[k]] for k in range(3, 7))
                 case "prefix":
                     batch = {
                         "inputs": jnp.array([[vocab.pad, *left, candidate, *right]]),
@@ -361,7 +421,10 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     zeros = jax.tree.map(lambda x: 0 * x, fresh)
     examples = {}
     found = measure(asked, zeros, corpora, SEED, examples=examples)
-    assert found["choice_accuracy"] == pytest.approx(1 / 3)
-    assert "choice_accuracy_random" in found
     wanted = list_choices(task, corpora)
-    np.testing.assert_array_equal(examples["choice_accuracy"].groups, wanted.documents)
+    rarest = wanted.log_draws.argmax(1) == 0  # p is the same for all tokens
+    assert found["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)
+    assert "choice_bayes_accuracy_random" in found
+    np.testing.assert_array_equal(
+        examples["choice_bayes_accuracy"].groups, wanted.documents
+    )

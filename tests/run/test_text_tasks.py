@@ -68,6 +68,23 @@ def test_words_and_texts_in_one_call(run, data, capsys):
     assert code == 0 and out.count("asked before") == 1
 
 
+def test_choice_from_any_table(run, data, capsys):
+    rows = [{"q": "of the", "x": ["people", "house"], "y": "B"}] * 3
+    (data / "choice.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    values = {"table": {"path": "choice.jsonl"}, "shots": {"path": "choice.jsonl"}}
+    values |= {"context": "{q}", "options": "x", "label": "y"}
+    task = data / "choice.json"
+    task.write_text(json.dumps(values))
+    args = ("--workdir", run, "--tasks", f"choice:{task}")
+    code, out, err = call(capsys, *args)
+    assert code == 0, err
+    assert "choice: " in out and "3 items" in out and "majority" in out
+    figures = find_result(run, "choice", num_shots=0)["figures"]
+    assert figures["acc"]["value"] in (0.0, 1.0) and "acc_mutual_info" in figures
+    code, out, err = call(capsys, *args, "--shots", task, "--num_shots", 1)
+    assert code == 0, err
+
+
 def test_few_shot_cloze(run, data, capsys):
     task = data / "task.json"
     args = ("--workdir", run, "--tasks", f"cloze:{task}", "--shots", task)

@@ -1,18 +1,24 @@
 """The train call is compiled in a thread while the start is made and measured."""
 
+import dataclasses
 import threading
+import types
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
+from jaxpt.learn.state import make_state
+from jaxpt.rng import split_step, stream
 from jaxpt.run import loop
 from jaxpt.run.data import make_feed
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
-from jaxpt.run.train_calls import TrainCalls
+from jaxpt.run.train_calls import TrainCalls, make_train_call
 from jaxpt.text.dataset import load_text
 
 NUM_STEPS = 2
@@ -23,6 +29,34 @@ def text(speech):
     plan = make_plan(make_config(speech, "clm", train__steps=NUM_STEPS))
     tokenizer, corpora = load_text(plan.text)
     return make_task(plan, tokenizer.vocab), tokenizer, corpora
+
+
+def test_each_step_of_a_call_has_its_own_keys():
+    """Those of the seed and its number in the run, wherever the call begins."""
+
+    def train_step(state, rows, rngs, **given):
+        keys = {name: (jax.random.key_data(key), 1) for name, key in rngs.items()}
+        return dataclasses.replace(state, step=state.step + 1), keys
+
+    task = types.SimpleNamespace(
+        objective=types.SimpleNamespace(train_step=train_step),
+        model=types.SimpleNamespace(frozen=()),
+        vocab=None,
+        spec=types.SimpleNamespace(READS=()),
+        plan=types.SimpleNamespace(optim=types.SimpleNamespace(ema_decay=0.0)),
+        make_update=lambda axis: None,
+    )
+    call = jax.jit(make_train_call(task))
+    state = dataclasses.replace(make_state({}, optax.identity()), step=jnp.int32(5))
+    state, found = call(state, {"tokens": jnp.zeros((3, 1))}, 7)
+    assert state.step == 8
+    for place, step in enumerate((5, 6, 7)):
+        for name, key in split_step(stream(7, step, "train")).items():
+            np.testing.assert_array_equal(
+                found[name][0][place], jax.random.key_data(key)
+            )
+    for keys, _ in found.values():
+        assert len({tuple(key) for key in keys.tolist()}) == 3
 
 
 def test_begun_call_gives_the_same_numbers(text):

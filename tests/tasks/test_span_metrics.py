@@ -3,15 +3,17 @@
 import itertools
 import sys
 
+import numpy as np
 import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.tasks.span_metrics import (
+    SCHEMES,
     answer_metrics,
     answer_scores,
     best_null_threshold,
     entity_metrics,
-    is_entity_tags,
+    find_scheme,
 )
 
 
@@ -63,9 +65,75 @@ def test_precision_and_recall_are_not_swapped():
     assert found["entity_recall"] == 1.0
 
 
-def test_tags_that_are_no_entities():
-    assert is_entity_tags(["O", "B-creative-work", "I-creative-work", "S-X"])
-    assert not is_entity_tags(["O", "NN"]) and not is_entity_tags(["X-PER"])
+# gold, predicted, default, strict; by hand. BILOU spells E- as L- and S- as U-.
+OTHER_SCHEMES = [
+    ("IOBES", "B-P I-P E-P O S-L", "B-P I-P E-P O S-L", 1, 1),
+    ("IOBES", "B-P E-P O S-L", "B-P I-P O S-L", 1, 2 / 3),  # without its end
+    ("IOBES", "S-P O", "B-P O", 1, 0),
+    ("IOBES", "S-P S-P", "B-P E-P", 0, 0),
+    ("IOBES", "B-P E-P B-P E-P", "B-P I-P I-P E-P", 0, 0),
+    ("IOBES", "B-P E-P S-P O", "B-P E-P O S-P", 0.5, 0.5),
+    ("IOBES", "S-P S-L", "S-P S-P", 0.5, 0.5),
+    ("IOE2", "I-P E-P O E-L", "I-P I-P O E-L", 1, 2 / 3),
+    ("IOE2", "E-P E-P", "I-P E-P", 0, 0),
+    ("IOB1", "I-P I-P O", "I-P I-P O", 1, 1),
+]
+OTHER_SCHEMES += [
+    ("BILOU", *(tags.replace("E-", "L-").replace("S-", "U-") for tags in row[1:3]))
+    + row[3:]
+    for row in OTHER_SCHEMES
+    if row[0] == "IOBES"
+]
+
+
+@pytest.mark.parametrize("scheme, right, predicted, default, strict", OTHER_SCHEMES)
+def test_entities_of_other_schemes(scheme, right, predicted, default, strict):
+    found = entity_metrics([split(predicted)], [split(right)], scheme)
+    assert found["entity_f1"] == pytest.approx(default)
+    assert found["entity_f1_strict"] == pytest.approx(strict)
+
+
+@pytest.mark.parametrize("scheme, prefixes", SCHEMES.items())
+def test_strict_scores_are_those_of_seqevals_scheme(scheme, prefixes):
+    """Of random tags, most of which are invalid sequences, and their corruptions."""
+    import seqeval.metrics
+    import seqeval.scheme
+
+    rng = np.random.default_rng(0)
+    tags = ["O", *(f"{prefix}-{kind}" for prefix in prefixes for kind in "XY")]
+    right = [rng.choice(tags, size=12).tolist() for _ in range(40)]
+    predicted = [
+        [tag if rng.random() < 0.8 else str(rng.choice(tags)) for tag in sentence]
+        for sentence in right
+    ]
+    assert find_scheme(tags) == scheme
+    wanted = seqeval.metrics.f1_score(
+        right, predicted, mode="strict", scheme=getattr(seqeval.scheme, scheme)
+    )
+    assert 0.1 < wanted < 0.9
+    found = entity_metrics(predicted, right, scheme)["entity_f1_strict"]
+    assert found == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize(
+    "labels, scheme",
+    [
+        ("O B-creative-work I-creative-work", "IOB2"),
+        ("B-P", "IOB2"),
+        ("O I-P", "IOB1"),
+        ("O I-P E-P", "IOE2"),
+        ("O S-P", "IOBES"),
+        ("O B-P E-P", "IOBES"),
+        ("O B-P L-P", "BILOU"),
+        ("O B-P U-P", "BILOU"),
+        ("O B-P E-P L-P", ""),
+        ("O NN", ""),
+        ("O B", ""),
+        ("X-PER", ""),
+    ],
+)
+def test_the_scheme_follows_from_the_labels(labels, scheme):
+    assert find_scheme(split(labels)) == scheme
 
 
 # gold, prediction, exact match, F1 (section B).

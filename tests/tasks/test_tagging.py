@@ -99,6 +99,20 @@ def test_the_constant_answer_is_the_commonest_tag():
     assert said[0][0] == min("B-X", "O")  # both occur twice
 
 
+@pytest.mark.parametrize("single, end", ["SE", "UL"])
+def test_entities_are_scored_by_the_scheme_of_their_labels(single, end):
+    """The predicted entity without its end counts in conlleval's mode alone."""
+    tags = [["O", "B-X", f"{end}-X"], [f"{single}-X", "O"]]
+    examples, _ = read(tags=tags)
+    assert tagging.metrics(tags, examples, tagging.Spec())["entity_f1_strict"] == 1.0
+    # The same where the sentence to score has no single and no end.
+    found = tagging.metrics([["O", "B-X", "O"]], examples[:1], tagging.Spec())
+    assert found["entity_f1"] == found["entity_f1_strict"] == 0.0
+    found = tagging.metrics([tags[0], ["B-X", "O"]], examples, tagging.Spec())
+    assert found["entity_f1"] == 1.0
+    assert found["entity_f1_strict"] == pytest.approx(2 / 3)
+
+
 def test_tags_that_are_no_entities_have_accuracy_alone():
     tags = [["DT", "JJ", "NN"], ["JJ", "NN"]]
     examples, _ = read(tags=tags, metric="accuracy")
@@ -123,6 +137,13 @@ def test_tags_that_are_no_entities_have_accuracy_alone():
         (WORDS, TAGS, None, {"labels": ("O", "B-X")}, "'I-X': task.labels has O, B-X"),
         (WORDS, [["O"] * 3, ["O"] * 2], None, {}, "has the one tag 'O'"),
         (WORDS, [["A"] * 3, ["B"] * 2], None, {}, "task.metric=entity_f1: must be acc"),
+        (
+            WORDS,
+            [["B-X", "E-X", "L-X"], ["O", "O"]],
+            None,
+            {},
+            "'O', 'B-X', 'E-X', 'L-X' are not entities of one scheme: IOB1, IOB2",
+        ),
     ],
 )
 def test_faults(words, tags, known, settings, message):

@@ -96,6 +96,78 @@ def test_references_are_all_columns_that_match():
     assert example.golds == ("A . B .",)
 
 
+def test_rows_may_differ_in_their_references():
+    """Columns that are null or empty, and lists; the first one is learnt."""
+    columns = {
+        "sentence": ["a", "b", "c"],
+        "gold1": ["a cat", "a dog", ["a mat", "mats", "the mat"]],
+        "gold2": ["cats", None, ""],
+    }
+    settings = {"kind": "text", "target": "gold*"}
+    examples, _ = read(columns, **settings)
+    assert [x.golds for x in examples] == [
+        ("a cat", "cats"),
+        ("a dog",),
+        ("a mat", "mats", "the mat"),
+    ]
+    assert [x.target for x in examples] == ["a cat", "a dog", "a mat"]
+    said = ["cats", "a dog", "the mat"]
+    found = text_to_text.metrics(said, examples, Spec(**settings))
+    assert found["rouge1"] == found["rougeL"] == 1.0
+    mean = Spec(over_references="mean", **settings)
+    # cats: (0 + 1) / 2 stemmed 2/3 of "a cat"; a dog: 1; the mat: (1/2 + 2/3 + 1) / 3.
+    found = text_to_text.metrics(said, examples, mean)
+    wanted = ((2 / 3 + 1) / 2 + 1 + (1 / 2 + 2 / 3 + 1) / 3) / 3
+    assert found["rouge1"] == pytest.approx(wanted)
+
+
+def test_bleu_of_ragged_references_is_sacrebleus():
+    import sacrebleu
+
+    golds = [["the cat sat on the mat", "a cat sat on a mat"], ["he read the book"]]
+    examples, _ = read({"sentence": ["a", "b"], "label": golds}, kind="text")
+    said = ["the cat sat on a mat", "he has read the book"]
+    found = text_to_text.metrics(said, examples, Spec(kind="text"))["bleu"]
+    streams = [[golds[0][0], golds[1][0]], [golds[0][1], None]]
+    assert found == pytest.approx(sacrebleu.corpus_bleu(said, streams).score / 100)
+
+
+def test_rows_of_a_group_are_references_of_one_text():
+    """As E2E's files have them; in training each row is an example."""
+    columns = {
+        "mr": ["a", "b", "a", "a"],
+        "ref": ["a cat", "a dog", "cats", "the cat"],
+    }
+    settings = {"kind": "text", "inputs": ("mr",), "target": "ref", "group": "mr"}
+    assert Spec(**settings).columns == ["mr", "ref"]
+    train, labels = read(columns, **settings)
+    assert [x.golds for x in train] == [("a cat",), ("a dog",), ("cats",), ("the cat",)]
+    dev, _ = read(columns, known=labels, **settings)
+    assert [(x.source, x.golds) for x in dev] == [
+        ("mr: a", ("a cat", "cats", "the cat")),
+        ("mr: b", ("a dog",)),
+    ]
+    columns["id"] = ["1", "2", "1", "2"]
+    with pytest.raises(UserError, match="row 3: id='2': rows of one group must have"):
+        read(columns, known=(), **settings | {"group": "id"})
+    with pytest.raises(UserError, match="task.group=mr: must be ''"):
+        Spec(group="mr")
+
+
+@pytest.mark.parametrize(
+    "values, part",
+    [
+        ([None], "row 0: 'label' must be a text, or several; is null"),
+        ([[]], "row 0: 'label' must be a text, or several; is null"),
+        ([3], "row 0: 'label' must be text or a list of texts, is 3"),
+        ([["a", None]], "must be text or a list of texts"),
+    ],
+)
+def test_faults_of_references(values, part):
+    with pytest.raises(UserError, match=part):
+        read({"sentence": ["a"], "label": values}, kind="text")
+
+
 def test_answers_of_squad():
     answers = [{"text": ["a cat", "cat"], "answer_start": [0, 2]}, "mat"]
     examples, _ = read({"sentence": ["x", "y"], "label": answers}, kind="answer")

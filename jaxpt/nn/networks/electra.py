@@ -40,6 +40,7 @@ class Electra(Network, nn.Module):
     HEADS = ("generator", "discriminator")
     ABILITIES = frozenset({"fill_logits"})
     SCORING = (*MaskedLM.SCORING, "discriminator")
+    FILLS_BY = "its generator"
     HAS_ATTENTION = True
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
@@ -153,10 +154,18 @@ class Electra(Network, nn.Module):
 
         return self.apply({"params": params}, method=read)
 
+    @property
+    def scores_ratio(self):
+        """A discriminator compares p of a token with that of the generator's fill.
+
+        A second network that restores every token and copies none gives p alone.
+        """
+        return self.can_spot
+
     def choice_scores(self, params, gap):
         """By how original the second network finds each candidate in its place.
 
-        Where it restores tokens: how probable it finds that the candidate was there.
+        Where it restores tokens: log p that the candidate was there.
         """
 
         def score(tokens):
@@ -168,16 +177,19 @@ class Electra(Network, nn.Module):
                     scores["score"] = model.score(states)[:, gap.position]
                 if "logits" in model.answers:
                     logits = model.discriminator.logits(states[:, gap.position])
-                    restored = jax.nn.softmax(logits)
+                    restored = jax.nn.log_softmax(logits)
                     own = tokens[:, gap.position, None]
                     scores["logits"] = jnp.take_along_axis(restored, own, 1)[:, 0]
                 return scores
 
             found = self.apply({"params": params}, method=read)
-            if "logits" not in found:  # the probability of a replaced token
+            if "logits" not in found:  # the logit of a replaced token
                 return -found["score"]
-            copied = jax.nn.sigmoid(found.get("score", jnp.full((), -jnp.inf)))
-            return copied + (1 - copied) * found["logits"]
+            if "score" not in found:
+                return found["logits"]
+            copied = jax.nn.log_sigmoid(found["score"])
+            replaced = jax.nn.log_sigmoid(-found["score"]) + found["logits"]
+            return jnp.logaddexp(copied, replaced)
 
         return gap.score_each(score)
 

@@ -1,5 +1,6 @@
 """An encoder that reads a text, and a decoder that writes another: T5, BART."""
 
+import jax
 import jax.numpy as jnp
 
 from jaxpt.nn.decoding import make_decoder
@@ -42,16 +43,34 @@ class EncoderDecoder(TransformerNetwork):
         return True
 
     def choice_scores(self, params, gap):
-        """By the decoder's scores where it comes to the gap.
+        """By the likelihood of the whole answer, not only of its first token.
+
+        A gap may hide a span of any length, so log p(c | answer so far) alone also
+        counts spans that only begin with c. The score adds log p(end | answer, c).
 
         Raises:
           NotImplementedError: its training shows it no gap.
         """
-        if gap.answer is None:
+        if gap.answer is None or gap.ends is None:
             raise NotImplementedError
-        states = self.answer_states(params, gap.gapped, gap.answer)[:, -1]
-        logits = self.apply({"params": params}, states, method="logits")
-        return gap.pick(logits)
+        answer, ends = gap.answer, gap.ends
+        first = answer.shape[1] - 1  # the state that predicts the candidate
+
+        def score(candidate):
+            own = candidate[:, None]
+            written = jnp.concatenate([answer, own, ends[:, :-1, 0]], axis=1)
+            states = self.answer_states(params, gap.gapped, written)[:, first:]
+
+            def find_log_probs(ids):
+                targets = jnp.concatenate([own, ids], axis=1)
+                return -self.apply({"params": params}, states, targets, method="nll")
+
+            ways = [find_log_probs(ends[:, :, a]) for a in range(ends.shape[2])]
+            log_probs = jnp.stack(ways, axis=2)
+            ending = jax.nn.logsumexp(log_probs[:, 1:], axis=2)
+            return log_probs[:, 0, 0] + ending.sum(1)
+
+        return jax.lax.map(score, gap.candidates.T).T
 
     def make_decoder(self, start_id):
         """What answers a prompt, which the encoder reads."""

@@ -19,7 +19,7 @@ from jaxpt.nn.stacks import KEPT, list_states
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, masks
 from jaxpt.ops.losses import Scores, SumWeight
-from jaxpt.ops.packing import Expected, pack
+from jaxpt.ops.packing import Law, pack
 
 # How a parameter's path ends -> the mesh axis that each of its axes is split over.
 Rules = tuple[tuple[str, tuple[str | None, ...]], ...]
@@ -52,13 +52,16 @@ class Gap(NamedTuple):
       gapped: int32 [B, T], with what stands for a gap in training; or [B, T - 1].
       candidates: int32 [B, N].
       answer: int32 [B, S], what a decoder has written when it comes to the gap.
+      ends: int32 [B, E, A], what it writes behind the missing token: at each of E
+        positions one of A tokens, whose probabilities are added.
     """
 
     tokens: Array
     position: int
     gapped: Array
     candidates: Array
-    answer: Array | None
+    answer: Array | None = None
+    ends: Array | None = None
 
     def score_each(self, score: Callable[[Array], Array]) -> Array:
         """Scores [B, N] from those [B] of the text with a candidate in its gap."""
@@ -93,6 +96,8 @@ class Network:
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).
     WRITES: ClassVar[str] = ""
     RULES: ClassVar[Rules] = TRANSFORMER_RULES
+    # The part that fills [MASK]s, if it is not the trained result.
+    FILLS_BY: ClassVar[str] = ""
     # Fields that change its numbers and no parameter's shape.
     CONSTANTS: ClassVar[tuple[str, ...]] = ()
 
@@ -122,10 +127,18 @@ class Network:
         """Whether it can score candidates for a gap."""
         return bool(self.ABILITIES & {"fill_logits", "token_nll"})
 
+    @property
+    def scores_ratio(self) -> bool:
+        """Whether `choice_scores` compare a candidate's probability with another one.
+
+        Else they are log p of each candidate, up to a constant.
+        """
+        return False
+
     def choice_scores(self, params, gap: Gap):
         """How well each candidate fits the gap, [B, N]; the best is the largest.
 
-        By the scores of a mask in it, or else by the likelihood of the whole text.
+        By the logits at a mask in it, or else by the likelihood of the whole text.
         """
         if "fill_logits" in self.ABILITIES:
             return gap.pick(self.fill_logits(params, gap.gapped)[:, gap.position])
@@ -265,12 +278,13 @@ class TransformerNetwork(Network, Transformer):
     """What all kinds of one Transformer share.
 
     Attributes:
-      packed: of loss terms whose predictions are packed, how many a row has.
+      packed: the loss terms with packed predictions, and the law of their number in a
+        row.
     """
 
     HAS_ATTENTION = True
 
-    packed: tuple[tuple[str, Expected], ...] = ()
+    packed: tuple[tuple[str, Law], ...] = ()
 
     def score_term(
         self, term: str, states: Array, targets: Array, weights: Array
@@ -281,10 +295,10 @@ class TransformerNetwork(Network, Transformer):
         the shapes of ranks and weights are those of the slots then, and what had no
         slot is counted in the metric "overflow".
         """
-        expected = dict(self.packed).get(term)
-        if expected is None:
+        law = dict(self.packed).get(term)
+        if law is None:
             return self.score(states, targets, weights), weights, {}
-        found = pack(states, targets, weights, expected)
+        found = pack(states, targets, weights, law)
         scores = self.score(found.states, found.targets, found.weights)
         return scores, found.weights, {"overflow": found.overflow}
 

@@ -19,7 +19,7 @@ from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
 from jaxpt.text.sources.files import read_bytes, split_suffixes
 
-FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text tfds".split())
+FORMATS = tuple("auto tsv csv jsonl squad parquet conll label_text sts tfds".split())
 SUFFIXES = {
     ".tsv": "tsv",
     ".csv": "csv",
@@ -32,10 +32,13 @@ SUFFIXES = {
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
     "quoting": ("tsv",),
-    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text"),
+    "encoding": ("tsv", "csv", "jsonl", "squad", "conll", "label_text", "sts"),
     "split": ("tfds",),
     "data_dir": ("tfds",),
 }
+
+# The fields of STS-B's own files, by GLUE's names; sources may follow.
+STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 
 Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its fields
 
@@ -49,7 +52,8 @@ class TableSpec:
         in the order of their names; or "tfds:NAME".
       format: one of FORMATS; "auto" goes by the suffix. "squad" is SQuAD's JSON;
         "conll" has one token a line, its fields parted by tabs or blanks, and an empty
-        line after a sentence; "label_text" a label, a blank and the text.
+        line after a sentence; "label_text" a label, a blank and the text; "sts" is
+        that of sts-train.csv: tabs between the fields `STS`, without a header.
       split: of a TFDS data set, as "train" or "train[:10%]".
       header: the first line names the columns; if not they are "0", "1" and so on, as
         they are in "conll". "label_text" has "label" and "text".
@@ -114,7 +118,7 @@ def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
     """Reads the columns asked for.
 
     Args:
-      columns: their names; none asks for all.
+      columns: their names; none asks for all, and a row may lack some (None).
 
     Raises:
       UserError: the file is missing or damaged, lacks a column, has no row, or has a
@@ -174,20 +178,25 @@ def _find_files(path: str) -> list[Path]:
 def _gather(
     parts: Sequence[tuple[str, str, Iterable[Row]]], name: str, columns: Collection[str]
 ) -> Table:
-    """Rows to columns; each row has been found to have those asked for."""
+    """Rows to columns.
+
+    Each row must have the columns asked for. Without any, all columns of all rows are
+    taken, and a value that a row lacks is None.
+    """
     found: dict[str, list] = {column: [] for column in columns}
     places: list[tuple[str, str]] = []
     for file, unit, rows in parts:
         num_before = len(places)
         for number, row in rows:
-            if not found:
-                found = {column: [] for column in row}
-            if missing := [column for column in found if column not in row]:
+            if missing := [column for column in columns if column not in row]:
                 listed = ", ".join(map(repr, row)) or "none"
                 where = f"{file} {unit} {number}"
                 raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
+            if not columns:
+                new = [column for column in row if column not in found]
+                found |= {column: [None] * len(places) for column in new}
             for column, values in found.items():
-                values.append(row[column])
+                values.append(row.get(column))
             places.append((file, f"{unit} {number}"))
         if len(places) == num_before:
             raise UserError(f"{file}: the table has no row")
@@ -199,7 +208,27 @@ def _read_rows(
 ) -> Iterator[Row]:
     if kind == "parquet":
         return read_parquet(file, columns)
-    text = _decode(file, spec.encoding)
+    return parse_rows(_decode(file, spec.encoding), file, kind, spec, columns)
+
+
+def parse_rows(
+    text: str,
+    file: Path,
+    kind: str,
+    spec: TableSpec = TableSpec(),
+    columns: Collection[str] = (),
+) -> Iterator[Row]:
+    """The rows of a table's text, numbered by their first line.
+
+    Args:
+      file: the name that errors give.
+      kind: one of `FORMATS` that is text.
+      spec: its `header` and `quoting` are used.
+      columns: of a table with a header, those that it must have.
+
+    Raises:
+      UserError: the text is not such a table.
+    """
     if kind == "jsonl":
         return read_json(text, file)
     if kind == "squad":
@@ -208,6 +237,8 @@ def _read_rows(
         return _read_sentences(text, file)
     if kind == "label_text":
         return _split_labels(text, file)
+    if kind == "sts":
+        return _name_sts(text, file)
     if kind == "csv" or spec.quoting:
         lines = split_csv(text, file, "\t" if kind == "tsv" else ",")
     else:
@@ -269,6 +300,16 @@ def _split_labels(text: str, file: Path) -> Iterator[Row]:
         if not label or not blank:
             raise UserError(f"{file} line {number}: must be a label, a blank, a text")
         yield number, {"label": label, "text": rest}
+
+
+def _name_sts(text: str, file: Path) -> Iterator[Row]:
+    for number, fields in split_tsv(text):
+        if len(fields) < len(STS):
+            raise UserError(
+                f"{file} line {number}: has {len(fields)} fields between tabs; must "
+                f"have {', '.join(STS)}"
+            )
+        yield number, dict(zip(STS, fields, strict=False))
 
 
 def _read_sentences(text: str, file: Path) -> Iterator[Row]:

@@ -2,9 +2,12 @@
 
 import contextlib
 import json
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
+from jaxpt import trust
 from jaxpt.errors import UserError
 from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
@@ -232,16 +235,41 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path="):
         ) from error
     name, split = _split_tfds(path)
     try:
-        try:
-            return tfds.data_source(name, split=split, data_dir=data_dir or None)
-        except tfds.core.DatasetNotFoundError:
-            # glue, c4, wikipedia and others are registered only by this import.
-            import tensorflow_datasets.text
+        with _trusted_features(tfds.features.FeatureConnector, f"{setting}{path}"):
+            try:
+                return tfds.data_source(name, split=split, data_dir=data_dir or None)
+            except tfds.core.DatasetNotFoundError:
+                # glue, c4, wikipedia and others are registered only by this import.
+                import tensorflow_datasets.text
 
-            return tfds.data_source(name, split=split, data_dir=data_dir or None)
+                return tfds.data_source(name, split=split, data_dir=data_dir or None)
+    except UserError:
+        raise
     except Exception as error:  # A builder may fail in any way: network, disk, format.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UserError(f"{setting}{path}: {reason}") from error
+
+
+@contextlib.contextmanager
+def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
+    """Within it, TFDS imports no module that a data set names and the user does not.
+
+    A data set's features.json names a class for each field, and TFDS imports the module
+    of a class that it does not know (`FeatureConnector.cls_from_name`).
+    """
+    known = connector.__dict__["cls_from_name"]
+
+    def find(cls, name: str):
+        module = name.rpartition(".")[0]
+        if module not in sys.modules and not module.startswith("tensorflow_datasets."):
+            trust.check(module, setting)
+        return known.__get__(None, cls)(name)
+
+    connector.cls_from_name = classmethod(find)
+    try:
+        yield
+    finally:
+        connector.cls_from_name = known
 
 
 def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:

@@ -78,8 +78,7 @@ def run_ours(args, run: Path, folder: Path, seed: int) -> dict:
         "task.text": "text0",
         "task.pair": "text1" if pair else "",
         "task.label": "label",
-        "data.train_split": "",
-        "data.dev_split": "",
+        "task.labels": ("0", "1"),
         "data.quoting": False,
     }
     settings = (columns if task["columns"] else {}) | {

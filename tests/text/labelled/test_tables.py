@@ -109,6 +109,16 @@ def test_formats_give_the_same_table(tmp_path):
     assert both.where(3) == f"{tmp_path}/b.jsonl.xz line 1"
 
 
+def test_without_names_rows_may_lack_a_column(tmp_path):
+    """As JSON lines with one to several references have it."""
+    (tmp_path / "a.jsonl").write_text('{"a": 1, "b": 2}\n{"a": 3}\n{"a": 4, "c": 5}')
+    assert read(tmp_path / "a.jsonl").columns == {
+        "a": [1, 3, 4],
+        "b": [2, None, None],
+        "c": [None, None, 5],
+    }
+
+
 def test_conll_of_several_columns(tmp_path):
     text = "-DOCSTART- -X- O\n\nEU NNP B-ORG\nrejects VBZ O\n \nPeter NNP B-PER"
     (tmp_path / "a.conll").write_text(text)
@@ -232,6 +242,7 @@ FAULTS = [
     ("a.conll", "a B\nc\n", {}, "a.conll line 2: must have 2 fields"),
     ("a.conll", "a\tB\n\tc\n", {}, "a.conll line 2: must have 2 fields"),
     ("a.txt", "1 x\n0\n", {"format": "label_text"}, "a.txt line 2: must be a label"),
+    ("a.csv", "a\tb\n", {"format": "sts"}, "a.csv line 1: has 2 fields between tabs"),
     ("a.txt", "1 x", {}, "set format, the suffix is none of .tsv"),
     ("a.tsv", "x", {"format": "excel"}, "format='excel': must be one of auto, tsv"),
     ("a.tsv", "x", {"format": "tfds"}, "format='tfds' does not go with"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from jaxpt import trust
 from jaxpt.text.sources import documents, records
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
@@ -280,6 +281,35 @@ print("tensorflow" in sys.modules, "jax" in sys.modules)
     command = [sys.executable, "-c", code, tfds_data_dir]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.stdout.splitlines() == ["10", "False False"], done.stderr
+
+
+def test_tfds_imports_no_module_that_a_data_set_names(
+    tfds_data_dir, tmp_path, monkeypatch, refuses
+):
+    """A field's class in features.json, which TFDS would import."""
+    import tensorflow_datasets as tfds
+
+    data = tmp_path / "data"
+    shutil.copytree(tfds_data_dir, data)
+    (path,) = data.rglob("features.json")
+    text = path.read_text()
+    known = "tensorflow_datasets.core.features.text_feature.Text"
+    assert known in text
+    path.write_text(text.replace(known, "planted_features.Text", 1))
+    code = "import pathlib\npathlib.Path('was_here').write_text('executed')\n"
+    code += f"from {known.rpartition('.')[0]} import Text as Own\n"
+    code += "class Text(Own): pass\n"
+    (tmp_path / "planted_features.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    # As in a process that has the data alone, not its builder.
+    monkeypatch.delitem(tfds.core.registered._DATASET_REGISTRY, "tiny_poems")
+    with refuses("data.path=tfds:tiny_poems: planted_features is code outside jaxpt"):
+        read("tfds:tiny_poems", tfds_data_dir=str(data))
+    assert not (tmp_path / "was_here").exists()
+    trust.trust("planted_features")
+    assert len(read("tfds:tiny_poems", tfds_data_dir=str(data))) == 10
+    assert (tmp_path / "was_here").exists()
 
 
 def test_tfds_message_is_short(tfds_data_dir, refuses):

@@ -1,0 +1,86 @@
+"""Reads the options of a multiple-choice question, and which of them is right."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from jaxpt.errors import UserError
+from jaxpt.text.labelled.tables import Table
+
+
+class Options(NamedTuple):
+    """The options of one row.
+
+    Attributes:
+      texts: two at least.
+      keys: their names, such as A to E, if the table names them; else ().
+    """
+
+    texts: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+
+
+def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
+    """The options in several columns, or in one column of lists.
+
+    Args:
+      columns: a column for each option; or one column, whose value is a list of texts
+        or ARC's {"text": [...], "label": [...]}.
+
+    Raises:
+      UserError: there are fewer than two, or one is not a text.
+    """
+    values: Any = [table.columns[name][row] for name in columns]
+    keys: Any = ()
+    if len(values) == 1:
+        values = values[0]
+    if isinstance(values, dict):
+        values, keys = values.get("text"), values.get("label")
+        if not isinstance(values, list) or not isinstance(keys, list):
+            values = ()
+    is_good = isinstance(values, Sequence) and not isinstance(values, str)
+    is_good = is_good and len(values) > 1 and len(keys) in (0, len(values))
+    if not is_good or not all(isinstance(value, str) for value in values):
+        raise UserError(
+            f"{table.where(row)}: {', '.join(columns)}: must be texts, two at least"
+        )
+    return Options(tuple(values), tuple(map(str, keys)))
+
+
+def find_right(
+    table: Table, column: str, row: int, options: Options, first: int = 0
+) -> int:
+    """The number of the right option, from 0.
+
+    Args:
+      column: holds one of the options' keys if they have keys; else a number, or a
+        letter from A.
+      first: the number of the first option in that column.
+
+    Raises:
+      UserError: the value names no option.
+    """
+    value = table.columns[column][row]
+    if options.keys:
+        allowed = f"one of {', '.join(options.keys)}"
+        right = _index(str(value).strip(), options.keys)
+    else:
+        last = first + len(options.texts) - 1
+        allowed = f"the number of an option, from {first} to {last}, or its letter"
+        right = _read_number(value, first)
+    if right is None or not 0 <= right < len(options.texts):
+        raise UserError(f"{table.where(row)}: {column}={value!r}: must be {allowed}")
+    return right
+
+
+def _index(value: str, keys: tuple[str, ...]) -> int | None:
+    return keys.index(value) if value in keys else None
+
+
+def _read_number(value: Any, first: int) -> int | None:
+    text = str(value).strip()
+    if len(text) == 1 and text.isascii() and text.isalpha():
+        return ord(text.upper()) - ord("A")
+    try:
+        return int(text) - first
+    except ValueError:
+        return None

@@ -1,0 +1,127 @@
+"""Checkpoints as `bert-base-uncased` has them: TensorFlow's names, heads not used."""
+
+import jax
+import numpy as np
+import pytest
+from hub.conftest import same, stored
+from hub.test_families import Fixture
+from hub.test_pretraining import make_fixture, pair_settings
+from hub.test_runs import settings, write_folder
+
+from jaxpt.errors import UserError
+from jaxpt.hub.convert import modernise
+from jaxpt.hub.export import export_run
+from jaxpt.hub.files import read_tensors, write_tensors
+from jaxpt.hub.imports import import_run
+from jaxpt.run.workdir import load_run
+
+OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
+
+
+def age(tensors):
+    """The tensors by the names of a checkpoint converted from TensorFlow."""
+    aged = {}
+    for name, value in tensors.items():
+        for new, old in OLD.items():
+            name = name.replace(new, old)
+        aged[name] = value
+    assert sum("gamma" in name for name in aged) >= 5
+    assert not any("LayerNorm.weight" in name for name in aged)
+    return aged
+
+
+def load_params(run):
+    return jax.device_get(load_run(run).params)
+
+
+def test_bert_base_uncased(tmp_path):
+    """Its class is the masked model; its sentence head is left out, with a line."""
+    plain, old = make_fixture(), make_fixture()
+    for fixture in (plain, old):
+        fixture.config["architectures"] = ["BertForMaskedLM"]
+    old.tensors = age(old.tensors)
+    write_folder(tmp_path / "plain", plain)
+    write_folder(tmp_path / "old", old)
+    import_run(tmp_path / "plain", tmp_path / "one", settings(tmp_path))
+    lines = import_run(tmp_path / "old", tmp_path / "two", settings(tmp_path))
+    same(load_params(tmp_path / "one"), load_params(tmp_path / "two"))
+    assert stored(tmp_path / "two")["objective"] == "mlm"
+    names = "bert.pooler.dense.bias, bert.pooler.dense.weight"
+    names += ", cls.seq_relationship.bias, cls.seq_relationship.weight"
+    told = f"{tmp_path / 'old'}: a masked model does not use {names}"
+    assert lines[0] == told and len(lines) == 2
+
+
+def test_a_bert_with_its_sentence_head(tmp_path):
+    old = make_fixture()
+    plain = dict(old.tensors)
+    old.tensors = age(plain)
+    write_folder(tmp_path / "old", old)
+    config = pair_settings(tmp_path)
+    assert len(import_run(tmp_path / "old", tmp_path / "run", config)) == 1
+    params = load_params(tmp_path / "run")
+    for ours, theirs in (
+        (params["pair_score"]["out"]["kernel"], "cls.seq_relationship.weight"),
+        (params["embed"]["norm"]["scale"], "bert.embeddings.LayerNorm.weight"),
+        (params["head"]["norm"]["bias"], "cls.predictions.transform.LayerNorm.bias"),
+    ):
+        np.testing.assert_array_equal(ours, plain[theirs].T)
+
+
+@pytest.mark.parametrize("name", ["roberta", "electra"])
+def test_other_families_have_such_names_too(name, tmp_path):
+    place = tmp_path / "theirs"
+    if name == "roberta":
+        write_folder(place, Fixture("roberta"))
+        places = [place]
+    else:
+        config = settings(tmp_path)
+        for head in ("generator", "discriminator"):
+            fixture = Fixture(f"electra-{head}")
+            write_folder(place / head, fixture)
+        table = "electra.embeddings.word_embeddings.weight"
+        shared = {
+            key: value
+            for key, value in read_tensors(place / "generator").items()
+            if key.startswith("electra.embeddings.")
+        }
+        assert table in shared
+        held = dict(read_tensors(place / "discriminator").items())
+        write_tensors(place / "discriminator", held | shared)
+        places = [place / "generator", place / "discriminator"]
+    config = settings(tmp_path)
+    import_run(place, tmp_path / "one", config)
+    for each in places:
+        write_tensors(each, age(dict(read_tensors(each).items())))
+    import_run(place, tmp_path / "two", config)
+    same(load_params(tmp_path / "one"), load_params(tmp_path / "two"))
+    out = tmp_path / "back"
+    export_run(tmp_path / "two", out)  # by present names
+    found = read_tensors(out / "generator" if name == "electra" else out)
+    assert any("LayerNorm.weight" in key for key in found)
+    assert not any("gamma" in key for key in found)
+
+
+def test_a_tensor_under_both_names_is_refused():
+    one = np.zeros(2, np.float32)
+    names = "a.LayerNorm.gamma", "a.LayerNorm.weight"
+    with pytest.raises(UserError, match=r"a\.LayerNorm\.weight: is there twice"):
+        modernise(dict.fromkeys(names, one))
+
+
+@pytest.mark.peers
+def test_transformers_reads_the_same(tmp_path):
+    """The logits of a checkpoint with the old names."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    old = make_fixture()
+    old.tensors = age(old.tensors)
+    write_folder(tmp_path / "old", old)
+    import_run(tmp_path / "old", tmp_path / "run", pair_settings(tmp_path))
+    run = load_run(tmp_path / "run")
+    ids = np.array([[1, 7, 4, 9, 2]])
+    theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "old").eval()
+    with torch.no_grad():
+        wanted = theirs(input_ids=torch.tensor(ids)).logits.numpy()
+    found = run.program.task.model.fill_logits(run.params, ids)
+    np.testing.assert_allclose(found, wanted, atol=1e-4)
