@@ -115,7 +115,7 @@ def finetune(
         if result["picked"] is None:
             raise DivergedError(
                 f"--to={folder}: every run diverged ({done[0]['diverged']}); use a "
-                f"lower train.lr than {plan.train.lr} in another folder"
+                f"lower train.lr than {plan.train.lr}"
             )
         return result
 
