@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.eval.examples import Examples
-from jaxpt.report.verdicts import ALPHA, Pair, Results, judge
+from jaxpt.statistics.examples import Examples
+from jaxpt.statistics.verdicts import ALPHA, Pair, Results, judge
 
 
 class Case(NamedTuple):

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.comparison.budget import fit_warmup
+from jaxpt.comparison.compare import _make_plans
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.flags import list_given, parse_config
@@ -18,8 +20,6 @@ from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
 from jaxpt.finetuning.data import read_splits
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report.budget import fit_warmup
-from jaxpt.report.compare import _make_plans
 
 FOLDER = Path(__file__).resolve().parents[1] / "configs"
 CONFIGS = sorted(FOLDER.glob("*.py"))

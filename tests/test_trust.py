@@ -10,14 +10,15 @@ import pytest
 from tiny import make_config, write_config
 
 import jaxpt
-from jaxpt import folder, trust
+from jaxpt import trust
 from jaxpt.cli import main
+from jaxpt.comparison.compared_tasks import list_compare_tasks, make_plan_of
+from jaxpt.comparison.on_ray import _do_part
+from jaxpt.comparison.parts import Part
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
+from jaxpt.files import folder
 from jaxpt.hub import onnx_files
-from jaxpt.report.compared_tasks import list_compare_tasks, make_plan_of
-from jaxpt.report.on_ray import _do_part
-from jaxpt.report.parts import Part
 
 EVIL = "evil.twin"
 MARK = "was_here"

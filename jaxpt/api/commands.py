@@ -8,14 +8,14 @@ from typing import Any
 from jaxpt import trust as trust_list
 from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
+from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.eval.outcomes import Options
 from jaxpt.finetuning.grid import finetune as run_grid
 from jaxpt.processes import set_up_jax
 from jaxpt.quiet import hushed
-from jaxpt.report.compare import compare as compare_runs
 from jaxpt.run.training import train_run
 from jaxpt.run.zero_shot import evaluate_tasks
+from jaxpt.zero_shot.outcomes import Options
 
 
 def train(
@@ -119,7 +119,8 @@ def evaluate(
       rule: that texts are scored by; "all" that the run has, or "auto", the first.
       num_items: the most items of each task; 0 is all.
       trust: as of `jaxpt.load`.
-      options: the fields of `jaxpt.eval.outcomes.Options`, such as window or num_shots.
+      options: the fields of `jaxpt.zero_shot.outcomes.Options`, such as window or
+        num_shots.
 
     Returns:
       {metric: value}; with tasks, a dict for each.

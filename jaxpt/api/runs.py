@@ -15,7 +15,6 @@ from jaxpt.config.settings import (
     default_config,
 )
 from jaxpt.errors import RandomWeightsWarning, UserError
-from jaxpt.eval.scoring import AUTO, TextScorer
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
@@ -27,6 +26,7 @@ from jaxpt.run.scorer import make_scorer
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.zero_shot.scoring import AUTO, TextScorer
 
 Folder = str | os.PathLike
 

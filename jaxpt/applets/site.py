@@ -15,7 +15,7 @@ from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
 from jaxpt.errors import UserError
-from jaxpt.folder import is_new
+from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs

@@ -173,7 +173,7 @@ def _list_configs() -> dict[str, str]:
 
 def _list_tasks() -> dict[str, str]:
     from jaxpt.config.shipped import list_configs
-    from jaxpt.eval.zero_shot import TASKS
+    from jaxpt.zero_shot.tasks import TASKS
 
     found = {
         f"finetune --config {name}": text

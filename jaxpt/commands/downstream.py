@@ -54,8 +54,8 @@ def _evaluate_tasks(
     workdir: Path, told: list[str], rule: str, num_items: int, options: dict, values
 ) -> int:
     from jaxpt import processes
-    from jaxpt.eval.outcomes import Options
     from jaxpt.run.zero_shot import evaluate_tasks, format_result
+    from jaxpt.zero_shot.outcomes import Options
 
     found = evaluate_tasks(workdir, told, rule, num_items, Options(**options))
 
@@ -142,7 +142,7 @@ def analyse(argv: list[str]) -> int:
     from jaxpt.report.analysis import AnalysisSpec
     from jaxpt.report.analysis import analyse as analyse_runs
     from jaxpt.report.analysis_page import format_states
-    from jaxpt.report.found_runs import find_folders
+    from jaxpt.run.finished_runs import find_folders
 
     processes.check_alone()
     given: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
@@ -169,7 +169,7 @@ def fit_scaling(argv: list[str]) -> int:
         groups = scaling.read_csv(Path(values.csv))
     else:
         start_jax()
-        from jaxpt.report.found_runs import find_folders, load_runs
+        from jaxpt.run.finished_runs import find_folders, load_runs
 
         runs = load_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))

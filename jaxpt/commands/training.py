@@ -25,8 +25,8 @@ from jaxpt.config.flags import (
     repeat_flag,
 )
 from jaxpt.errors import UserError
-from jaxpt.eval.statistics import ALPHA
 from jaxpt.quiet import hushed
+from jaxpt.statistics import ALPHA
 
 
 def parse_or_stored(argv: list[str]):
@@ -46,7 +46,7 @@ def parse_or_stored(argv: list[str]):
     if "config" in names or "workdir" not in names:
         return parse_config("train", argv, define)
     values = parse("train", argv, define)
-    from jaxpt.folder import load_config
+    from jaxpt.files.folder import load_config
 
     what = "without --config, --workdir must hold a run"
     return load_config(read_workdir(values) / "config.json", what), values
@@ -99,7 +99,7 @@ def compare(argv: list[str]) -> int:
     names, given = list_flag_names(argv), []
     is_kept = "part" in names and "config" not in names
     if is_kept and (values := parse("compare", argv, define)).part != "prepare":
-        from jaxpt.report.parts import load_compared
+        from jaxpt.comparison.parts import load_compared
 
         config = load_compared(read_workdir(values))
     else:
@@ -110,8 +110,8 @@ def compare(argv: list[str]) -> int:
 
 def _compare(config, workdir: Path, given: list[str], values) -> int:
     from jaxpt import processes
-    from jaxpt.report.on_ray import Cluster, compare_on_ray
-    from jaxpt.report.parts import Part, do_part
+    from jaxpt.comparison.on_ray import Cluster, compare_on_ray
+    from jaxpt.comparison.parts import Part, do_part
 
     part = Part(values.part, values.run, values.run_index)
     asked = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
@@ -158,9 +158,9 @@ def report(argv: list[str]) -> int:
     workdir = read_workdir(values)
     start_jax()
     from jaxpt import processes
-    from jaxpt.report.found_runs import find_folders
-    from jaxpt.report.runs_report import report_runs
+    from jaxpt.comparison.runs_report import report_runs
     from jaxpt.report.summary import format_table
+    from jaxpt.run.finished_runs import find_folders
 
     processes.check_alone()
     folders = find_folders(values.runs or [])

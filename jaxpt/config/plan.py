@@ -26,7 +26,7 @@ from jaxpt.config.settings import (
     to_dict,
 )
 from jaxpt.errors import UserError
-from jaxpt.folder import load_config
+from jaxpt.files.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
 from jaxpt.objectives import OBJECTIVES, find, find_section, is_outside

@@ -6,8 +6,8 @@ from typing import Any
 
 from jaxpt.config.trials import has_range, list_trials
 from jaxpt.errors import UserError
-from jaxpt.eval.statistics import ALPHA
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.statistics import ALPHA
 
 BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
@@ -127,10 +127,10 @@ class EvalSpec:
       probe_passages: the most passages each split gives, 0 to probe for no labels. Of
         2,500 a share of answers has a binomial standard error of 0.01 at most.
       num_words: the most frequent words, of which one is asked for where it was taken
-        out of a text (`jaxpt.eval.words`); 0 asks for none.
+        out of a text (`jaxpt.evaluation.words`); 0 asks for none.
       word_context: tokens on either side that the model reads.
       word_questions: the most of each word in either split.
-      num_choices: tokens of which one stood in a gap (`jaxpt.eval.choices`), with
+      num_choices: tokens of which one stood in a gap (`jaxpt.evaluation.choices`), with
         word_context tokens on either side; 0 asks for none.
       choice_questions: how many such gaps.
       probe_every_eval: probe, and ask for words and choices, at every evaluation too,
@@ -210,7 +210,7 @@ class CompareSpec:
       tune_fraction: of the training text, which trials do not train on and are chosen
         by; the validation text has no say in the choice.
       tasks: downstream tasks that are put to every run when it is trained
-        (`jaxpt.report.compared_tasks`): "blimp:FOLDER" and its like, as `jaxpt evaluate
+        (`comparison.compared_tasks`): "blimp:FOLDER" and its like, as `jaxpt evaluate
         --tasks` has them, and "finetune:FILE.py" or "finetune:FILE.py:ARGUMENT", a
         config of `jaxpt finetune`.
       task_sizes: numbers of labelled examples that runs are fine-tuned with, nested and

@@ -6,7 +6,7 @@ from ml_collections import ConfigDict
 
 from jaxpt.config.settings import default_config, default_section, list_outside
 from jaxpt.errors import UserError
-from jaxpt.folder import load_config
+from jaxpt.files.folder import load_config
 from jaxpt.objectives import OBJECTIVES, find_section
 
 

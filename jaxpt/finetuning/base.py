@@ -22,9 +22,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpt import disk
 from jaxpt.config.settings import default_config
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.task_heads import KeptHead, load_head

@@ -16,8 +16,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt import disk
 from jaxpt.errors import DivergedError
+from jaxpt.files import disk
+from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.batches import (
     Batch,
     choose_lengths,
@@ -35,7 +36,6 @@ from jaxpt.finetuning.evaluation import (
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
-from jaxpt.folder import load_measured, write_json
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch, Stopped
 

@@ -1,4 +1,4 @@
-"""A cell whose head is fitted (`jaxpt.eval.linear_probe`), not trained by steps.
+"""A cell whose head is fitted (`jaxpt.evaluation.linear_probe`), not trained by steps.
 
 What is fitted becomes the parameters of the head: logits of standardised vectors are
 logits of the vectors themselves with other weights. So it is measured, kept and read as
@@ -14,7 +14,7 @@ import numpy as np
 
 from jaxpt.config.finetuning import GRID
 from jaxpt.errors import DivergedError, UserError
-from jaxpt.eval.linear_probe import LinearProbe, fit_probe
+from jaxpt.evaluation.linear_probe import LinearProbe, fit_probe
 from jaxpt.finetuning.cell import Cell, Trained, conclude
 from jaxpt.finetuning.evaluation import Examples, measure, read_outputs
 from jaxpt.finetuning.program import TuneProgram

@@ -8,11 +8,11 @@ import jax.numpy as jnp
 
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.errors import UserError
+from jaxpt.files.folder import is_new, load_config, load_json
 from jaxpt.finetuning.base import Base, load_base
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import find_model
 from jaxpt.finetuning.summary import show_rate
-from jaxpt.folder import is_new, load_config, load_json
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.export import Model, name_ids, write_model
 from jaxpt.hub.families import Family, write_config

@@ -13,6 +13,15 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import GRID, HARMLESS, FinetunePlan
 from jaxpt.errors import DivergedError, UserError
+from jaxpt.files.folder import (
+    LOCK,
+    hold,
+    is_new,
+    load_config,
+    load_json,
+    write_config,
+    write_json,
+)
 from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
 from jaxpt.finetuning.batches import choose_lengths, collate
 from jaxpt.finetuning.cell import Cell, CellRun, drop_checkpoints
@@ -23,15 +32,6 @@ from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import format_summary, summarise
-from jaxpt.folder import (
-    LOCK,
-    hold,
-    is_new,
-    load_config,
-    load_json,
-    write_config,
-    write_json,
-)
 from jaxpt.run import manifest
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.signals import SignalWatch

@@ -5,10 +5,10 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpt import disk, sums
 from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
+from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import Cell, Trained
-from jaxpt.folder import load_measured, write_json
 
 CELLS, RESULT, PREDICTIONS = "cells", "result.json", "predictions.jsonl"
 
@@ -27,7 +27,7 @@ def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
     ]
     place.mkdir(parents=True, exist_ok=True)
     if lines:
-        sums.write(place / PREDICTIONS, "".join(lines).encode())
+        checksums.write(place / PREDICTIONS, "".join(lines).encode())
     write_json(place / RESULT, trained.result)
 
 

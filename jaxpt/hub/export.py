@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.folder import is_new, load_measured
+from jaxpt.files.folder import is_new, load_measured
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors

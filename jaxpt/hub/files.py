@@ -22,8 +22,8 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from jaxpt.disk import flush, remove, replace
 from jaxpt.errors import UserError
+from jaxpt.files.disk import flush, remove, replace
 
 MODEL = "model.safetensors"
 INDEX = "model.safetensors.index.json"

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import ml_collections
 import numpy as np
 
-from jaxpt import sums
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
-from jaxpt.folder import hold, is_new, write_config, write_json
+from jaxpt.files import checksums
+from jaxpt.files.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.choice import choose_objective
 from jaxpt.hub.convert import flatten, from_hf, list_unread, modernise, refine_spec
 from jaxpt.hub.families import Family, read_config
@@ -105,7 +105,7 @@ def _import(
     params, drawn = _complete(program, params, origin, tokenizer)
     params = jax.tree.map(jnp.asarray, params)
     state = make_state(params, task.optimizer, task.has_ema)
-    sums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
+    checksums.write(workdir / TOKENIZER, tokenizers.dump(tokenizer))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         checkpointer.save(0, state)
     write_json(workdir / NAME, framing.to_json())

@@ -11,7 +11,7 @@ A run that reads from left to right is given just the ids that the harness's `hf
 gives its export: what the run puts before a text, where it puts something, and nothing
 else; behind an empty context [BOS], or else [EOS]. (`jaxpt evaluate --tasks` shows a
 run of joined texts the [EOS] that closed the text before.) All other runs are scored by
-a rule of `jaxpt.eval.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
+a rule of `zero_shot.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
 "greedy" then means that each token is the likeliest one by that rule. A token that
 shares the highest score with another is not greedy here, and may be in the harness.
 """
@@ -26,12 +26,12 @@ import numpy as np
 
 import jaxpt.trust
 from jaxpt.errors import UserError
-from jaxpt.eval.continuations import pick_rule
-from jaxpt.eval.generation import SampleSpec
+from jaxpt.generation.sampling import SampleSpec
 from jaxpt.run.inference import Writer
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.scorer import make_scorer
 from jaxpt.run.workdir import load_run
+from jaxpt.zero_shot.continuations import pick_rule
 
 NAME = "jaxpt"
 # Rules that are given every id that they read; the others put their own around a text.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax
 
 from jaxpt.errors import UserError
-from jaxpt.folder import is_new
+from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
 from jaxpt.hub.onnx_files import Difference

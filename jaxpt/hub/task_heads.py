@@ -23,8 +23,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpt import sums
 from jaxpt.errors import UserError
+from jaxpt.files import checksums
 from jaxpt.hub.convert import HEAD, flatten
 from jaxpt.hub.families import Family
 from jaxpt.hub.names import BODIES, TABLES, Entry
@@ -276,7 +276,7 @@ def keep_head(
     data = io.BytesIO()
     text = json.dumps({"what": what, "labels": labels, "form": names.form})
     np.savez(data, allow_pickle=False, about=np.array(text), **arrays)
-    sums.write(workdir / FILE, data.getvalue())
+    checksums.write(workdir / FILE, data.getvalue())
     return True
 
 
@@ -290,7 +290,7 @@ def load_head(workdir: Path) -> KeptHead | None:
     if not path.exists():
         return None
     params: dict[str, dict[str, np.ndarray]] = {}
-    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
         about = json.loads(str(arrays["about"]))
         for key in arrays.files:
             layer, _, name = key.partition("/")

@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
+from jaxpt.analysis import attention_maps, similarity
+from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import UserError
-from jaxpt.eval import attention_maps, similarity
-from jaxpt.eval.attention_maps import HeadCounter
-from jaxpt.folder import check_output, hold, write_json
+from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.run import inspection
 from jaxpt.run.program import Program

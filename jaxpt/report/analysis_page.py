@@ -4,7 +4,7 @@ import base64
 import html
 from pathlib import Path
 
-from jaxpt import disk
+from jaxpt.files import disk
 from jaxpt.report.analysis_plots import KINDS, WORDS
 from jaxpt.report.page_style import STYLE
 from jaxpt.report.page_tables import build_table

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from jaxpt.report.diverged import word_left_out
-from jaxpt.report.verdicts import Pair
+from jaxpt.statistics.verdicts import Pair
 
 # The other side of a pair. No name of a comparison has a parenthesis.
 UNTRAINED, FREQUENCY, REFERENCE = "(untrained)", "(frequency)", "(reference)"

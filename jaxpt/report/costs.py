@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.folder import load_config, load_measured
+from jaxpt.files.folder import load_config, load_measured
 from jaxpt.objectives.distillation import get_teaching
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops

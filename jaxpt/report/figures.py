@@ -7,8 +7,8 @@ import numpy as np
 
 from jaxpt import processes
 from jaxpt.errors import UserError
-from jaxpt.eval.filling import fill_masks
-from jaxpt.eval.generation import SampleSpec, next_distribution
+from jaxpt.generation.filling import fill_masks
+from jaxpt.generation.sampling import SampleSpec, next_distribution
 from jaxpt.report import passage, plots
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task

@@ -5,7 +5,7 @@ What a mark means is told by more than its colour, so that it can be read in pri
 
 import html
 
-from jaxpt.eval.samples import Piece, show_blank
+from jaxpt.generation.samples import Piece, show_blank
 from jaxpt.report.samples import FORMS, RULE
 
 

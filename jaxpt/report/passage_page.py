@@ -7,8 +7,8 @@ import pathlib
 
 import numpy as np
 
-from jaxpt import disk
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.report.page_style import STYLE
 from jaxpt.report.passage import View
 from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask, draw_views

@@ -21,7 +21,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
-from jaxpt import disk
+from jaxpt.files import disk
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
 

@@ -1,12 +1,12 @@
 """Where the probe found its labels: the layers chosen, and a picture of all layers.
 
-What a run's result.json has under "probe" (`jaxpt.eval.probe`), of several seeds.
+What a run's result.json has under "probe" (`jaxpt.evaluation.probe`), of several seeds.
 """
 
 import statistics
 from collections.abc import Iterable, Mapping
 
-from jaxpt.eval.probe import binomial_error
+from jaxpt.evaluation.probe import binomial_error
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis
 from jaxpt.report.plots import choose_styles

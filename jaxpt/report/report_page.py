@@ -12,8 +12,8 @@ import pathlib
 
 import numpy as np
 
-from jaxpt import disk, sums
 from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
 from jaxpt.report import page_tables, page_views
 from jaxpt.report.answer import list_answers
 from jaxpt.report.costs import list_costs
@@ -74,7 +74,7 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
     report = _to_plain(report)
     encoded = json.dumps(report, indent=2, allow_nan=False)
     page = _build_page(report, workdir)
-    sums.write(workdir / "report.json", encoded.encode() + b"\n")
+    checksums.write(workdir / "report.json", encoded.encode() + b"\n")
     path = workdir / "report.html"
     try:
         # A path from the command line may contain bytes that are not UTF-8.

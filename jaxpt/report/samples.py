@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt.eval.samples import Piece, write_line
+from jaxpt.generation.samples import Piece, write_line
 from jaxpt.run import samples
 from jaxpt.run.program import Program
 from jaxpt.run.workdir import load_task

@@ -20,15 +20,15 @@ from pathlib import Path
 import jax
 import numpy as np
 
+from jaxpt.analysis import scaling_laws
+from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.errors import UserError
-from jaxpt.eval import scaling
-from jaxpt.eval.scaling import Law, Points
-from jaxpt.folder import check_output, hold, write_json
+from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
 from jaxpt.report import scaling_plot
-from jaxpt.report.found_runs import FoundRun, is_same_text
 from jaxpt.report.plots import format_count, format_flops
+from jaxpt.run.finished_runs import FoundRun, is_same_text
 from jaxpt.version import __version__
 
 NAME = "scaling.json"
@@ -206,11 +206,11 @@ def fit_group(name: str, points: Points, num_draws: int) -> dict:
 
 
 def _fit_parametric(points: Points, num_draws: int) -> dict:
-    lacks = scaling.find_lacks(points)
+    lacks = scaling_laws.find_lacks(points)
     if lacks:
         return {"lacks": lacks}
-    law = scaling.fit_law(points)
-    draws = scaling.bootstrap_law(points, law, num_draws)
+    law = scaling_laws.fit_law(points)
+    draws = scaling_laws.bootstrap_law(points, law, num_draws)
     constants = {
         name: {"value": getattr(law, name)}
         | _interval([getattr(draw, name) for draw in draws])
@@ -249,16 +249,18 @@ def _describe_best(flops: float, law: Law, draws: Sequence[Law], factor: float) 
 
 
 def _fit_parabolas(points: Points, num_draws: int) -> dict:
-    valleys, lacks = scaling.find_valleys(points)
+    valleys, lacks = scaling_laws.find_valleys(points)
     found: dict = {"valleys": [valley._asdict() for valley in valleys], "lacks": lacks}
     if len(valleys) < 2:
         return found
-    draws = scaling.bootstrap_valleys(points, num_draws)
+    draws = scaling_laws.bootstrap_valleys(points, num_draws)
     usable = [draw for draw in draws if len(draw) == len(valleys)]
     found["draws_without_lowest"] = len(draws) - len(usable)
     for name in ("params", "tokens"):
         fits = [
-            scaling.fit_power([v.flops for v in draw], [getattr(v, name) for v in draw])
+            scaling_laws.fit_power(
+                [v.flops for v in draw], [getattr(v, name) for v in draw]
+            )
             for draw in [valleys, *usable]
         ]
         found[f"{name}_exponent"] = {

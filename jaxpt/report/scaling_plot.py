@@ -8,7 +8,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-from jaxpt.eval.scaling import Law, Points
+from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.report.plots import BLUE, ORANGE, format_count, format_flops, save_figure
 
 MAP = "viridis"

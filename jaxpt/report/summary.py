@@ -1,7 +1,7 @@
 """The summary of a comparison: statistics over seeds, verdicts, the terminal's table.
 
 Objectives share their data and their budget, not their losses. So verdicts are given
-only on shared metrics (`jaxpt.report.verdicts`).
+only on shared metrics (`jaxpt.statistics.verdicts`).
 """
 
 import math
@@ -10,9 +10,6 @@ import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxpt.eval.examples import Examples
-from jaxpt.report import verdicts
-from jaxpt.report.assumptions import check_seeds
 from jaxpt.report.baselines import (
     FREQUENCY,
     FREQUENCY_SUFFIX,
@@ -22,15 +19,18 @@ from jaxpt.report.baselines import (
     list_baselines,
     with_parts,
 )
-from jaxpt.report.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.probed_layers import list_probed
 from jaxpt.report.samples import list_samples
-from jaxpt.report.verdicts import Pair, Results
 from jaxpt.report.wording import describe_pair, word_verdict
+from jaxpt.statistics import verdicts
+from jaxpt.statistics.assumptions import check_seeds
+from jaxpt.statistics.bounds import SUFFIX, open_bounds, pair_bounds, word_bounds
+from jaxpt.statistics.examples import Examples
+from jaxpt.statistics.verdicts import Pair, Results
 
 WIDTH = 100
 
@@ -43,7 +43,7 @@ class Yardstick(NamedTuple):
       is_common: whether values of different objectives may be compared.
       margin: objectives whose difference is surely smaller than that are equivalent.
       reference: a baseline without a network other than token frequencies
-        (`jaxpt.eval.references`).
+        (`jaxpt.evaluation.references`).
     """
 
     label: str
@@ -114,7 +114,7 @@ def list_yardsticks(runs: list[dict]) -> dict[str, Yardstick]:
 
     Args:
       runs: entries of a report's `runs`; the tasks that were put to one are in `tasks`
-        (`jaxpt.report.compared_tasks`).
+        (`jaxpt.comparison.compared_tasks`).
     """
     own = {
         task["metric"]: Yardstick(

@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpt import sums
+from jaxpt.files import checksums
 from jaxpt.report.costs import KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged, list_lost
 from jaxpt.report.plots import format_flops
@@ -56,7 +56,7 @@ def write_tables(report: dict, workdir: Path) -> None:
         ("results.tex", format_latex(report)),
     ):
         # A name from the command line may contain bytes that are not UTF-8.
-        sums.write(workdir / name, text.encode(errors="replace"))
+        checksums.write(workdir / name, text.encode(errors="replace"))
 
 
 def format_results(report: dict) -> str:

@@ -19,13 +19,13 @@ import statistics
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from jaxpt.report import verdicts
 from jaxpt.report.baselines import find_parts, with_parts
 from jaxpt.report.costs import KEYS, KINDS, WRITE
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import YARDSTICKS, measure_spread
-from jaxpt.report.verdicts import Results
 from jaxpt.report.wording import describe_pair, word_verdict
+from jaxpt.statistics import verdicts
+from jaxpt.statistics.verdicts import Results
 
 # Of the whole cost. Who exceeds it by less is read at the end, as runs and trials end
 # after whole calls of steps.

@@ -1,6 +1,6 @@
 """A verdict as an entry of report.json, and as a sentence."""
 
-from jaxpt.report.verdicts import Pair
+from jaxpt.statistics.verdicts import Pair
 
 MOST_TIES = 3  # listed one by one, in addition to those of the best
 

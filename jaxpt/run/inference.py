@@ -8,10 +8,10 @@ import jax
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.eval import neighbours
-from jaxpt.eval.filling import fill_masks
-from jaxpt.eval.generation import SampleSpec, check_lengths, generate, pad_left
-from jaxpt.eval.unmasking import cut_rows, unmask
+from jaxpt.evaluation import neighbours
+from jaxpt.generation.filling import fill_masks
+from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
+from jaxpt.generation.unmasking import cut_rows, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.rng import stream
 from jaxpt.run.data import likelihood_rows

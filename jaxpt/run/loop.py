@@ -14,8 +14,7 @@ import numpy as np
 
 from jaxpt import processes
 from jaxpt.errors import DivergedError
-from jaxpt.eval.examples import Examples, means
-from jaxpt.folder import CHECKPOINTS, hold, load_measured, write_json
+from jaxpt.files.folder import CHECKPOINTS, hold, load_measured, write_json
 from jaxpt.learn.state import TrainState
 from jaxpt.run.check import check_run
 from jaxpt.run.checkpoint import Checkpointer
@@ -43,6 +42,7 @@ from jaxpt.run.workdir import (
     lock_workdir,
     write_examples,
 )
+from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer

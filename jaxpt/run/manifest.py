@@ -15,8 +15,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from jaxpt import disk
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 
 FORMAT = 1
 CHUNK_BYTES = 1 << 20

@@ -4,17 +4,16 @@ import dataclasses
 import math
 
 from jaxpt.errors import UserError
-from jaxpt.eval.choices import Choices, find_choices, measure_choices
-from jaxpt.eval.cloze import measure_cloze
-from jaxpt.eval.evaluation import (
+from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
+from jaxpt.evaluation.cloze import measure_cloze
+from jaxpt.evaluation.likelihood import (
     add_up,
     evaluate,
     measure_likelihood,
     measure_nll_bound,
 )
-from jaxpt.eval.examples import Examples, means
-from jaxpt.eval.probe import has_labels, measure_probe
-from jaxpt.eval.words import Questions, find_questions, measure_words
+from jaxpt.evaluation.probe import has_labels, measure_probe
+from jaxpt.evaluation.words import Questions, find_questions, measure_words
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.run.data import (
@@ -25,6 +24,7 @@ from jaxpt.run.data import (
 )
 from jaxpt.run.program import Program
 from jaxpt.run.task import Task
+from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import Split
 
 # Metrics that `measure_frozen` gives, of which an untrained model has its own.

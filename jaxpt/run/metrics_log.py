@@ -17,8 +17,8 @@ import rich.console
 import rich.progress
 import rich.table
 
-from jaxpt import disk, sums
 from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
 from jaxpt.run.trackers import make_trackers
 
 METRICS_FILE = "metrics.jsonl"
@@ -68,7 +68,7 @@ class MetricWriter:
             kept = b"".join(line + b"\n" for line, _ in lines)
             self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
             # First: what lies there begins with it, too.
-            sums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
             disk.replace(self._path, kept)
             self._file = disk.open_append(self._path)
             self._held = [tracker.last for tracker in self._trackers]
@@ -128,7 +128,7 @@ class MetricWriter:
         """Puts the lines so far on the medium, and their checksum: damage is seen."""
         try:
             os.fsync(self._file.fileno())
-            sums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
         except OSError as error:
             raise self._user_error(error) from error
 
@@ -279,7 +279,7 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
 def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Each whole line, as it stands and parsed."""
     try:
-        lines = sums.read_log(path, LOST).split(b"\n")[:-1]
+        lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
     except OSError as error:
         raise UserError(f"metrics: {path}: {error.strerror}") from error
     parsed = []

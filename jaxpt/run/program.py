@@ -15,9 +15,9 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from jaxpt.errors import UserError
-from jaxpt.eval.cloze import score_masked
-from jaxpt.eval.probe import pool_states
-from jaxpt.eval.words import BESIDE
+from jaxpt.evaluation.cloze import score_masked
+from jaxpt.evaluation.probe import pool_states
+from jaxpt.evaluation.words import BESIDE
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.nn.networks.network import Gap
 from jaxpt.objectives.objective import eval_step

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.folder import CHECKPOINTS, load_json, write_json
+from jaxpt.files.folder import CHECKPOINTS, load_json, write_json
 from jaxpt.run import manifest
 from jaxpt.run.task import Task
 

@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.folder import load_json
+from jaxpt.files.folder import load_json
 from jaxpt.run.task import Task
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.rows.paired import PAIRS

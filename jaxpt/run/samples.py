@@ -21,10 +21,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.eval import samples
-from jaxpt.eval.generation import SampleSpec, generate, pad_left
-from jaxpt.eval.samples import Part, Sample
-from jaxpt.eval.unmasking import unmask
+from jaxpt.generation import samples
+from jaxpt.generation.samples import Part, Sample
+from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.unmasking import unmask
 from jaxpt.rng import row_keys, stream
 from jaxpt.run.inference import find_banned, find_stops
 from jaxpt.run.program import Program

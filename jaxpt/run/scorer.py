@@ -1,11 +1,11 @@
 """A run as something that scores texts: what stands around them, as in its training."""
 
-from jaxpt.eval.score_rows import TextForm, mark_words
-from jaxpt.eval.scoring import TextScorer
 from jaxpt.run.program import Program
 from jaxpt.run.random_parts import check_language_model
 from jaxpt.run.run_framing import find_framing
 from jaxpt.run.task import Task
+from jaxpt.zero_shot.score_rows import TextForm, mark_words
+from jaxpt.zero_shot.scoring import TextScorer
 
 # Positions that a table has, and no more.
 TABLES = ("learned", "sinusoidal")

@@ -21,9 +21,9 @@ from tensorboardX.proto.event_pb2 import Event, SessionLog
 from tensorboardX.summary import scalar
 from tensorboardX.summary import text as text_summary
 
-from jaxpt import disk
 from jaxpt.config.sections import TRACKERS
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 
 TRACKERS_FILE = "trackers.json"
 PROJECT = "jaxpt"  # of W&B and MLflow, unless their variables name another

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from jaxpt import processes
 from jaxpt.config.plan import make_plan
-from jaxpt.folder import hold
+from jaxpt.files.folder import hold
 from jaxpt.run import loop
 from jaxpt.run.data import with_token_counts
 from jaxpt.run.run_framing import with_framing

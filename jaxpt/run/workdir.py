@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpt import processes, sums
+from jaxpt import processes
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
-from jaxpt.eval.examples import Examples
-from jaxpt.folder import REPORT, load_config, load_json, write_config, write_json
+from jaxpt.files import checksums
+from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.run import random_parts
@@ -29,6 +29,7 @@ from jaxpt.run.data import with_token_counts
 from jaxpt.run.program import Program
 from jaxpt.run.run_framing import with_framing
 from jaxpt.run.task import Task, make_task
+from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -96,8 +97,8 @@ def lock_workdir(
         check_same(workdir, plan, tokenizer, corpora)
         if not (workdir / "data.json").exists():  # of an imported run, not yet read
             write_json(workdir / "data.json", _describe(corpora))
-        if not sums.is_vouched(workdir / "config.json"):  # of an earlier version
-            sums.adopt(workdir, NAMES)
+        if not checksums.is_vouched(workdir / "config.json"):  # of an earlier version
+            checksums.adopt(workdir, NAMES)
         return
     for name, what in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():
@@ -108,7 +109,7 @@ def lock_workdir(
             f"folder"
         )
     workdir.mkdir(parents=True, exist_ok=True)
-    sums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
+    checksums.write(workdir / "tokenizer.json", tokenizers.dump(tokenizer))
     write_json(workdir / "data.json", _describe(corpora))
     known = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     if known.counts:
@@ -315,7 +316,7 @@ def write_examples(
     }
     data = io.BytesIO()
     np.savez_compressed(data, allow_pickle=False, **arrays)
-    sums.write(workdir / name, data.getvalue())
+    checksums.write(workdir / name, data.getvalue())
 
 
 def load_examples(workdir: Path, name: str = EXAMPLES) -> dict[str, Examples]:
@@ -327,7 +328,7 @@ def load_examples(workdir: Path, name: str = EXAMPLES) -> dict[str, Examples]:
     path = workdir / name
     if not path.exists():
         return {}
-    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
         metrics = dict.fromkeys(key.rpartition("/")[0] for key in arrays.files)
         return {
             metric: Examples(

@@ -15,12 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt import processes, sums
+from jaxpt import processes
 from jaxpt.errors import UserError
-from jaxpt.eval.examples import Examples
-from jaxpt.eval.outcomes import Asker, Options, Task
-from jaxpt.eval.text_tasks import read_shots
-from jaxpt.eval.zero_shot import (
+from jaxpt.files import checksums
+from jaxpt.files.folder import hold, load_measured, write_json
+from jaxpt.run.scorer import make_scorer
+from jaxpt.run.workdir import load_run
+from jaxpt.statistics.examples import Examples
+from jaxpt.version import __version__
+from jaxpt.zero_shot.outcomes import Asker, Options, Task
+from jaxpt.zero_shot.tasks import (
     TASKS,
     check_options,
     find_rules,
@@ -29,10 +33,7 @@ from jaxpt.eval.zero_shot import (
     spread_items,
     to_json,
 )
-from jaxpt.folder import hold, load_measured, write_json
-from jaxpt.run.scorer import make_scorer
-from jaxpt.run.workdir import load_run
-from jaxpt.version import __version__
+from jaxpt.zero_shot.text_tasks import read_shots
 
 FOLDER = "evaluations"
 NO_OPTIONS = Options()
@@ -140,7 +141,7 @@ def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
     place.parent.mkdir(exist_ok=True)
     data = io.BytesIO()
     np.savez_compressed(data, allow_pickle=False, **columns)
-    sums.write(place.with_suffix(".npz"), data.getvalue())
+    checksums.write(place.with_suffix(".npz"), data.getvalue())
     write_json(place, result)
 
 
@@ -155,7 +156,7 @@ def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
     """
     path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
     names = "hit", next(iter(result["results"][rule]["figures"]))
-    with np.load(io.BytesIO(sums.read(path)), allow_pickle=False) as arrays:
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
         name = next((n for n in names if f"{rule}/{n}" in arrays), None)
         if name is None:
             return None

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
-from jaxpt.eval.generation import SampleSpec, generate
+from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.nn.adaptation.prompts import make_room
 from jaxpt.nn.networks.network import Network
 from jaxpt.tasks.model import TaskModel, shift_right

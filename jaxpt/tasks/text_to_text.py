@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.eval.generation import SampleSpec
+from jaxpt.generation.sampling import SampleSpec
 from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics

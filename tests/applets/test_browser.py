@@ -16,8 +16,8 @@ import pytest
 
 import jaxpt
 from jaxpt.applets.site import name_runs
-from jaxpt.eval.generation import SampleSpec, next_distribution
-from jaxpt.eval.unmasking import unmask
+from jaxpt.generation.sampling import SampleSpec, next_distribution
+from jaxpt.generation.unmasking import unmask
 from jaxpt.ops import masks
 from jaxpt.run.inference import find_banned
 from jaxpt.run.run_framing import find_framing

@@ -16,8 +16,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1]))
 
 from comparisons import Case, draw_comparison, has_winner, judge_many, list_cases
 
-from jaxpt.report.assumptions import check_seeds
-from jaxpt.report.verdicts import judge
+from jaxpt.statistics.assumptions import check_seeds
+from jaxpt.statistics.verdicts import judge
 
 
 def print_rates(num_draws: int) -> None:

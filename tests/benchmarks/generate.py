@@ -21,7 +21,7 @@ import numpy as np
 import torch
 import transformers
 
-from jaxpt.eval.generation import SampleSpec, generate
+from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.hub.convert import from_hf
 from jaxpt.hub.families import read_config
 from jaxpt.nn.decoding import make_decoder

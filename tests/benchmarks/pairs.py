@@ -27,10 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from eval.peer_models import write_model, write_wordpiece
 
 from jaxpt.config.settings import default_config
-from jaxpt.eval.pairs import read_pairs
 from jaxpt.hub.imports import import_run
 from jaxpt.run.scorer import make_scorer
 from jaxpt.run.workdir import load_run
+from jaxpt.zero_shot.pairs import read_pairs
 
 
 def total(scores):

@@ -8,12 +8,12 @@ import jax
 import numpy as np
 import pytest
 
+from jaxpt.files.folder import write_json
 from jaxpt.finetuning import export
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.evaluation import read_outputs
 from jaxpt.finetuning.export import Finetuned, export_finetuned, load_finetuned
 from jaxpt.finetuning.reuse import encode_split
-from jaxpt.folder import write_json
 from jaxpt.nn.presets import get_preset
 from jaxpt.run.run_framing import NAME
 from jaxpt.run.workdir import load_run

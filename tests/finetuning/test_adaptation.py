@@ -9,7 +9,7 @@ from tiny import make_config, slow_but, write_run
 
 from jaxpt.config.finetuning import default_finetune_config, make_finetune_plan
 from jaxpt.errors import UserError
-from jaxpt.eval.linear_probe import fit_probe
+from jaxpt.evaluation.linear_probe import fit_probe
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.evaluation import measure

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from jaxpt.errors import DivergedError
+from jaxpt.files.folder import write_json
 from jaxpt.finetuning import evaluation
 from jaxpt.finetuning.base import _find_unfinished, load_base
 from jaxpt.finetuning.data import read_data
@@ -14,7 +15,6 @@ from jaxpt.finetuning.grid import finetune, make_program, show
 from jaxpt.finetuning.results import find_model, load_cells
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import summarise
-from jaxpt.folder import write_json
 from jaxpt.tasks.metrics import number_metrics
 from tests.finetuning.folders import silent
 

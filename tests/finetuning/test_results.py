@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from sklearn.metrics import accuracy_score
 
+from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning.cell import Cell
 from jaxpt.finetuning.grid import finetune, show
 from jaxpt.finetuning.results import rename_old
-from jaxpt.folder import write_json
 from tests.finetuning.folders import read_all, silent
 
 NEAR = (1.0000001e-3, 1e-3)  # alike in six digits

@@ -11,9 +11,9 @@ from tiny import ROWS, make_config, slow_but
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
-from jaxpt.eval.filling import fill_masks
-from jaxpt.eval.generation import SampleSpec, generate, pad_left
-from jaxpt.folder import write_config
+from jaxpt.files.folder import write_config
+from jaxpt.generation.filling import fill_masks
+from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.run.checkpoint import Checkpointer

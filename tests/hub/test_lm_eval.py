@@ -17,14 +17,14 @@ from safetensors.numpy import save_file
 from shared import find_shared
 
 from jaxpt.config.settings import default_config
-from jaxpt.eval.last_word import split_passage
-from jaxpt.eval.outcomes import Asker
-from jaxpt.eval.questions import plain
-from jaxpt.eval.text_tasks import evaluate_last_words, evaluate_questions
 from jaxpt.hub import lm_eval
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.lm_eval import RunLM, cut_at, register
+from jaxpt.zero_shot.last_word import split_passage
+from jaxpt.zero_shot.outcomes import Asker
+from jaxpt.zero_shot.questions import plain
+from jaxpt.zero_shot.text_tasks import evaluate_last_words, evaluate_questions
 
 PASSAGES = [
     "Once upon a time, there was a little girl named Lily.",

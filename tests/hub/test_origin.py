@@ -14,7 +14,7 @@ from tiny import make_config, slow_but
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config, to_dict
-from jaxpt.folder import write_config
+from jaxpt.files.folder import write_config
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.learn.state import make_state

@@ -14,7 +14,7 @@ from hub.cases import CASES, Ours, V, check, compare, count, make_batch
 from hub.test_fields import INERT, list_values
 from safetensors.numpy import save_file
 
-from jaxpt.eval.generation import SampleSpec, generate, pad_left
+from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors

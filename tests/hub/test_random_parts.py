@@ -9,7 +9,7 @@ from hub.test_runs import settings, write_folder
 
 import jaxpt
 from jaxpt.cli import main
-from jaxpt.folder import write_json
+from jaxpt.files.folder import write_json
 from jaxpt.hub.imports import import_run
 from jaxpt.run.random_parts import NAME
 from jaxpt.run.workdir import load_run

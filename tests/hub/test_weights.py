@@ -18,7 +18,7 @@ from safetensors.numpy import save_file
 from shared import find_shared
 
 from jaxpt.config.settings import default_config
-from jaxpt.eval.generation import SampleSpec, generate
+from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
 from jaxpt.nn.decoding import make_decoder

@@ -21,7 +21,7 @@ from tiny import MODELS, TRAITS, VARIANTS, Traits, slow_but
 
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
-from jaxpt.eval.evaluation import add_up
+from jaxpt.evaluation.likelihood import add_up
 from jaxpt.learn.state import make_state
 from jaxpt.learn.update import Update
 from jaxpt.nn.heads import Embedder

@@ -11,13 +11,13 @@ import optax
 import pytest
 
 from jaxpt.errors import UserError
-from jaxpt.eval.evaluation import measure_nll_bound
-from jaxpt.eval.examples import means
-from jaxpt.eval.generation import SampleSpec
-from jaxpt.eval.unmasking import unmask
+from jaxpt.evaluation.likelihood import measure_nll_bound
+from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.unmasking import unmask
 from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import masked_diffusion
+from jaxpt.statistics.examples import means
 from jaxpt.text.tokens.vocab import Vocab
 
 

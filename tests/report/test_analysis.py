@@ -8,8 +8,8 @@ import pytest
 from tiny import claim_run, make_config, write_run
 
 from jaxpt import cli
-from jaxpt.eval import similarity
-from jaxpt.eval.attention_maps import PLACES
+from jaxpt.analysis import similarity
+from jaxpt.analysis.attention_maps import PLACES
 from jaxpt.report import analysis
 from jaxpt.report.analysis import AnalysisSpec
 from jaxpt.run import inspection

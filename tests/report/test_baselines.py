@@ -5,15 +5,15 @@ import pytest
 from reports import make_report, make_run
 from tiny import make_config
 
+from jaxpt.comparison.assembly import add_parts, measure_references
 from jaxpt.config.plan import make_plan
-from jaxpt.eval.examples import Examples
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
-from jaxpt.report.assembly import add_parts, measure_references
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import list_omissions, list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.run.task import make_task
+from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import load_text
 
 CHOICE = "choice_bayes_accuracy"

@@ -7,9 +7,9 @@ import pytest
 from reports import make_report, make_run
 from tiny import make_config
 
+from jaxpt.comparison import compare as comparison
 from jaxpt.config.plan import make_plan
-from jaxpt.folder import write_config, write_json
-from jaxpt.report import compare as comparison
+from jaxpt.files.folder import write_config, write_json
 from jaxpt.report import costs, figures, tables
 from jaxpt.report.summary import format_table
 from jaxpt.run.workdir import load_task

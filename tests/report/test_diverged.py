@@ -12,21 +12,21 @@ from reports import make_report, make_runs, without_times
 from tiny import make_config, write_stored
 
 from jaxpt import cli
+from jaxpt.comparison import compare as comparison
+from jaxpt.comparison.parts import Part, do_part
+from jaxpt.comparison.prepared import load_prepared
+from jaxpt.comparison.runs_report import report_runs
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
-from jaxpt.report import compare as comparison
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
 from jaxpt.report.diverged import list_diverged
-from jaxpt.report.found_runs import load_runs
 from jaxpt.report.grouping import group_by_name
-from jaxpt.report.parts import Part, do_part
-from jaxpt.report.prepared import load_prepared
 from jaxpt.report.report_page import write_report
-from jaxpt.report.runs_report import report_runs
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
 from jaxpt.run import loop
+from jaxpt.run.finished_runs import load_runs
 from jaxpt.run.signals import Stopped
 from jaxpt.run.workdir import load_divergence
 

@@ -9,11 +9,11 @@ import pytest
 from tiny import make_config
 
 from jaxpt import cli
+from jaxpt.analysis import scaling_laws as laws
+from jaxpt.analysis.scaling_laws import Law
 from jaxpt.config.plan import make_plan
-from jaxpt.eval import scaling as laws
-from jaxpt.eval.scaling import Law
 from jaxpt.report import scaling
-from jaxpt.report.found_runs import FoundRun
+from jaxpt.run.finished_runs import FoundRun
 from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
-from jaxpt.eval.examples import Examples
 from jaxpt.report import summary as reporting
+from jaxpt.statistics.examples import Examples
 
 
 def judge(values, metric="probe_accuracy"):

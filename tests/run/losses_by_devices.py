@@ -20,7 +20,7 @@ import optax
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
-from jaxpt.eval.evaluation import add_up
+from jaxpt.evaluation.likelihood import add_up
 from jaxpt.ops import metrics
 from jaxpt.run.data import held_rows, make_feed, with_token_counts
 from jaxpt.run.measure import total_loss

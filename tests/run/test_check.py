@@ -6,10 +6,10 @@ import pytest
 from tiny import VARIANTS, make_config, write_stored
 
 from jaxpt.cli import main
+from jaxpt.comparison.compare import compare
 from jaxpt.config.plan import make_plan
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report.compare import compare
 from jaxpt.run import check
 from jaxpt.run.check import check_run
 from jaxpt.run.data import make_feed, with_token_counts

@@ -14,10 +14,10 @@ from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
 from jaxpt.learn.schedules import make_schedule
-from jaxpt.report.found_runs import load_runs
 from jaxpt.run import loop, train_calls
 from jaxpt.run.clock import find_schedule_step, is_over
 from jaxpt.run.data import make_feed
+from jaxpt.run.finished_runs import load_runs
 from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.program import Program
 from jaxpt.run.signals import SignalWatch, Stopped

@@ -7,10 +7,10 @@ import pytest
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
-from jaxpt.eval.evaluation import measure_likelihood
-from jaxpt.eval.examples import means
+from jaxpt.evaluation.likelihood import measure_likelihood
 from jaxpt.run.data import likelihood_bytes, likelihood_rows
 from jaxpt.run.task import make_task
+from jaxpt.statistics.examples import means
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 

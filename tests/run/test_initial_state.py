@@ -10,9 +10,9 @@ import pytest
 from tiny import claim_run, make_config, write_run, write_stored
 
 from jaxpt.cli import main
+from jaxpt.comparison.compare import compare
 from jaxpt.config.plan import make_plan
 from jaxpt.report import figures
-from jaxpt.report.compare import compare
 from jaxpt.run import loop
 from jaxpt.run.initial_state import check_start, make_start
 from jaxpt.run.metrics_log import read_metrics

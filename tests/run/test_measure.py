@@ -12,10 +12,9 @@ import pytest
 from tiny import ROWS, VARIANTS, make_config
 
 from jaxpt.config.plan import make_plan
-from jaxpt.eval.cloze import measure_cloze
-from jaxpt.eval.examples import Examples, means
-from jaxpt.eval.probe import pool
-from jaxpt.eval.words import count_words
+from jaxpt.evaluation.cloze import measure_cloze
+from jaxpt.evaluation.probe import pool
+from jaxpt.evaluation.words import count_words
 from jaxpt.ops.masks import full
 from jaxpt.run import measure as measuring
 from jaxpt.run.data import likelihood_rows
@@ -28,6 +27,7 @@ from jaxpt.run.measure import (
 )
 from jaxpt.run.program import Program
 from jaxpt.run.task import make_task
+from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import load_text
 from jaxpt.text.library import Reporter
 

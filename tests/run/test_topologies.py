@@ -13,7 +13,7 @@ import pytest
 from tiny import many_devices, write_config
 
 from jaxpt import cli
-from jaxpt.folder import hold, load_json
+from jaxpt.files.folder import hold, load_json
 from jaxpt.run.metrics_log import read_metrics
 from jaxpt.run.workdir import check_shared
 

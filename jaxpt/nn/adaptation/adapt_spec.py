@@ -40,7 +40,7 @@ class AdaptSpec:
     Attributes:
       method: "full" trains all of it; "linear_probe" none of it, and leaves out its
         dropout; "exact_probe" neither, and the head is not trained by steps but fitted
-        (`jaxpt.eval.linear_probe`); "lora" low-rank additions to matrices (Hu et al.
+        (`evaluation.linear_probe`); "lora" low-rank additions to matrices (Hu et al.
         2022); "houlsby" bottlenecks after attention and MLP, and the norms (Houlsby et
         al. 2019); "pfeiffer" bottlenecks after the MLP alone (Pfeiffer et al. 2021);
         "bitfit" the biases (Ben Zaken et al. 2022); "prompt" vectors before the text

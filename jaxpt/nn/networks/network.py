@@ -90,7 +90,7 @@ class Network:
     HAS_DECODER: ClassVar[bool] = False  # an encoder and a decoder
     HAS_ATTENTION: ClassVar[bool] = False  # its features are a Transformer's
     READS_AHEAD: ClassVar[bool] = True  # a token may see what follows it
-    # The rules by which tokens of a text are scored (`jaxpt.eval.score_rows`), the best
+    # The rules by which tokens of a text are scored (`zero_shot.score_rows`), the best
     # known first; () where no rule would depend on the order of a text's tokens.
     SCORING: ClassVar[tuple[str, ...]] = ()
     # How it writes text: "left_to_right", "unmasking", or "" (not at all).

@@ -13,7 +13,7 @@ import os
 import time
 from pathlib import Path
 
-from jaxpt import disk
+from jaxpt.files import disk
 from jaxpt.text.sources.files import hash_file, reading
 
 # A file modified more recently than this may be modified again without a change of its

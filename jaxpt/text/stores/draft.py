@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxpt import disk
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.text.stores.store import CARD, is_part, seal_card
 
 JOURNAL = "journal.json"

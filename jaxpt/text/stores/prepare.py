@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt import lock
 from jaxpt.errors import UserError
+from jaxpt.files import lock
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
     SourceSpec,

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxpt import disk, sums
 from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
     Framing,
@@ -190,7 +190,7 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
     if path.is_dir() or path.suffix not in ("", ".json"):
         return read_published(path, specials, num_sentinels)
     try:
-        data = json.loads(sums.read(path).decode())
+        data = json.loads(checksums.read(path).decode())
         if isinstance(data, dict) and "model" in data:
             return name_specials(read_json(data), specials, num_sentinels)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt import lock
 from jaxpt.errors import UserError
+from jaxpt.files import lock
 from jaxpt.text.library import Reporter
 from jaxpt.text.sources.documents import Document, split_long
 from jaxpt.text.sources.source import SourceSpec, describe_source, list_contents
@@ -702,7 +702,7 @@ def test_the_second_waits_for_the_first(tmp_path):
     folder = tmp_path / "out" / "t"
     code = (
         "import sys, time; from pathlib import Path\n"
-        "from jaxpt.lock import hold\n"
+        "from jaxpt.files.lock import hold\n"
         "with hold(Path(sys.argv[1]), print): print(flush=True); time.sleep(600)"
     )
     first = subprocess.Popen(

@@ -1,0 +1,204 @@
+"""From measured runs to a report; `jaxpt compare` and `jaxpt report` share it."""
+
+import datetime
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from jaxpt import processes
+from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
+from jaxpt.evaluation.probe import has_labels
+from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
+from jaxpt.evaluation.words import measure_beside
+from jaxpt.report import figures
+from jaxpt.report.baselines import FREQUENCY_SUFFIX
+from jaxpt.report.report_page import write_report
+from jaxpt.report.samples import Collector
+from jaxpt.report.tables import write_tables
+from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
+from jaxpt.run.measure import list_choices, list_parts, list_questions
+from jaxpt.run.task import Task
+from jaxpt.statistics.examples import Examples
+from jaxpt.text.dataset import Split
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.version import __version__
+
+FLOPS_NOTE = (
+    "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
+    "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
+    "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
+    "training step is three forward passes. A student's teacher reads along; what it "
+    "cost to train is in columns of its own. Embedding look-ups, norms, softmax and "
+    "the optimizer are not counted."
+)
+NOTES = {
+    "flops": FLOPS_NOTE,
+    "flops_left_out": "The share of all operations that FLOPs leave out, of one "
+    "training step as XLA's cost analysis counts it before it compiles: an operation "
+    "for each element of a sum, a comparison or a random bit's shift; of exp, tanh and "
+    "their like it keeps a count apart, which is in neither. Loops count each time.",
+    "teacher and tuning": "What a teacher cost, with its own teacher, and what all "
+    "trials of an objective cost; each is paid once, whatever the number of seeds.",
+    "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
+    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
+    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
+    "finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the hidden states of a passage, held out by "
+    "document. Which layer, and whether the mean of its states, the first or the last "
+    "one, is chosen for each run on training documents that are set apart for it; the "
+    "held-out passages are asked of that choice alone. probe_accuracy_random is the "
+    "same, with a choice of its own, on freshly initialised parameters.",
+}
+
+
+def measure_references(
+    tasks: Mapping[str, Task], corpora: dict[str, Split]
+) -> dict[str, dict[str, Examples]]:
+    """The baselines without a network on each name's own test examples, by metric.
+
+    That of token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
+
+    Args:
+      tasks: by name; all of them read `corpora`.
+    """
+    valid, found = corpora["valid"], {}
+    known: dict[tuple, dict[str, Examples]] = {}
+    for name, task in tasks.items():
+        spec = task.plan.eval
+        key = task.spec.row_length, task.model_spec.vocab_size, spec
+        if key not in known:
+            counts = corpora["train"].count_tokens(task.model_spec.vocab_size)
+            frequencies = measure_unigrams(
+                counts,
+                likelihood_rows(task, valid, spec.num_rows),
+                likelihood_bytes(task, valid, spec.num_rows),
+                likelihood_documents(task, valid, spec.num_rows),
+                task.vocab,
+                task.nonwords,
+            )
+            known[key] = {}
+            if spec.probe_passages and has_labels(corpora):
+                sizes = spec.probe_length, spec.probe_windows, spec.probe_passages
+                known[key] |= measure_ngrams(corpora, *sizes)
+            if spec.num_words:
+                known[key] |= measure_beside(list_questions(task, corpora))
+            if spec.num_choices:
+                asked = list_choices(task, corpora)
+                known[key] |= measure_bigrams(corpora["train"], asked)
+                frequencies |= measure_frequency(asked)
+            known[key] |= {
+                name + FREQUENCY_SUFFIX: found for name, found in frequencies.items()
+            }
+        found[name] = known[key]
+    return found
+
+
+def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
+    """The runs with "parts": by metric, the part of the network that it measures.
+
+    Only for metrics of a part that is not the trained result.
+
+    Args:
+      tasks: by name.
+    """
+    parts = {name: list_parts(task) for name, task in tasks.items()}
+    return [
+        run | ({"parts": found} if (found := parts[run["name"]]) else {})
+        for run in runs
+    ]
+
+
+def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
+    """Whether all read the same rows, in a few words.
+
+    Args:
+      lengths: different lengths of rows, in tokens.
+      forms: different values of data.rows.
+
+    >>> describe_rows({64}, {"pairs", "chunks"})
+    'rows of 64 tokens of the same text: chunks, pairs'
+    """
+    if len(lengths) > 1:
+        return "each objective reads rows of its own length"
+    (length,) = lengths
+    if len(forms) > 1:
+        return f"rows of {length} tokens of the same text: {', '.join(sorted(forms))}"
+    return f"every objective reads the same rows of {length} tokens"
+
+
+def describe_text(
+    text: TextSpec, tokenizer: Tokenizer, corpora: dict[str, Split]
+) -> dict:
+    """The text that was read, as report.json has it under "data"."""
+    return {
+        "path": text.path,
+        "documents": sum(split.num_documents for split in corpora.values()),
+        "train_tokens": corpora["train"].num_tokens,
+        "valid_tokens": corpora["valid"].num_tokens,
+        "vocab_size": tokenizer.vocab.size,
+        "tokenizer": text.tokenizer.kind,
+    }
+
+
+def assemble(
+    config: dict,
+    budget: dict,
+    data: dict,
+    runs: list[dict],
+    yardsticks: list[dict],
+    alpha: float,
+    diverged: list[dict],
+) -> dict:
+    """The content of report.json without its figures.
+
+    Args:
+      budget: {"kind", "amount", "note"} of what each run spent.
+      data: facts about the text.
+      runs: each run's result.json with its "name" and its "workdir", which is relative
+        to the report's folder.
+      yardsticks: of `summary.summarise`.
+      alpha: the family-wise error rate of its verdicts.
+      diverged: the entries of runs that diverged (`report.diverged`).
+    """
+    report: dict[str, Any] = {
+        "title": "Which objective taught the model most?",
+        "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "version": __version__,
+        "config": config,
+        "budget": budget,
+        "data": data,
+        "runs": runs,
+        "alpha": alpha,
+        "yardsticks": yardsticks,
+        "notes": NOTES,
+        "figures": {},
+    }
+    if diverged:
+        report["diverged"] = diverged
+    whole = judge_whole_cost(runs, budget["kind"], alpha)
+    return report | ({"whole_cost": whole} if whole else {})
+
+
+def publish(
+    report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
+) -> None:
+    """Takes samples and writes a report's files: PNGs, tables, report.json and .html.
+
+    Args:
+      report: its "figures" and "samples" are filled in.
+      corpora_of: the text of each name; of a name without one no model is drawn.
+
+    Raises:
+      UserError: a file cannot be written, or a run's checkpoint not be read.
+    """
+    collector = Collector(report, corpora_of, workdir)
+    report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)
+    report["samples"] = collector.found
+
+    def write() -> str:
+        write_tables(report, workdir)
+        return str(write_report(report, workdir))
+
+    processes.on_first(write)

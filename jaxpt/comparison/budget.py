@@ -1,0 +1,132 @@
+"""What a comparison's budget buys an objective: steps, and a warm-up that fits."""
+
+import copy
+import math
+import statistics
+import time
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from jaxpt import processes
+from jaxpt.config.needs import Filler, fill_warmup
+from jaxpt.config.plan import Plan
+from jaxpt.config.sections import CompareSpec
+from jaxpt.errors import UserError
+from jaxpt.files.folder import load_measured, write_json
+from jaxpt.run.data import make_feed
+from jaxpt.run.program import Program
+from jaxpt.run.task import Task, make_task
+from jaxpt.text.dataset import Split
+from jaxpt.text.tokens.vocab import Vocab
+
+
+def without_schedule(plan: Plan) -> Plan:
+    """The plan with a learning rate that fits any number of steps."""
+    return plan.change({"optim": {"schedule": "constant", "warmup_steps": 0}})
+
+
+def steps_for_budget(
+    name: str,
+    plan: Plan,
+    spec: CompareSpec,
+    vocab: Vocab,
+    corpora: dict[str, Split],
+    workdir: Path,
+    share: float = 1.0,
+) -> Plan:
+    """The plan with the steps that a share of its budget buys, in whole calls.
+
+    Of a budget of seconds they are an estimate, for the schedule and the evaluations;
+    the run ends by its own clock (`jaxpt.run.clock`).
+
+    Args:
+      name: of the file that says what a measured speed bought (`write_steps`).
+
+    Raises:
+      UserError: it does not buy one call.
+    """
+    per_call = plan.train.steps_per_call
+    if spec.budget == "steps" and share == 1:
+        return _resteps(plan, plan.train.steps, spec.num_evals)
+    # A measured speed must not be measured twice.
+    steps = processes.on_first(lambda: _known_steps(workdir, name))
+    amount, price = spec.amount, 1.0
+    if steps is None:
+        if spec.budget == "steps":
+            amount = plan.train.steps
+        elif spec.budget == "seconds":
+            price = _seconds_per_step(make_task(without_schedule(plan), vocab), corpora)
+        else:
+            price = make_task(without_schedule(plan), vocab).count_costs(1)[spec.budget]
+        steps = int(share * amount / price) // per_call * per_call
+        steps = processes.on_first(lambda: steps)
+    if steps < 1:
+        least = f"{price * per_call / share:.3g}"
+        setting = f"compare.amount={spec.amount}"
+        if share < 1:
+            setting = f"compare.tune_share={share} of {setting}"
+        if spec.budget == "steps":
+            setting = f"compare.tune_share={share} of train.steps={amount}"
+        raise UserError(
+            f"{setting}: buys {name} fewer than the {per_call} steps of one call; "
+            f"raise it to {least} or more"
+        )
+    seconds = spec.amount if spec.budget == "seconds" else plan.train.seconds
+    plan = plan.change({"train": {"seconds": float(share * seconds)}})
+    return _resteps(plan, steps, spec.num_evals)
+
+
+def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
+    """The plan with a warm-up that its steps have room for, unless one was given."""
+    filler = Filler(copy.deepcopy(plan.config), given)
+    fill_warmup(filler)
+    if not filler.changes:
+        return plan
+    changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
+    return plan.change(changes).tell(filler.describe())
+
+
+def write_steps(workdir: Path, name: str, plan: Plan) -> None:
+    """Keeps what the budget bought, so that a speed is measured once."""
+    write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
+
+
+def _steps_path(workdir: Path, name: str) -> Path:
+    return workdir / "runs" / f"{name}-steps.json"
+
+
+def _known_steps(workdir: Path, name: str) -> int | None:
+    path = _steps_path(workdir, name)
+    if not path.exists():
+        return None
+    return load_measured(path)["steps"]
+
+
+def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
+    changes: dict[str, Any] = {"steps": steps}
+    per_call = plan.train.steps_per_call
+    if num_evals:
+        changes["eval_every"] = per_call * math.ceil(steps / per_call / num_evals)
+    return plan.change({"train": changes})
+
+
+def _seconds_per_step(
+    task: Task, corpora: dict[str, Split], num_calls: int = 5
+) -> float:
+    """A call's median time, on a state that is thrown away, after one to warm up."""
+    program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
+    feed = make_feed(task, corpora["train"], program.row_indices)
+    state = program.run_form(program.init_state(train_spec.seed))
+    stack = program.place(feed.stack(0, train_spec.steps_per_call))
+    state, found = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(found)
+    seconds = []
+    for _ in range(num_calls):
+        start = time.perf_counter()
+        state, found = program.train_call(state, stack, train_spec.seed)
+        jax.block_until_ready(found)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds) / train_spec.steps_per_call

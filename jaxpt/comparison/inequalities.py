@@ -1,0 +1,298 @@
+"""What is not equal between runs that were trained apart, a sentence for each thing.
+
+A comparison makes all but its objectives equal. Of other runs anything may differ; what
+does is said, and on test examples that differ no verdict is given.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from jaxpt.comparison.naming import format_value, list_own_settings
+from jaxpt.report.summary import YARDSTICKS
+from jaxpt.run.finished_runs import (
+    FoundRun,
+    is_same_text,
+    is_same_tokenizer,
+    number_alike,
+)
+from jaxpt.statistics.examples import Examples
+
+Groups = Mapping[str, Sequence[FoundRun]]
+# Settings of which another number says what they come to.
+SAID_OTHERWISE = {
+    "data.row_length",
+    "data.seq_len",
+    "train.steps",
+    "train.seconds",
+    "model.vocab_size",
+}
+LABELS = {
+    "train.batch_size": "batch size (train.batch_size)",
+    "optim.lr": "learning rate (optim.lr)",
+    "eval.num_rows": "validation rows (eval.num_rows, 0 is all)",
+}
+# Settings that choose the test examples of a yardstick, and what else must be the same.
+PROBE = ("eval.probe_length", "eval.probe_windows", "eval.probe_passages")
+WORDS = ("eval.num_words", "eval.word_context", "eval.word_questions")
+CHOICES = ("eval.num_choices", "eval.word_context", "eval.choice_questions")
+ROWS = ("eval.num_rows",)
+
+
+class Test(NamedTuple):
+    """What makes two measurements of a yardstick ones on the same examples.
+
+    Attributes:
+      settings: must be equal.
+      splits: whose text must be the same.
+      reads_rows: rows must be of the same length.
+    """
+
+    settings: tuple[str, ...]
+    splits: tuple[str, ...]
+    reads_rows: bool = False
+
+
+TESTS = {
+    "probe_accuracy": Test(PROBE, ("train", "valid")),
+    "word_accuracy": Test(WORDS, ("train", "valid")),
+    "choice_bayes_accuracy": Test(CHOICES, ("train", "valid")),
+    "bits_per_byte": Test(ROWS, ("valid",), reads_rows=True),
+    "cloze_accuracy": Test(ROWS, ("valid",), reads_rows=True),
+    "cloze_bits": Test(ROWS, ("valid",), reads_rows=True),
+}
+
+
+class Cost(NamedTuple):
+    """A cost of a run: its label, and how many digits of it are said."""
+
+    label: str
+    digits: str
+
+
+COSTS = {
+    "flops": Cost("FLOPs", ".4g"),
+    "raw_tokens": Cost("raw tokens", ",.0f"),
+    "steps": Cost("steps", ",.0f"),
+    "train_seconds": Cost("seconds of training", ",.1f"),
+}
+
+
+def list_inequalities(groups: Groups) -> list[str]:
+    """A sentence for each thing that is not equal between the names, and no other.
+
+    Args:
+      groups: the runs of each name.
+    """
+    runs = [run for group in groups.values() for run in group]
+    names = [name for name, group in groups.items() for _ in group]
+
+    def differ(what: str, values: Iterable[str | None]) -> list[str]:
+        return word_difference(what, zip(names, values, strict=True))
+
+    lines = [
+        *_list_texts(names, runs),
+        *differ("row length", (f"{run.result['row_length']} tokens" for run in runs)),
+        *_list_costs(groups),
+        *_list_parameters(groups),
+        *_list_seeds(groups),
+        *_list_settings(groups),
+        *differ("device", (run.result.get("device") for run in runs)),
+        *differ("version of jaxpt", (run.version for run in runs)),
+    ]
+    return [*lines, *_list_unjudged(groups)]
+
+
+def word_difference(what: str, pairs: Iterable[tuple[str, str | None]]) -> list[str]:
+    """What differs and whose each value is, unless all known values are equal.
+
+    >>> word_difference("batch size", [("clm", "8"), ("mlm", "8"), ("electra", "16")])
+    ['batch size: 8 (clm, mlm); 16 (electra)']
+    """
+    by_value: dict[str, dict[str, None]] = {}
+    for name, value in pairs:
+        if value is not None:
+            by_value.setdefault(value, {})[name] = None
+    if len(by_value) < 2:
+        return []
+    told = "; ".join(f"{value} ({', '.join(of)})" for value, of in by_value.items())
+    return [f"{what}: {told}"]
+
+
+def _list_texts(names: list[str], runs: list[FoundRun]) -> list[str]:
+    """Which text was trained and is measured on, and what made ids of it."""
+    pairs = []
+    for split, what in (("train", "training text"), ("valid", "validation text")):
+
+        def is_alike(one: FoundRun, other: FoundRun, split: str = split) -> bool:
+            return is_same_text(one, other, split)
+
+        # Runs with the same text are said to have that of the first of them.
+        numbers = number_alike(runs, is_alike)
+        firsts = [runs[numbers.index(number)] for number in numbers]
+        told = [_word_text(run, split) for run in firsts]
+        pairs += word_difference(what, zip(names, told, strict=True))
+    tokenizers = [
+        f"{run.settings['tokenizer.kind']} of {run.tokenizer.vocab.size:,} ids "
+        f"(sha256 {run.tokenizer_sha256[:8]})"
+        for run in runs
+    ]
+    return [*pairs, *word_difference("tokenizer", zip(names, tokenizers, strict=True))]
+
+
+def _word_text(run: FoundRun, split: str) -> str:
+    path = run.settings.get("data.path") or format_value(run.settings["data.mixture"])
+    if split == "valid" and run.settings.get("data.valid_path"):
+        path = run.settings["data.valid_path"]
+    return f"{path} (sha256 {run.text.get(split, '')[:8]})"
+
+
+def _list_costs(groups: Groups) -> list[str]:
+    """A sentence for each cost that differs by more than one call of steps."""
+    lines = []
+    for key, cost in COSTS.items():
+        if is_equal_cost(groups, key):
+            continue
+        means = mean_costs(groups, key)
+        told = "; ".join(f"{mean:{cost.digits}} ({n})" for n, mean in means.items())
+        ratio = max(means.values()) / max(min(means.values()), 1e-9)
+        spread = f"; the most is {ratio:.2f} times the least" if ratio > 1.005 else ""
+        lines.append(f"{cost.label}: {told}{spread}")
+    return lines
+
+
+def mean_costs(groups: Groups, key: str) -> dict[str, float]:
+    """What a run of each name cost, the mean over its seeds."""
+    return {
+        name: sum(run.result[key] for run in group) / len(group)
+        for name, group in groups.items()
+    }
+
+
+def is_equal_cost(groups: Groups, key: str) -> bool:
+    """Whether all names cost the same, to what one call of steps costs one of them."""
+    spent = mean_costs(groups, key).values()
+    a_call = max(
+        run.result[key] / run.result["steps"] * run.settings["train.steps_per_call"]
+        for group in groups.values()
+        for run in group
+    )
+    return max(spent) - min(spent) <= a_call * (1 + 1e-9)
+
+
+def _list_parameters(groups: Groups) -> list[str]:
+    numbers = {name: group[0].result["params"] for name, group in groups.items()}
+    pairs = [(name, f"{number:,}") for name, number in numbers.items()]
+    ratio = max(numbers.values()) / max(min(numbers.values()), 1)
+    lines = word_difference("parameters", pairs)
+    return [f"{line}; the most is {ratio:.2f} times the least" for line in lines]
+
+
+def _list_seeds(groups: Groups) -> list[str]:
+    pairs = [
+        (name, ", ".join(str(run.seed) for run in group))
+        for name, group in groups.items()
+    ]
+    lines = word_difference("seeds", pairs)
+    return [f"{line}; two are judged by the seeds that both have" for line in lines]
+
+
+def _list_settings(groups: Groups) -> list[str]:
+    """A sentence for each setting of those that have it; an objective's are its own."""
+    own = {name: list_own_settings(group[0]) for name, group in groups.items()}
+    known = dict.fromkeys(key for settings in own.values() for key in settings)
+    lines = []
+    for key in [*LABELS, *(key for key in known if key not in LABELS)]:
+        if key in SAID_OTHERWISE:
+            continue
+        pairs = [
+            (name, format_value(settings[key]))
+            for name, settings in own.items()
+            if key in settings
+        ]
+        lines += word_difference(LABELS.get(key, key), pairs)
+    return lines
+
+
+def find_tests(groups: Groups) -> dict[str, list[set[str]]]:
+    """Of each common yardstick the names that were measured on the same examples.
+
+    As `summary.summarise` takes it. Names that were not measured are in no set.
+    """
+    tests: dict[str, list[set[str]]] = {}
+    for metric in TESTS:
+        names = [name for name, group in groups.items() if _has(group, metric)]
+        runs = [groups[name][0] for name in names]
+
+        def is_alike(one: FoundRun, other: FoundRun, metric: str = metric) -> bool:
+            return not why_apart(metric, one, other)
+
+        numbers = number_alike(runs, is_alike)
+        sets: dict[int, set[str]] = {}
+        for name, number in zip(names, numbers, strict=True):
+            sets.setdefault(number, set()).add(name)
+        tests[metric] = list(sets.values())
+    return tests
+
+
+def _has(group: Sequence[FoundRun], metric: str) -> bool:
+    return any(run.result["metrics"].get(metric) is not None for run in group)
+
+
+def why_apart(metric: str, one: FoundRun, other: FoundRun) -> str:
+    """Why two runs were measured on different examples; "" where they were not."""
+    test, reasons = TESTS[metric], []
+    for key in test.settings:
+        values = [run.settings[key] for run in (one, other)]
+        if values[0] != values[1]:
+            reasons.append(f"{key} is {values[0]} and {values[1]}")
+    if not all(is_same_text(one, other, split) for split in test.splits):
+        reasons.append("the text is not the same")
+    lengths = [run.result["row_length"] for run in (one, other)]
+    if test.reads_rows and lengths[0] != lengths[1]:
+        reasons.append(f"rows have {lengths[0]} and {lengths[1]} tokens")
+    if not is_same_tokenizer(one, other) and not _has_same_bytes(metric, one, other):
+        what = ", and so do the predicted bytes" if metric == "bits_per_byte" else ""
+        reasons.append(f"the tokenizers differ{what}")
+    return ", ".join(reasons)
+
+
+def _has_same_bytes(metric: str, one: FoundRun, other: FoundRun) -> bool:
+    """Whether a likelihood is of the same bytes of each document.
+
+    Of another tokenizer's ids all other questions are others.
+    """
+    if metric != "bits_per_byte":
+        return False
+    counts = [_count_bytes(run.examples.get(metric)) for run in (one, other)]
+    return counts[0] is not None and counts[0] == counts[1]
+
+
+def _count_bytes(examples: Examples | None) -> dict[int, float] | None:
+    """The weight of each document; None where no examples were kept."""
+    if examples is None:
+        return None
+    counts: dict[int, float] = {}
+    for document, weight in zip(examples.groups, examples.weights, strict=True):
+        counts[int(document)] = counts.get(int(document), 0.0) + float(weight)
+    return counts
+
+
+def _list_unjudged(groups: Groups) -> list[str]:
+    """A sentence for each yardstick whose examples are not the same for all."""
+    lines = []
+    for metric, sets in find_tests(groups).items():
+        if len(sets) < 2:
+            continue
+        first = [next(name for name in groups if name in names) for names in sets]
+        reasons = dict.fromkeys(
+            why_apart(metric, groups[first[0]][0], groups[name][0])
+            for name in first[1:]
+        )
+        told = " and ".join(
+            ", ".join(name for name in groups if name in names) for names in sets
+        )
+        lines.append(
+            f"no verdict on {YARDSTICKS[metric].label} between {told}: "
+            f"{'; '.join(reasons)}"
+        )
+    return lines

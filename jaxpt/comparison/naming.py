@@ -1,0 +1,129 @@
+"""Names of runs that were trained apart: seeds of the same settings share one.
+
+One setting of an objective is under the objective's name, "mlm"; several are told apart
+by what differs, "mlm masking=words".
+"""
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from jaxpt.errors import UserError
+from jaxpt.run.finished_runs import (
+    OF_TEXT,
+    FoundRun,
+    is_same_text,
+    is_same_tokenizer,
+    number_alike,
+)
+
+LONGEST = 48  # characters of a name; longer ones are numbers instead
+# Of a name that is also a part of file names.
+UNSAFE = re.compile(r"[^\w.,=+ -]+")
+
+
+def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
+    """The runs by name, each with its seeds in ascending order.
+
+    Raises:
+      UserError: two runs have the same name and seed.
+    """
+    groups: dict[str, list[FoundRun]] = {}
+    for run in runs:
+        groups.setdefault(_identify(run), []).append(run)
+    by_objective: dict[str, list[list[FoundRun]]] = {}
+    for group in groups.values():
+        by_objective.setdefault(group[0].objective, []).append(group)
+    named: dict[str, list[FoundRun]] = {}
+    for objective, alike in by_objective.items():
+        names = _tell_apart(objective, [group[0] for group in alike])
+        named |= dict(zip(names, alike, strict=True))
+    for name, group in named.items():
+        group.sort(key=lambda run: run.seed)
+        for one, other in zip(group, group[1:], strict=False):
+            if one.seed == other.seed:
+                raise UserError(
+                    f"--runs={other.folder}: has the settings and the seed "
+                    f"({other.seed}) of {one.folder}, both are {name}; name one of them"
+                )
+    return named
+
+
+def list_own_settings(run: FoundRun) -> dict:
+    """What a run's results depend on beside its text, its tokenizer and its seed."""
+    return {
+        name: value
+        for name, value in run.settings.items()
+        if name not in OF_TEXT
+        and name not in ("train.seed", "train.eval_every", "objective")
+        and not name.startswith("tokenizer.")
+    }
+
+
+def _identify(run: FoundRun) -> str:
+    own = sorted(list_own_settings(run).items())
+    return repr((run.objective, own, sorted(run.text.items()), run.tokenizer_sha256))
+
+
+def _tell_apart(objective: str, runs: list[FoundRun]) -> list[str]:
+    """A name for each of an objective's runs with different settings."""
+    if len(runs) == 1:
+        return [objective]
+    listed = [list_own_settings(run) for run in runs]
+    parts: list[list[str]] = [[] for _ in runs]
+    for setting in dict.fromkeys(name for own in listed for name in own):
+        values = [own.get(setting) for own in listed]
+        if any(value != values[0] for value in values):
+            short = setting.rpartition(".")[2]
+            for part, value in zip(parts, values, strict=True):
+                part.append(f"{short}={format_value(value)}")
+    for word, numbers, labels in (
+        ("text", number_alike(runs, is_same_text), map(_label_text, runs)),
+        (
+            "tokenizer",
+            number_alike(runs, is_same_tokenizer),
+            map(_label_tokenizer, runs),
+        ),
+    ):
+        if max(numbers) > 0:
+            told = _choose_labels(numbers, list(labels))
+            for part, label in zip(parts, told, strict=True):
+                part.append(f"{word}={label}")
+    names = [UNSAFE.sub("_", " ".join([objective, *part])) for part in parts]
+    if len(set(names)) < len(names) or max(map(len, names)) > LONGEST:
+        names = [f"{objective} {number}" for number in range(1, len(runs) + 1)]
+    return names
+
+
+def _label_text(run: FoundRun) -> tuple[str, ...]:
+    """Words that may tell a run's text from others, the plainest first."""
+    path = str(run.settings.get("data.path", ""))
+    return Path(path).name, path, run.text.get("train", "")[:8]
+
+
+def _label_tokenizer(run: FoundRun) -> tuple[str, ...]:
+    """Words that may tell a run's tokenizer from others, the plainest first."""
+    kind = str(run.settings.get("tokenizer.kind", ""))
+    return kind, f"{kind}-{run.tokenizer.vocab.size}", run.tokenizer_sha256[:8]
+
+
+def _choose_labels(numbers: list[int], labels: list[tuple[str, ...]]) -> list[str]:
+    """The first kind of label that tells all apart whose numbers differ; or the last.
+
+    >>> _choose_labels([0, 1], [("a.txt", "x/a.txt"), ("a.txt", "y/a.txt")])
+    ['x/a.txt', 'y/a.txt']
+    """
+    kinds = list(zip(*labels, strict=True))
+    num = len(set(numbers))
+    return list(next((kind for kind in kinds if len(set(kind)) == num), kinds[-1]))
+
+
+def format_value(value) -> str:
+    """A setting's value in a few characters.
+
+    >>> [format_value(value) for value in (0.003, "", [1, 2], None)]
+    ['0.003', 'none', '1,2', 'none']
+    """
+    if isinstance(value, list):
+        return ",".join(map(format_value, value)) or "none"
+    return "none" if value is None or value == "" else str(value)

@@ -1,0 +1,243 @@
+"""Equal tuning: every objective tries the same settings before it is compared.
+
+The learning rate can decide more than the objective does. So each objective gets the
+same trials: the same values of the same settings, the same fraction of the budget, a
+seed that no compared run has, and text to be chosen by that no verdict is read from.
+
+A trial must not win because its task is easier. The loss is defined by the objective's
+`Spec`, but for its LOSS_FREE settings. Trials whose specs differ otherwise are chosen
+by a shared metric only. Rows and measurements are the same for all, and not tuned.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxpt.config.plan import Plan
+from jaxpt.config.sections import CompareSpec
+from jaxpt.config.settings import default_section, find_sections, override
+from jaxpt.config.trials import has_range
+from jaxpt.errors import DivergedError, UserError
+from jaxpt.files.folder import hold
+from jaxpt.objectives import find_section
+from jaxpt.objectives.objective import ObjectiveSpec
+from jaxpt.report.summary import YARDSTICKS
+from jaxpt.run.loop import train
+from jaxpt.run.task import make_task
+from jaxpt.text.dataset import Split, hold_out
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+
+# Why settings, or all of a section, are the same for all trials and objectives.
+BUDGET = "the budget and the seeds decide it"
+ROWS = "all objectives read the same rows of one text"
+FIXED = {
+    "train.steps": BUDGET,
+    "train.seconds": BUDGET,
+    "train.seed": BUDGET,
+    "data": ROWS,
+    "tokenizer": ROWS,
+    "eval": "all objectives are measured on the same examples",
+    "compare": "it is no setting of a run",
+}
+FEWEST = 3  # values of which the least or the greatest is at the edge
+COSTS = ("flops", "raw_tokens", "train_seconds")
+
+
+def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
+    """Raises UserError for trials that cannot be, before anything is trained."""
+    if spec.tune_by not in YARDSTICKS:
+        raise UserError(
+            f"compare.tune_by={spec.tune_by}: must be one of {', '.join(YARDSTICKS)}"
+        )
+    text, place = spec.find_tune(name)
+    trials = spec.list_trials(name)
+    for setting in dict.fromkeys(key for trial in trials for key in trial):
+        reason = FIXED.get(setting) or FIXED.get(setting.partition(".")[0])
+        if reason:
+            raise UserError(f"{place}={text}: {setting} is not tuned: {reason}")
+    changed = [change(plan, trial) for trial in trials]
+    is_shared = YARDSTICKS[spec.tune_by].is_common
+    losses = [_describe_loss(each) for each in changed]
+    if not is_shared and any(loss != losses[0] for loss in losses):
+        named = [key for key in trials[0] if _is_section(plan, key)] or trials[0]
+        shared = ", ".join(key for key, each in YARDSTICKS.items() if each.is_common)
+        raise UserError(
+            f"compare.tune_by={spec.tune_by}: must be one of {shared} to tune "
+            f"{', '.join(named)}, which {spec.tune_by} depends on: else the easiest "
+            f"task wins"
+        )
+
+
+def _describe_loss(plan: Plan) -> dict[str, Any]:
+    """The settings of an objective that define its loss."""
+    spec = plan.spec
+    return {
+        field.name: getattr(spec, field.name)
+        for field in dataclasses.fields(spec)
+        if field.name not in spec.LOSS_FREE
+    }
+
+
+def _is_section(plan: Plan, setting: str) -> bool:
+    """Whether a setting, by its full name, is of the plan's objective itself."""
+    return setting.partition(".")[0] == find_section(plan.objective_name)
+
+
+def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
+    """Raises UserError where nothing measures a run by what is to choose it."""
+    if spec.tune_by not in metrics:
+        known = ", ".join(name for name in YARDSTICKS if name in metrics)
+        raise UserError(
+            f"compare.tune_by={spec.tune_by}: must be one of {known}, which are what "
+            f"this text and objective can be measured by"
+        )
+
+
+def change(plan: Plan, trial: dict[str, Any]) -> Plan:
+    """The plan with the settings of a trial, by their full names.
+
+    Those of other objectives' sections are checked and left out: the plan's own
+    objective does not read them.
+
+    Raises:
+      UserError: a setting that there is not, or a value that it cannot have.
+    """
+    changes: dict[str, dict[str, Any]] = {}
+    for full_name, value in trial.items():
+        section, field = full_name.split(".")
+        if specs := _find_other(plan, full_name):
+            stand_in = {section: default_section(*specs)}
+            override(stand_in, {section: {field: value}}, "compare.tune")
+        else:
+            changes.setdefault(section, {})[field] = value
+    return plan.change(changes, "compare.tune")
+
+
+def _find_other(plan: Plan, setting: str) -> tuple:
+    """The dataclass of a setting of another objective; () for any other setting."""
+    specs = find_sections(plan.config).get(setting.partition(".")[0], ())
+    is_objective = any(issubclass(spec, ObjectiveSpec) for spec in specs)
+    return specs if is_objective and not _is_section(plan, setting) else ()
+
+
+def list_own_trials(name: str, plan: Plan, spec: CompareSpec) -> list[dict[str, Any]]:
+    """The trials of a name that differ for it, each with the settings that it reads.
+
+    Of trials that give an equal plan the first is kept.
+    """
+    trials: list[dict[str, Any]] = []
+    plans: list[Plan] = []
+    for trial in spec.list_trials(name):
+        changed = dataclasses.replace(change(plan, trial), config={}, filled="")
+        if changed not in plans:
+            plans.append(changed)
+            trials.append({k: v for k, v in trial.items() if not _find_other(plan, k)})
+    return trials
+
+
+class Text(NamedTuple):
+    """What a run is trained on: ids, their tokenizer, the splits by name."""
+
+    vocab: Vocab
+    tokenizer: Tokenizer
+    corpora: dict[str, Split]
+
+
+def tune(
+    name: str,
+    plan: Plan,
+    spec: CompareSpec,
+    fit_steps: Callable[[Plan, int], Plan],
+    text: Text,
+    folder: Path,
+) -> tuple[Plan, dict]:
+    """The plan with the settings of its best trial, and a record of all of them.
+
+    Trials that are equal for this objective are tried once. If all are equal, nothing
+    is tried. If all diverge, the first is chosen: the other objectives are compared
+    all the same, and the report warns.
+
+    Args:
+      fit_steps: (plan, index) -> the plan of a trial with the steps that its share of
+        the budget buys.
+      folder: of the trials' runs; those that are finished are not repeated.
+
+    Returns:
+      The plan, and "by", "chosen" (settings by their names), "at_edge" (those of them
+      whose value is the least or the greatest of three or more that were tried),
+      "trials" (each with its "settings" and "value", None where it diverged), "drawn"
+      (what they were drawn from, and the seed; "" of a grid), and what all trials cost:
+      "flops", "raw_tokens", "train_seconds".
+    """
+    rest, held = hold_out(text.corpora["train"], spec.tune_fraction)
+    text = text._replace(corpora={"train": rest, "valid": held})
+    trials, settings = [], list_own_trials(name, plan, spec)
+    tuned, place = spec.find_tune(name)
+    is_drawn = has_range(tuned, place)
+    record: dict[str, Any] = {
+        "by": spec.tune_by,
+        "drawn": f"{tuned}, seed {spec.tune_seed}" if is_drawn else "",
+    }
+    if len(settings) == 1:  # nothing to choose from
+        record |= {"chosen": settings[0], "at_edge": [], "trials": []}
+        return change(plan, settings[0]), record | dict.fromkeys(COSTS, 0.0)
+    with ExitStack() as locks:
+        folders = [folder / f"{i}" for i in range(len(settings))]
+        for path in folders:
+            locks.enter_context(hold(path))
+        for i, (trial, path) in enumerate(zip(settings, folders, strict=True), 1):
+            tried = fit_steps(change(plan, trial), i)
+            tried = tried.change({"train": {"seed": spec.tune_seed}})
+            label = f"{name} trial {i} of {len(settings)}"
+            found = _try(tried, spec, text, path, label)
+            trials.append({"settings": trial} | found)
+    values = [trial["value"] for trial in trials]
+    known = [value for value in values if value is not None]
+    chosen, at_edge = settings[0], []
+    if known:
+        best = max(known) if YARDSTICKS[spec.tune_by].higher_is_better else min(known)
+        chosen = settings[values.index(best)]
+        at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
+    record |= {"chosen": chosen, "at_edge": at_edge, "trials": trials}
+    for key in COSTS:
+        record[key] = math.fsum(trial[key] for trial in trials)
+    return change(plan, chosen), record
+
+
+def _try(plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str) -> dict:
+    """What a trial came to; one that diverged has cost as much as it was given."""
+    task, steps = make_task(plan, text.vocab), plan.train.steps
+    only_valid = spec.tune_by.startswith("valid_")
+    try:
+        run = train(
+            task,
+            text.tokenizer,
+            text.corpora,
+            folder,
+            label=label,
+            only_valid=only_valid,
+        )
+    except DivergedError:
+        told = {"value": None, "steps": steps, "train_seconds": plan.train.seconds}
+        return told | {
+            key: value for key, value in task.count_costs(steps).items() if key in COSTS
+        }
+    value = run["metrics"].get(spec.tune_by)
+    is_finite = value is not None and math.isfinite(value)
+    found = {"value": value if is_finite else None, "steps": run["steps"]}
+    return found | {key: run[key] for key in COSTS}
+
+
+def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
+    """Whether a better value may lie beyond those that were tried; of numbers alone.
+
+    One of two values is always the least or the greatest, which says nothing.
+    """
+    tried = {trial[name] for trial in settings}
+    if not all(type(number) in (int, float) for number in tried):
+        return False
+    return len(tried) >= FEWEST and value in (min(tried), max(tried))

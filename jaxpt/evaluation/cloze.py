@@ -1,0 +1,119 @@
+"""The cloze test: masked-token accuracy on the same masks for every objective.
+
+An objective's own corruption makes a task of its own (whole words are harder to predict
+than single tokens). Here the same tokens of the same rows are masked for all objectives
+that can fill masks, each replaced by [MASK].
+"""
+
+import math
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Bool, Float, Int
+
+from jaxpt.evaluation.likelihood import batches
+from jaxpt.statistics.examples import Examples
+
+CLOZE_RATE = 0.15
+CLOZE_SEED = 0
+MAX_LOGITS = 1 << 28  # in memory at the same time: 1 GiB
+
+
+def sample_positions(
+    tokens: Int[np.ndarray, "N R"], specials: Int[np.ndarray, "S"]
+) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
+    """The positions to mask: 15 % of each row, rounded, but at least 1.
+
+    Neither the first nor the last position is among them, nor are special tokens: an
+    objective that predicts a token from the position before has no prediction for the
+    first, and need not read the last.
+
+    Returns:
+      positions, and whether each counts: a row may have too few tokens that qualify.
+    """
+    num = min(max(1, round(tokens.shape[1] * CLOZE_RATE)), tokens.shape[1])
+    order = np.random.default_rng(CLOZE_SEED).random(tokens.shape)
+    order[np.isin(tokens, specials)] = 2
+    order[:, [0, -1]] = 2
+    positions = np.argsort(order, axis=1, kind="stable")[:, :num].astype(np.int32)
+    return positions, np.take_along_axis(order, positions, 1) < 2
+
+
+def score_masked(
+    logits: Float[Array, "B R V"],
+    positions: Int[Array, "B P"],
+    targets: Int[Array, "B P"],
+    allowed: Bool[Array, "V"],
+) -> tuple[Float[Array, "B P"], Float[Array, "B P"]]:
+    """-log p of the masked tokens in nats, and the credit for the likeliest one.
+
+    The credit is 1 if the target alone is the likeliest token, and 1 / k if it is one
+    of k that are equally likely.
+    """
+    found = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
+    found = jnp.where(allowed, found.astype(jnp.float32), -jnp.inf)
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
+    is_best = found == found.max(-1, keepdims=True)
+    is_hit = jnp.take_along_axis(is_best, targets[:, :, None], 2)
+    return nll[..., 0], (is_hit / is_best.sum(-1, keepdims=True))[..., 0]
+
+
+def measure_cloze(
+    fill_scores: Callable,
+    params,
+    tokens: Int[np.ndarray, "N R"],
+    mask_id: int,
+    banned: list[int],
+    num_ids: int,
+    batch_size: int,
+    length: int,
+    documents: Int[np.ndarray, "N"] | None = None,
+) -> dict[str, Examples]:
+    """How well a model predicts masked tokens of running text.
+
+    Args:
+      fill_scores: (params, {"tokens", "positions", "targets"}, allowed) -> the results
+        of `score_masked` on the logits of these tokens.
+      banned: ids that are never predicted; they are not masked either.
+      num_ids: the number of ids that the model has logits for.
+      length: how many tokens of a row the model reads: all, or all but the last.
+      documents: that each row is from; None has all rows apart.
+
+    Returns:
+      cloze_accuracy, of the likeliest token (of several, the true one counts for its
+      share, as in `evaluation.choices`), and cloze_bits, -log2 p of the true one, for
+      each row; an empty dict if no row has a token that can be masked.
+
+    Raises:
+      ValueError: the model reads fewer tokens.
+    """
+    if length < tokens.shape[1] - 1:
+        raise ValueError(
+            f"{length} of {tokens.shape[1]} tokens: must be all, or all but the last"
+        )
+    positions, counts = sample_positions(tokens, np.array(banned, np.int32))
+    targets = np.take_along_axis(tokens, positions, 1)
+    masked = tokens.copy()
+    rows, columns = np.nonzero(counts)
+    masked[rows, positions[rows, columns]] = mask_id
+    allowed = ~np.isin(np.arange(num_ids), banned)
+    arrays = {"tokens": masked[:, :length], "positions": positions}
+    arrays |= {"targets": targets, "counts": counts}
+    size = max(1, min(batch_size, MAX_LOGITS // (tokens.shape[1] * num_ids)))
+    sums = []
+    for batch in batches(arrays, size):
+        counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
+        del batch["index"]
+        found = fill_scores(params, batch, allowed)
+        nll, hits = (np.where(counts, np.asarray(x, np.float64), 0) for x in found)
+        sums.append(np.stack([nll.sum(1) / math.log(2), hits.sum(1), counts.sum(1)]))
+    bits, hits, num_masked = np.concatenate(sums, axis=1)[:, : len(tokens)]
+    if not num_masked.any():
+        return {}
+    groups = np.arange(len(tokens)) if documents is None else documents
+    return {
+        "cloze_accuracy": Examples(hits, num_masked, groups),
+        "cloze_bits": Examples(bits, num_masked, groups),
+    }

@@ -1,0 +1,137 @@
+"""Warnings if the seeds of a comparison contradict what its error rate assumes.
+
+The error rate of a verdict (`statistics.verdicts`) is stated for normal errors. A run
+that stays on a plateau, or diverges late, breaks that: with few seeds the mean and the
+standard deviation no longer say how other seeds would have done. Two tests see it:
+
+    an outlying seed    Grubbs 1950: the largest |x - mean| / std of one objective
+    unequal spreads     F test of two objectives whose difference is significant, with
+                        fewer than `FEW` seeds
+
+Neither test sees what no seed shows: if one run in five stays on a plateau, five seeds
+have none of these in .8^5 = 33 % of all comparisons.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from scipy import stats
+
+from jaxpt.statistics.verdicts import Pair
+
+LEVEL = 0.01  # of either test
+FEW = 10  # seeds; with more, means are nearly normal
+
+
+def find_outlier(values: Mapping[int, float]) -> int | None:
+    """The seed whose value is an outlier among all of them (Grubbs' test), if any.
+
+    >>> find_outlier({0: 0.70, 1: 0.71, 2: 0.69, 3: 0.70, 4: 0.29})
+    4
+    >>> find_outlier({0: 0.70, 1: 0.71, 2: 0.69, 3: 0.70, 4: 0.66}) is None
+    True
+    """
+    num = len(values)
+    array = np.array(list(values.values()), np.float64)
+    spread = array.std(ddof=1) if num > 2 else 0.0
+    if not spread > 0:
+        return None
+    scores = np.abs(array - array.mean()) / spread
+    t = -stats.t.ppf(LEVEL / (2 * num), num - 2)
+    limit = (num - 1) / math.sqrt(num) * math.sqrt(t**2 / (num - 2 + t**2))
+    place = int(scores.argmax())
+    return list(values)[place] if scores[place] > limit else None
+
+
+def has_unequal_spreads(first: Iterable[float], second: Iterable[float]) -> bool:
+    """Whether the variances differ (two-sided F test).
+
+    >>> has_unequal_spreads([0.1, 0.2, 0.3, 0.4], [0.1, 0.1001, 0.1002, 0.1003])
+    True
+    """
+    arrays = [np.array(list(values), np.float64) for values in (first, second)]
+    if min(map(len, arrays)) < 2:
+        return False
+    small, large = sorted(arrays, key=lambda array: float(array.var(ddof=1)))
+    low, high = float(small.var(ddof=1)), float(large.var(ddof=1))
+    if low == 0 or high == 0:
+        return low != high
+    p = 2 * stats.f.sf(high / low, len(large) - 1, len(small) - 1)
+    return bool(p < LEVEL)
+
+
+def check_seeds(
+    label: str, values: Mapping[str, Mapping[int, float]], pairs: Iterable[Pair]
+) -> list[str]:
+    """Warnings about one metric's seeds, each one line.
+
+    Args:
+      label: the metric's.
+      values: {objective: {seed: value}}.
+      pairs: the verdicts on this metric.
+    """
+    lines = []
+    for name, by_seed in sorted(values.items()):
+        seed = find_outlier(by_seed)
+        if seed is not None:
+            lines.append(
+                f"WARNING: {label}: seed {seed} of {name} ({by_seed[seed]:.3f}) is an "
+                f"outlier (Grubbs' test, p < {LEVEL}); the error rate of verdicts on "
+                f"{name} assumes normal differences between seeds"
+            )
+    unequal = [
+        (pair.better, pair.worse)
+        for pair in pairs
+        if pair.outcome == "ahead"
+        and pair.difference.num_seeds < FEW
+        and has_unequal_spreads(
+            values[pair.better].values(), values[pair.worse].values()
+        )
+    ]
+    if unequal:
+        spreads = {
+            name: float(np.std(list(values[name].values()), ddof=1))
+            for name in sorted(values)
+            if any(name in pair for pair in unequal)
+        }
+        written = ", ".join(f"{name} {std:.1g}" for name, std in spreads.items())
+        lines.append(
+            f"WARNING: {label}: the standard deviations over seeds differ ({written}; "
+            f"F test, p < {LEVEL}); with fewer than {FEW} seeds the error rate of "
+            f"verdicts between them holds only if their seeds are close to normal"
+        )
+    return lines
+
+
+def describe_seeds(seeds: Iterable[int], earlier: Iterable[int], alpha: float) -> str:
+    """How the seeds of a comparison were chosen, in one line.
+
+    Args:
+      earlier: the seeds of the comparison that this one follows; () if none.
+      alpha: the family-wise error rate of this comparison.
+    """
+    seeds, earlier = list(seeds), list(earlier)
+    rate = f"family-wise error rate {alpha:g}"
+    if not earlier:
+        return (
+            f"{rate}, if the seeds were chosen before any result was seen; adding "
+            f"seeds after a tie raises it, a follow-up with new seeds alone does not "
+            f"(compare.earlier_seeds)"
+        )
+    written = ", ".join(map(str, earlier))
+    if set(seeds).isdisjoint(earlier):
+        return (
+            f"follow-up of a comparison with seeds {written}: these verdicts use new "
+            f"seeds alone; {rate}, whatever the earlier comparison showed"
+        )
+    return (
+        f"follow-up of a comparison with seeds {written}, which are used again: {rate} "
+        f"in each of the comparisons that were planned, whose rates add up"
+    )
+
+
+MERGED = (
+    "the error rate assumes that the seeds were chosen before any result was seen; "
+    "jaxpt report cannot know that, as its runs were trained separately"
+)

@@ -1,0 +1,132 @@
+"""The last word of a passage, of which all the passage is needed: LAMBADA.
+
+    ... I can make it there on my own,   context
+     Shane                               target, with the space before it
+
+Two conventions are reported, which differ by some 13 points for GPT-2 small:
+
+    accuracy, perplexity               of the whole word, as EleutherAI's harness has it
+                                       (lm_eval/tasks/lambada): right if each of its
+                                       tokens is the likeliest; the perplexity is per
+                                       word, exp of -the mean of passages' log p
+    last_token_accuracy, ..._perplexity   of the last token alone, with the others
+                                       before it given (the GPT-2 paper's figures)
+
+The target is what stands behind the last space: seven of the 5,153 passages have a line
+end in it. Paperno et al. 2016; the text that is used is OpenAI's detokenised form.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.statistics.intervals import Interval, map_interval, mean_interval
+from jaxpt.text.labelled.tables import TableSpec, read_table
+from jaxpt.zero_shot.continuations import Answer, Pair, Score
+
+
+class Passage(NamedTuple):
+    """A passage and its last word, which brings its space along."""
+
+    context: str
+    target: str
+
+
+def split_passage(text: str) -> Passage:
+    """Cuts a passage before its last space.
+
+    >>> split_passage("to the\\nend\\n\\nShane")
+    Passage(context='to', target=' the\\nend\\n\\nShane')
+
+    Raises:
+      UserError: there is no word behind a space.
+    """
+    context, space, word = text.rpartition(" ")
+    if not space or not word.strip() or not context.strip():
+        raise UserError(f"{text[-20:]!r}: must end with a word behind a space")
+    return Passage(context, space + word)
+
+
+def read_passages(path: str) -> list[Passage]:
+    """The passages of a table with the column "text", such as LAMBADA's JSONL.
+
+    Raises:
+      UserError: a passage has no last word.
+    """
+    table, passages = read_table(TableSpec(path), ("text",)), []
+    for i, text in enumerate(table.columns["text"]):
+        try:
+            passages.append(split_passage(str(text)))
+        except UserError as error:
+            raise UserError(f"{table.where(i)}: text: {error}") from None
+    return passages
+
+
+class Asked(NamedTuple):
+    """What came of asking for last words.
+
+    Attributes:
+      figures: with their intervals.
+      trivial: the same figures' values without any context.
+      words: of each passage that was asked for, 1 where its word was found.
+      kept: the indices of these passages.
+      num_cut: passages that lost their beginning.
+    """
+
+    figures: dict[str, tuple[float, Interval]]
+    trivial: dict[str, float]
+    words: np.ndarray
+    kept: list[int]
+    num_cut: int
+
+
+def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
+    """Asks for the last word of all passages.
+
+    Args:
+      score: with the likeliest tokens.
+      has_empty: whether a text can be scored with nothing before it.
+
+    Raises:
+      UserError: no target fits the model's window.
+    """
+    found = score([Pair(passage.context, passage.target) for passage in passages])
+    kept = [i for i, answer in enumerate(found) if answer is not None]
+    answers = [answer for answer in found if answer is not None]
+    if not answers:
+        raise UserError("no last word fits the model's window (model.max_len)")
+    trivial = {}
+    if has_empty:
+        empty = score([Pair("", passages[i].target) for i in kept])
+        alone = judge([answer for answer in empty if answer is not None])
+        trivial = {f"{name}_empty": value for name, (value, _) in alone.items()}
+    words = np.array([float(answer.is_best.all()) for answer in answers])
+    num_cut = sum(answer.is_cut for answer in answers)
+    return Asked(judge(answers), trivial, words, kept, num_cut)
+
+
+def judge(answers: Sequence[Answer]) -> dict[str, tuple[float, Interval]]:
+    """The figures of the answers to all passages, with their intervals."""
+    sums = np.array([answer.total for answer in answers])
+    last = np.array([float(a.log_probs[-1]) for a in answers])
+    words = np.array([float(a.is_best.all()) for a in answers])
+    tokens = np.array([float(a.is_best[-1]) for a in answers])
+
+    def perplexity(values):
+        interval = map_interval(mean_interval(values), _invert)
+        return _invert(float(values.mean())), interval
+
+    return {
+        "accuracy": (float(words.mean()), mean_interval(words)),
+        "perplexity": perplexity(sums),
+        "last_token_accuracy": (float(tokens.mean()), mean_interval(tokens)),
+        "last_token_perplexity": perplexity(last),
+    }
+
+
+def _invert(log_prob: float) -> float:
+    """exp(-x), infinite where it has no other number."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-np.float64(log_prob)))

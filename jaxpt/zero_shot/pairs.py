@@ -1,0 +1,338 @@
+"""Minimal pairs: which of two texts a network finds likelier, the good or the bad one.
+
+    good   Who should Derek hug after shocking Richard?
+    bad    Who should Derek hug Richard after shocking?
+
+BLiMP (Warstadt et al. 2020) has 67 paradigms of 1,000 pairs, named by their UID; the
+BabyLM challenge has a part of them and a supplement of five files. A score is the sum
+over a text's tokens. Where both are equal the pair counts one half: the constant answer
+then has 0.5. (BLiMP's own script counts a tie as wrong, lm-eval and BabyLM as right.)
+BLiMP holds seven pairs of two identical texts.
+"""
+
+import gzip
+import lzma
+import tarfile
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from jaxpt.errors import UserError
+from jaxpt.statistics.intervals import Interval, mean_interval
+from jaxpt.text.labelled.tables import parse_rows
+from jaxpt.zero_shot.scoring import TextScorer
+
+DRAWS, SEED, LEVEL = 2000, 0, 0.95  # of the bootstrap
+METHOD = "bootstrap over the pairs of each paradigm"
+FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
+ENDINGS = (".jsonl", ".tsv", ".csv")
+MOST_NAMED = 5  # files that an error names
+_ALLOWED = f"files must be {', '.join(ENDINGS)}, perhaps with .xz or .gz"
+_ARCHIVES = ".tar, .tar.xz, .tar.gz, .tar.bz2 or .tgz"
+OPENERS: dict[str, Callable] = {".xz": lzma.decompress, ".gz": gzip.decompress}
+
+
+class Pair(NamedTuple):
+    """Two texts, and the groups that they belong to; "" is none."""
+
+    good: str
+    bad: str
+    paradigm: str
+    phenomenon: str = ""
+    field: str = ""
+
+
+def read_pairs(path: str) -> list[Pair]:
+    """The pairs of a file, or of all files of a folder or an archive.
+
+    JSON lines, or tables with a header (.tsv, .csv), each also as .xz or .gz; archives
+    are .tar, .tar.xz and the like. A path may name a folder within an archive:
+    `zeroshot.tar.xz/blimp_filtered`. The texts are the fields `sentence_good` and
+    `sentence_bad`, or `good` and `bad`; a paradigm is named by `UID`, else by its file.
+
+    Raises:
+      UserError: there is no such file, no pair in it, or one lacks a text.
+    """
+    found, skipped = [], []
+    for name, data in _read_files(path):
+        if data is None:
+            skipped.append(name.removeprefix(path).strip("/"))
+        else:
+            found += _parse(name, data)
+    if not found:
+        raise UserError(f"{path}: holds no pair of texts{_describe_skipped(skipped)}")
+    return found
+
+
+def _describe_skipped(names: list[str]) -> str:
+    """The part of an error about files with other endings."""
+    return f"; skipped {_list_names(names)}: {_ALLOWED}" if names else ""
+
+
+def _list_names(names: list[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
+    """Name and bytes of each file, by name; None for one that is not of pairs."""
+    place = Path(path)
+    try:
+        if place.is_dir():
+            for each in sorted(place.rglob("*")):
+                if each.is_file():
+                    yield str(each), each.read_bytes() if _ending(each.name) else None
+            return
+        archive = next((p for p in (place, *place.parents) if p.is_file()), None)
+        if archive is None:
+            raise UserError(f"{path}: there is no such file or folder")
+        if ".tar" in archive.suffixes or archive.suffix == ".tgz":
+            yield from _read_archive(archive, place.relative_to(archive).as_posix())
+            return
+        if archive != place:
+            raise UserError(f"{path}: {archive} is not an archive ({_ARCHIVES})")
+        if not _ending(place.name):
+            raise UserError(
+                f"{path}: {_ALLOWED}; or a folder, or an archive {_ARCHIVES}"
+            )
+        yield path, place.read_bytes()
+    except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, zlib.error) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UserError(f"{path}: cannot be read: {reason}") from None
+
+
+def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | None]]:
+    """The files below a folder of an archive; "." is all of them.
+
+    Raises:
+      UserError: the archive has no such folder.
+    """
+    with tarfile.open(archive) as members:
+        files = {
+            member.name.removeprefix("./"): member
+            for member in members.getmembers()
+            if member.isfile()
+        }
+        inside = [x for x in files if folder == "." or f"{x}/".startswith(f"{folder}/")]
+        if files and not inside:
+            names = sorted({name.rpartition("/")[0] or name for name in files})
+            listed = _list_names(names)
+            raise UserError(
+                f"{archive}/{folder}: the archive has no such folder; it has {listed}"
+            )
+        for name in sorted(inside):
+            held = members.extractfile(files[name]) if _ending(name) else None
+            yield f"{archive}/{name}", None if held is None else held.read()
+
+
+def _ending(name: str) -> str:
+    """Which of `ENDINGS` a name has, compressed or not; "" for another."""
+    parts = Path(name).suffixes
+    if parts and parts[-1] in OPENERS:
+        parts = parts[:-1]
+    return parts[-1] if parts and parts[-1] in ENDINGS else ""
+
+
+def _parse(name: str, data: bytes) -> list[Pair]:
+    """The pairs of one file."""
+    stem, ending = Path(name).name.split(".")[0], _ending(name)
+    try:
+        if opener := OPENERS.get(Path(name).suffix):
+            data = opener(data)
+    except (OSError, lzma.LZMAError, EOFError, zlib.error) as error:
+        raise UserError(f"{name}: cannot be read: {error}") from None
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise UserError(f"{name}: must be UTF-8 text") from None
+    rows = parse_rows(text, Path(name), ending.removeprefix("."))
+    return [_make_pair(row, stem, f"{name} line {i}") for i, row in rows]
+
+
+def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
+    names = next((names for names in FIELDS if names[0] in row), FIELDS[0])
+    for field in names:
+        if not isinstance(row.get(field), str) or not row[field].strip():
+            held = ", ".join(str(each) for each in row)
+            raise UserError(
+                f"{where}: {field} must be a text; the fields are {held} (a path may "
+                f"name one file, or a folder of an archive)"
+            )
+    # Two spellings of one field occur in BLiMP.
+    field = str(row.get("field") or "").replace("/", "_")
+    return Pair(
+        row[names[0]],
+        row[names[1]],
+        str(row.get("UID") or stem),
+        str(row.get("linguistics_term") or ""),
+        field,
+    )
+
+
+class Judged(NamedTuple):
+    """The accuracies of pairs scored by one rule.
+
+    Attributes:
+      figures: by name, a value and its 95 % interval.
+      groups: by kind of group and its name, accuracy, low, high, ties and pairs; low
+        and high are NaN for a group of one pair.
+      num_ties: pairs with two equal scores.
+    """
+
+    figures: dict[str, tuple[float, Interval]]
+    groups: dict[str, dict[str, dict[str, float]]]
+    num_ties: int
+
+
+def score_pairs(
+    scorer: TextScorer,
+    encode: Callable[[str], np.ndarray],
+    pairs: Sequence[Pair],
+    rules: Sequence[str],
+) -> tuple[dict[str, Float[np.ndarray, "N 2"]], Float[np.ndarray, "N 2"]]:
+    """Of each pair the scores of the good and the bad text, by rule; and their lengths.
+
+    Both texts of a pair are scored under the same draws, where a rule draws.
+
+    Raises:
+      UserError: a text has no token, or is longer than the model reads.
+    """
+    texts = [encode(text) for pair in pairs for text in (pair.good, pair.bad)]
+    for i, text in enumerate(texts):
+        if not len(text):
+            shown = pairs[i // 2][i % 2]
+            raise UserError(f"{shown!r}: has no token of the run's tokenizer")
+    seeds = [i // 2 for i in range(len(texts))]
+    found = scorer.score(texts, None, rules, seeds)
+    sums = {
+        rule: np.array([each.sum(dtype=np.float64) for each in scores]).reshape(-1, 2)
+        for rule, scores in found.items()
+    }
+    lengths = np.array([len(text) for text in texts], np.float64).reshape(-1, 2)
+    return sums, lengths
+
+
+def find_hits(scores: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N"]:
+    """1 where the good text's score is the larger one, 0.5 where they are equal.
+
+    >>> find_hits(np.array([[-1.0, -2.0], [-2.0, -1.0], [-1.0, -1.0]])).tolist()
+    [1.0, 0.0, 0.5]
+    """
+    good, bad = scores[:, 0], scores[:, 1]
+    return (good > bad) + 0.5 * (good == bad)
+
+
+def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
+    """How often the good text has the better score, overall and by group.
+
+    Figures: accuracy, the mean of the paradigms' accuracies (BLiMP's and BabyLM's);
+    accuracy_of_pairs, that of all pairs.
+
+    Raises:
+      UserError: a score is not a number.
+    """
+    if not np.isfinite(scores).all():
+        num = int((~np.isfinite(scores)).any(1).sum())
+        raise UserError(
+            f"{num} pairs have a score that is not finite: the run diverged"
+        )
+    hits = find_hits(scores)
+    names, codes = _number(pair.paradigm for pair in pairs)
+    of_each = [hits[codes == code] for code in range(len(names))]
+    draws = _draw_paradigms(of_each)
+    sizes = np.array([len(own) for own in of_each], np.float64)
+    means = np.array([own.mean() for own in of_each])
+
+    def find_interval(own, weights) -> Interval:
+        """Of a weighted mean of the paradigms `own`."""
+        if len(own) == 1:
+            return mean_interval(of_each[own[0]])
+        low, high = _ends(weights[own] @ draws[own] / weights[own].sum())
+        return Interval(max(low, 0.0), min(high, 1.0), METHOD)
+
+    everything, equal = np.arange(len(names)), np.ones(len(names))
+    figures = {
+        "accuracy": (float(means.mean()), find_interval(everything, equal)),
+        "accuracy_of_pairs": (float(hits.mean()), find_interval(everything, sizes)),
+    }
+    groups = {}
+    for kind in ("field", "phenomenon", "paradigm"):
+        labels, label_codes = _number(getattr(pair, kind) for pair in pairs)
+        found = {}
+        for code, label in enumerate(labels):
+            is_own = label_codes == code
+            # As overall: a group's accuracy is the mean of its paradigms'.
+            own = np.unique(codes[is_own])
+            interval = find_interval(own, equal)
+            found[label] = {
+                "accuracy": float(means[own].mean()),
+                "low": interval.low,
+                "high": interval.high,
+                "ties": float((hits[is_own] == 0.5).sum()),
+                "pairs": float(is_own.sum()),
+            }
+        found.pop("", None)
+        if found:
+            groups[kind] = found
+    return Judged(figures, groups, int((hits == 0.5).sum()))
+
+
+def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
+    """The kinds of labels, sorted, and which of them each is."""
+    listed = list(labels)
+    names = sorted(set(listed))
+    index = {name: i for i, name in enumerate(names)}
+    return names, np.array([index[label] for label in listed])
+
+
+def weigh_hits(
+    pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]
+) -> tuple[Float[np.ndarray, "N"], Float[np.ndarray, "N"]]:
+    """Each pair's hit and its weight, by which their mean is the mean of paradigms.
+
+    >>> found = [Pair("", "", name) for name in "aab"]
+    >>> hits, weights = weigh_hits(found, np.array([[1.0, 0], [0, 1], [1, 0]]))
+    >>> float((hits * weights).sum() / weights.sum())
+    0.75
+    """
+    paradigms = np.array([pair.paradigm for pair in pairs])
+    _, index, counts = np.unique(paradigms, return_inverse=True, return_counts=True)
+    return find_hits(scores), 1.0 / counts[index]
+
+
+def _draw_paradigms(
+    of_each: Sequence[Float[np.ndarray, "N"]],
+) -> Float[np.ndarray, "K S"]:
+    """Bootstrap means of each paradigm's hits, stratified by paradigm.
+
+    A paradigm of one pair shows no spread of its own. As surveys do with strata of one
+    unit, its spread is that of all such pairs together, or of all pairs if it is the
+    only one.
+    """
+    rng = np.random.default_rng(SEED)
+    alone = [own for own in of_each if len(own) == 1]
+    pool = np.concatenate(alone if len(alone) > 1 else of_each)
+    return np.stack(
+        [
+            _draw_means(own, len(own), rng)
+            if len(own) > 1
+            else own + _draw_means(pool, 1, rng) - pool.mean()
+            for own in of_each
+        ]
+    )
+
+
+def _draw_means(hits: Float[np.ndarray, "N"], num: int, rng) -> Float[np.ndarray, "S"]:
+    """Means of `num` pairs drawn with replacement; a multinomial of three counts."""
+    shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])
+    counts = rng.multinomial(num, shares, size=DRAWS)
+    return counts @ np.array([1.0, 0.5, 0.0]) / num
+
+
+def _ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high

@@ -1,0 +1,249 @@
+"""Perplexity of long texts, read in windows that overlap: each token has its context.
+
+    window 6, stride 2            scored in    behind a context of
+    t0 t1 t2 t3 t4 t5             0-5          0 ... 5 tokens
+          t2 t3 t4 t5 t6 t7       6, 7         4, 5
+                t4 t5 t6 t7 t8    8            4
+
+With a stride as large as the window nothing overlaps, and the first tokens of each
+window have little context: that figure, cheaper and worse, stands beside. The windows
+are those of transformers' guide to perplexity: window k begins at token k stride.
+
+Every token is scored once; the sums are divided by what is named:
+
+    per_token   the model's tokens; not to be compared between tokenizers
+    per_word    what stands between white space in the text as it was given
+    per_word_and_line   words and line ends, which WikiText's own convention counts as
+                one <eos> each
+    bits_per_byte   nats / ln 2 by the bytes of UTF-8
+
+The GPT-2 paper removes WikiText's tokenisation before its model reads the text ("de-
+tokenisers") and divides by the number of words of the original; here text is read as it
+is. A text's first token is scored where something stands before it in the run's own
+form ([BOS]); where nothing does, neither it nor its bytes are counted, and it is said.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.statistics.intervals import Interval, map_interval, ratio_interval
+from jaxpt.zero_shot.scoring import TextScorer
+
+# Rules whose sums are a log p of the text, a bound of it, or a pseudo-log-likelihood;
+# the first that a network has is used if none is asked for.
+ALLOWED = (
+    "causal",
+    "prefix",
+    "suffix",
+    "forward",
+    "pll",
+    "mntp",
+    "pll_word_l2r",
+    "mntp_word_l2r",
+    "infill",
+    "bound",
+)
+CHUNK = 256  # windows that are handed over at a time
+
+
+class Window(NamedTuple):
+    """A part of a text: tokens begin to end are read, those from `scored` on scored."""
+
+    begin: int
+    scored: int
+    end: int
+
+
+def cut_windows(
+    num_tokens: int, window: int, stride: int, has_start: bool = True
+) -> list[Window]:
+    """Windows in which each token is scored once.
+
+    Args:
+      has_start: something stands before each window, so that its first token can be
+        scored. If not, the text's first token is not scored, and windows must overlap.
+
+    >>> [tuple(w) for w in cut_windows(9, 6, 2)]
+    [(0, 0, 6), (2, 6, 8), (4, 8, 9)]
+    >>> [tuple(w) for w in cut_windows(7, 4, 3, has_start=False)]
+    [(0, 1, 4), (3, 4, 7)]
+
+    Raises:
+      UserError: the stride is not within 1 and the window.
+    """
+    limit = window if has_start else window - 1
+    if not 1 <= stride <= limit:
+        raise UserError(
+            f"--stride={stride}: must be at least 1 and at most {limit}, with windows "
+            f"of {window} tokens"
+        )
+    windows, scored = [], 0 if has_start else 1
+    for begin in range(0, num_tokens, stride):
+        end = min(num_tokens, begin + window)
+        if scored >= end:
+            break
+        windows.append(Window(begin, scored, end))
+        scored = end
+    return windows
+
+
+class Counts(NamedTuple):
+    """What a text's nats are divided by.
+
+    Attributes:
+      tokens, words, lines, num_bytes: of what is scored of it.
+    """
+
+    tokens: int
+    words: int
+    lines: int
+    num_bytes: int
+
+
+def count_text(text: str, num_tokens: int) -> Counts:
+    """The counts of a text of so many tokens.
+
+    >>> tuple(count_text("a naïve\\nword\\n", 5))
+    (5, 3, 2, 14)
+    """
+    lines = text.count("\n")
+    return Counts(num_tokens, len(text.split()), lines, len(text.encode()))
+
+
+def find_rates(nats: float, counts: Counts) -> dict[str, float]:
+    """The figures of a sum of -log p; NaN by what the text has none of.
+
+    >>> round(find_rates(13 * math.log(2), Counts(13, 1, 0, 13))["bits_per_byte"], 6)
+    1.0
+    """
+
+    def perplexity(num):
+        if not num:
+            return math.nan
+        with np.errstate(over="ignore"):
+            return float(np.exp(np.float64(nats) / num))
+
+    bits = nats / math.log(2) / counts.num_bytes if counts.num_bytes else math.nan
+    return {
+        "perplexity_per_token": perplexity(counts.tokens),
+        "perplexity_per_word": perplexity(counts.words),
+        "perplexity_per_word_and_line": perplexity(counts.words + counts.lines),
+        "bits_per_byte": bits,
+    }
+
+
+def unigram_nats(texts: Sequence[np.ndarray]) -> float:
+    """-log p of texts by the frequencies of their own tokens.
+
+    The best that any model could do which knows the tokens' frequencies in just these
+    texts and nothing of their order.
+
+    >>> round(unigram_nats([np.array([1, 2]), np.array([1, 2])]) / math.log(2), 6)
+    4.0
+    """
+    counts = np.bincount(np.concatenate(texts)).astype(np.float64)
+    counts = counts[counts > 0]
+    return float(-(counts * np.log(counts / counts.sum())).sum())
+
+
+class Reading(NamedTuple):
+    """What scoring texts in windows found.
+
+    Attributes:
+      nats: -log p of each window's scored tokens, float64.
+      sizes: the bytes of their text.
+      counts: of all texts, as far as they are scored.
+      num_unscored: texts whose first token has no score.
+    """
+
+    nats: np.ndarray
+    sizes: np.ndarray
+    counts: Counts
+    num_unscored: int
+
+    def find_figures(self) -> dict[str, tuple[float, Interval]]:
+        """Each figure with its interval, by the bootstrap over windows.
+
+        The words and tokens of a byte are taken as given.
+        """
+        total, sizes = self.nats.sum(), self.sizes.astype(np.float64)
+        per_byte = ratio_interval(self.nats, sizes)._replace(
+            method="bootstrap over windows" if len(self.nats) > 1 else "none: one item"
+        )
+        rates = find_rates(total, self.counts)
+
+        def name(figure):
+            def convert(nats_per_byte):
+                return find_rates(nats_per_byte * sizes.sum(), self.counts)[figure]
+
+            return convert
+
+        return {
+            figure: (value, map_interval(per_byte, name(figure)))
+            for figure, value in rates.items()
+        }
+
+
+def read_texts(
+    texts: Sequence[str],
+    encode_sized: Callable[[str], tuple[np.ndarray, np.ndarray]],
+    scorer: TextScorer,
+    rule: str,
+    window: int,
+    stride: int,
+) -> Reading:
+    """Scores every token of the texts once, in windows.
+
+    Args:
+      encode_sized: text -> ids and the bytes of each.
+
+    Raises:
+      UserError: the stride does not go with the window, or no token is scored.
+    """
+    has_start = scorer.is_first_scored(rule)
+    parts, starts, sizes = [], [], []
+    total, num_unscored = np.zeros(4, np.int64), 0
+    for text in texts:
+        ids, bytes_of = encode_sized(text)
+        windows = cut_windows(len(ids), window, stride, has_start)
+        if not windows:
+            continue
+        for begin, scored, end in windows:
+            parts.append(ids[begin:end])
+            starts.append(scored - begin)
+            sizes.append(int(bytes_of[scored:end].sum()))
+        first = 0 if has_start else int(bytes_of[0])
+        num_unscored += not has_start
+        left = text.encode()[first:]
+        sizes[-1] += len(left) - int(bytes_of[0 if has_start else 1 :].sum())
+        whole = count_text(left.decode("utf-8", "ignore"), len(ids) - (not has_start))
+        total += whole._replace(num_bytes=len(left))
+    if not parts:
+        raise UserError("the text has no token that is scored")
+    nats = []
+    for at in range(0, len(parts), CHUNK):
+        piece = slice(at, at + CHUNK)
+        found = scorer.score(parts[piece], starts[piece], (rule,))[rule]
+        nats += [-float(values.sum(dtype=np.float64)) for values in found]
+    return Reading(
+        np.array(nats), np.array(sizes), Counts(*total.tolist()), num_unscored
+    )
+
+
+def pick_rule(rules: Sequence[str]) -> str:
+    """The rule by which texts are read if none is asked for.
+
+    Raises:
+      UserError: no rule gives a text's likelihood.
+    """
+    for rule in ALLOWED:
+        if rule in rules:
+            return rule
+    raise UserError(
+        f"a model with the rules {', '.join(rules)}: has no perplexity; must have one "
+        f"of {', '.join(ALLOWED)}"
+    )

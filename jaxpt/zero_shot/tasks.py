@@ -1,0 +1,128 @@
+"""Tasks that are put to a network as it is: `jaxpt evaluate --tasks NAME:PATH`.
+
+A task reads its items from a path and asks for them; nothing is trained. `TASKS` has
+them by name.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from jaxpt.errors import UserError
+from jaxpt.zero_shot import pairs
+from jaxpt.zero_shot.outcomes import Asker, Figure, Options, Outcome, Task
+from jaxpt.zero_shot.scoring import TextScorer
+from jaxpt.zero_shot.text_tasks import make_tasks
+
+ALL = "all"  # every rule of the network
+
+
+def find_rules(scorer: TextScorer, rule: str) -> tuple[str, ...]:
+    """The rules that a flag names: all of the network's, `auto`, or one.
+
+    Raises:
+      UserError: the network has no such rule.
+    """
+    return scorer.rules if rule == ALL else (scorer.find_rule(rule),)
+
+
+def list_tasks(told: Sequence[str]) -> list[tuple[str, str]]:
+    """Names and paths of `NAME:PATH`s.
+
+    >>> list_tasks(["blimp:data/blimp"])
+    [('blimp', 'data/blimp')]
+
+    Raises:
+      UserError: no path, a task that there is not, or one of them twice.
+    """
+    found = []
+    for each in told:
+        name, mark, path = each.partition(":")
+        if name not in TASKS or not mark or not path:
+            allowed = ", ".join(f"{name}:PATH" for name in TASKS)
+            raise UserError(f"--tasks={each}: must be one of {allowed}")
+        if (name, path) in found:
+            raise UserError(f"--tasks={each}: is named twice")
+        found.append((name, path))
+    return found
+
+
+def spread_items(items: Sequence, num: int) -> list[int]:
+    """The indices of at most `num` items, spread evenly; 0 is all.
+
+    >>> spread_items("abcdefghij", 4)
+    [0, 2, 5, 7]
+    """
+    if num <= 0 or num >= len(items):
+        return list(range(len(items)))
+    return [i * len(items) // num for i in range(num)]
+
+
+def evaluate_pairs(
+    asker: Asker, items: Sequence[pairs.Pair], rules: Sequence[str]
+) -> dict[str, Outcome]:
+    """Minimal pairs (`jaxpt.zero_shot.pairs`)."""
+    sums, lengths = pairs.score_pairs(asker.scorer, asker.encode, items, rules)
+    shorter = float(pairs.find_hits(-lengths).mean())
+    trivial = {"accuracy_of_chance": 0.5, "accuracy_of_the_shorter": shorter}
+    num_same = sum(pair.good == pair.bad for pair in items)
+    found = {}
+    for rule, scores in sums.items():
+        judged = pairs.judge(items, scores)
+        figures = {
+            name: Figure(value, *interval)
+            for name, (value, interval) in judged.figures.items()
+        }
+        notes = [f"Ties: {judged.num_ties}; each counts one half."]
+        if num_same:
+            notes.append(f"{num_same} pairs are two identical texts.")
+        hits, weights = pairs.weigh_hits(items, scores)
+        columns = {"good": scores[:, 0], "bad": scores[:, 1]}
+        columns |= {"hit": hits, "weight": weights}
+        found[rule] = Outcome(figures, trivial, judged.groups, columns, notes)
+    return found
+
+
+TASKS: dict[str, Task] = {
+    "blimp": Task(pairs.read_pairs, evaluate_pairs),
+    "pairs": Task(pairs.read_pairs, evaluate_pairs),
+    **make_tasks(),
+}
+
+
+def pick_options(task: Task, options: Options) -> dict[str, Any]:
+    """The options that a task reads."""
+    return {name: getattr(options, name) for name in task.options}
+
+
+def check_options(names: Sequence[str], options: Options) -> None:
+    """Checks that each option that is given is one that a task reads.
+
+    Raises:
+      UserError: none of the tasks does, or several would read one file of shots.
+    """
+    for name, default in Options()._asdict().items():
+        value = getattr(options, name)
+        readers = [task for task in names if name in TASKS[task].options]
+        if value != default and not readers:
+            raise UserError(f"--{name}={value}: is read by none of {', '.join(names)}")
+        if value != default and name == "shots" and len(readers) > 1:
+            raise UserError(f"--shots={value}: is of one task; evaluate them in turn")
+
+
+def to_json(outcome: Outcome) -> dict[str, Any]:
+    """An outcome's plain values, without its columns; NaN is None, JSON's null."""
+    return {
+        "figures": {
+            name: _replace_nan(each._asdict()) for name, each in outcome.figures.items()
+        },
+        "trivial": outcome.trivial,
+        "groups": {
+            kind: {name: _replace_nan(numbers) for name, numbers in groups.items()}
+            for kind, groups in outcome.groups.items()
+        },
+        "notes": outcome.notes,
+    }
+
+
+def _replace_nan(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if value != value else value for name, value in values.items()}

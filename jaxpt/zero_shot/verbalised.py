@@ -1,0 +1,159 @@
+"""Classification without training: a template, and a word for each label.
+
+A task file says, in JSON, which table is read and how a row becomes a question:
+
+    {"table": {"path": "dev.tsv", "header": false},
+     "label": "1",
+     "template": "{3} It was {answer}.",
+     "words": {"0": "terrible", "1": "great"}}
+
+`{name}` is a column, `{answer}` the place of the words (Schick and Schuetze 2021 call
+them verbalisers), which may be of several tokens each. Models that read what follows
+score the words between both sides; those that read from left to right score the words
+and what follows them, so that a full stop is all that should stand there. "shots" is a
+second table, of the training data, for few-shot prompts. Paths are relative to the
+file's folder. Any classification table will do.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jaxpt.errors import UserError
+from jaxpt.text.labelled.tables import TableSpec, read_table
+from jaxpt.text.sources.files import read_bytes
+from jaxpt.zero_shot.questions import Question
+
+ANSWER = "answer"
+FIELDS = ("table", "label", "template", "words")
+_SLOT = re.compile(r"\{([^{}]+)\}")
+
+
+class ClozeSpec(NamedTuple):
+    """A task file, checked.
+
+    Attributes:
+      table, shots: where the rows and those of the training data are, if there are.
+      label: the column of the labels.
+      template: the text around the words.
+      words: label -> what stands for it.
+    """
+
+    table: TableSpec
+    label: str
+    template: str
+    words: dict[str, str]
+    shots: TableSpec | None
+
+
+def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) -> dict:
+    """The fields of a task file.
+
+    Raises:
+      UserError: it is missing, lacks one of `fields`, or has an unknown one.
+    """
+    try:
+        values = json.loads(b"".join(read_bytes(Path(path), "")))
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{path}: not JSON: {error}") from None
+    if not isinstance(values, dict) or not set(fields) <= set(values):
+        raise UserError(f"{path}: must be an object with {', '.join(fields)}")
+    if unknown := sorted(set(values) - {*fields, *optional}):
+        allowed = ", ".join([*fields, *optional])
+        raise UserError(f"{path}: {unknown[0]}: must be one of {allowed}")
+    return values
+
+
+def read_cloze(path: str) -> ClozeSpec:
+    """Reads a task file.
+
+    Raises:
+      UserError: it is missing, or has not what a task needs; the line names the field.
+    """
+    values = read_task_file(path, FIELDS, ("shots",))
+    template, words = values["template"], values["words"]
+    if not isinstance(template, str) or list_slots(template).count(ANSWER) != 1:
+        raise UserError(f"{path}: template={template!r}: must have {{answer}} once")
+    if template.startswith("{answer}"):
+        raise UserError(
+            f"{path}: template={template!r}: must have text before {{answer}}"
+        )
+    if not _is_words(words):
+        raise UserError(
+            f"{path}: words={words!r}: must have a text for each of 2 labels"
+        )
+    shots = values.get("shots")
+    return ClozeSpec(
+        make_table(values["table"], path, "table"),
+        str(values["label"]),
+        template,
+        words,
+        None if shots is None else make_table(shots, path, "shots"),
+    )
+
+
+def _is_words(words: Any) -> bool:
+    if not isinstance(words, dict) or len(words) < 2:
+        return False
+    texts = list(words.values())
+    return all(isinstance(text, str) and text.strip() for text in texts)
+
+
+def make_table(values: Any, path: str, name: str) -> TableSpec:
+    """The table that the field `name` of a task file describes."""
+    if not isinstance(values, dict) or not isinstance(values.get("path"), str):
+        raise UserError(f"{path}: {name}: must be an object with a path")
+    place = values["path"]
+    if not place.startswith("tfds:"):
+        place = str(Path(path).parent / place)
+    try:
+        return TableSpec(**(values | {"path": place}))
+    except TypeError as error:
+        raise UserError(f"{path}: {name}: {error}") from None
+
+
+def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
+    """The questions of a table, `spec.table` or `spec.shots`.
+
+    Raises:
+      UserError: a column is missing, a label has no words, or a row has no text.
+    """
+    slots = [name for name in list_slots(spec.template) if name != ANSWER]
+    table = read_table(table_spec, (*dict.fromkeys(slots), spec.label))
+    before, after = spec.template.split("{answer}")
+    labels, words = list(spec.words), list(spec.words.values())
+    # The space before the words is theirs: tokens bring it along.
+    space = " " if before.endswith(" ") else ""
+    before = before.removesuffix(" ")
+    options = tuple(space + word for word in words)
+    questions = []
+    for i in range(len(table)):
+        label = str(table.columns[spec.label][i])
+        if label not in labels:
+            raise UserError(
+                f"{table.where(i)}: {spec.label}={label!r}: must be one of "
+                f"{', '.join(labels)}, the labels that have words"
+            )
+        row = {name: str(table.columns[name][i]).strip() for name in slots}
+        left, right = (fill(text, row) for text in (before, after))
+        if not left.strip():
+            raise UserError(f"{table.where(i)}: has no text before {{answer}}")
+        contexts = (left,) * len(options)
+        questions.append(Question(contexts, options, labels.index(label), right))
+    return questions
+
+
+def list_slots(template: str) -> list[str]:
+    """The names in braces.
+
+    >>> list_slots("{premise} because {answer}")
+    ['premise', 'answer']
+    """
+    return _SLOT.findall(template)
+
+
+def fill(template: str, row: dict[str, str]) -> str:
+    """A template with the values of its names."""
+    return _SLOT.sub(lambda found: row[found[1]], template)

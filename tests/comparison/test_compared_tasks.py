@@ -1,0 +1,319 @@
+"""Downstream tasks of a comparison: asked once of every run, alike, and reported."""
+
+import json
+import shutil
+
+import pytest
+from reports import make_run
+from tiny import make_config
+
+from jaxpt import trust
+from jaxpt.comparison import compare as comparison
+from jaxpt.comparison.compare import compare
+from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
+from jaxpt.comparison.parts import Part, do_part
+from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.settings import list_code, to_dict
+from jaxpt.errors import UserError
+from jaxpt.report import figures
+from jaxpt.report.summary import summarise, tabulate
+from jaxpt.report.tuned_curves import collect_points, draw_tuned, list_tuned
+
+CONFIG = """
+from jaxpt.config.finetuning import default_finetune_config
+
+def get_config(folder):
+    config = default_finetune_config("classification")
+    config.task.text = "text"
+    config.task.label = "label"
+    config.task.max_len = 16
+    config.data.train = f"{folder}/train.tsv"
+    config.data.dev = f"{folder}/dev.tsv"
+    config.train.lr = (1e-3,)
+    config.train.epochs = (1,)
+    return config
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Data of a zero-shot task and of a fine-tuning, and its config."""
+    folder = tmp_path_factory.mktemp("tasks")
+    pair = {"sentence_good": "the men speak", "sentence_bad": "men speak the"}
+    lines = [json.dumps(pair | {"UID": f"paradigm{i % 2}"}) for i in range(6)]
+    (folder / "pairs.jsonl").write_text("\n".join(lines))
+    (folder / "toy.py").write_text(CONFIG)
+    for name, num in (("train", 16), ("dev", 6)):
+        rows = [f"we {'speak' if i % 2 else 'hear'} well\t{i % 2}" for i in range(num)]
+        (folder / f"{name}.tsv").write_text("\n".join(["text\tlabel", *rows, ""]))
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def quick():
+    """No pictures, and no look ahead at what will be measured: both compile much."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(figures, "draw", lambda *args: {})
+        patch.setattr(comparison, "check_run", lambda *args: None)
+        yield
+
+
+def name_tasks(folder):
+    return (f"pairs:{folder}/pairs.jsonl", f"finetune:{folder}/toy.py:{folder}")
+
+
+def ask_both(folder):
+    return {
+        "compare__tasks": name_tasks(folder),
+        "compare__task_sizes": (4,),
+        "compare__task_settings": {"train": {"lr": (2e-3,)}},
+    }
+
+
+def make_compared(speech, **changes):
+    settings = {
+        "train__steps": 4,
+        "compare__objectives": ("clm", "mlm"),
+        "compare__overrides": {},
+        "compare__seeds": (0,),
+        "compare__budget": "steps",
+    }
+    config = make_config(speech, **(settings | changes))
+    trust.trust(list_code(to_dict(config)))  # as if flags had named it
+    return config
+
+
+@pytest.fixture(scope="module")
+def asked(speech, folder, tmp_path_factory):
+    """A comparison that was finished and then asked; and its report."""
+    workdir = tmp_path_factory.mktemp("compared") / "run"
+    before = compare(make_compared(speech), workdir)
+    assert not any("tasks" in run for run in before["runs"])
+    path = workdir / "runs" / "clm-seed0" / "result.json"
+    trained = path.stat().st_mtime_ns
+    report = compare(make_compared(speech, **ask_both(folder)), workdir)
+    assert path.stat().st_mtime_ns == trained  # asked, not trained again
+    return workdir, report
+
+
+def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
+    workdir, report = asked
+    metrics = ["task_pairs", "task_toy_4"]
+    for run in report["runs"]:
+        assert {task["metric"] for task in run["tasks"]} == set(metrics)
+        sizes = {task["metric"]: task.get("num_labels") for task in run["tasks"]}
+        assert sizes == {"task_pairs": None, "task_toy_4": 4}
+        assert run["finetune_seconds"] > 0
+        folder = workdir / run["workdir"]
+        kept = json.loads(
+            (folder / "finetune/toy-4/pretrained/result.json").read_text()
+        )
+        (cell,) = kept["cells"]
+        assert cell["lr"] == 2e-3  # of task_settings, not of the task's file
+        assert run["metrics"]["task_toy_4"] == cell["dev"]["accuracy"]
+        assert (
+            cell["seed"] == run["seed"] and kept["constant"]["dev"]["accuracy"] == 0.5
+        )
+        scratch = json.loads(
+            (folder / "finetune/toy-4/scratch/result.json").read_text()
+        )
+        value = scratch["cells"][0]["dev"]["accuracy"]
+        assert run["metrics"]["task_toy_4_random"] == value
+    found = {y["metric"]: y for y in report["yardsticks"]}
+    for metric in metrics:
+        assert found[metric]["is_common"] and len(found[metric]["pairs"]) == 1
+        assert set(found[metric]["by_name"]) == {"clm", "mlm"}
+    assert found["task_toy_4"]["baselines"]  # against fresh parameters
+    page = (workdir / "report.html").read_text()
+    assert "Fine-tuning" in page and 'id="tuned"' in page
+    assert "task_toy_4" in (workdir / "results.csv").read_text()
+
+
+def test_what_was_answered_is_not_asked_again_but_on_other_data(
+    asked, folder, speech, tmp_path, monkeypatch
+):
+    workdir, _ = asked
+    again = tmp_path / "again"
+    shutil.copytree(workdir, again)
+    own = tmp_path / "data"
+    shutil.copytree(folder, own)
+    asked_of = []
+    monkeypatch.setattr(
+        "jaxpt.comparison.compared_tasks.evaluate_tasks",
+        lambda folder, *rest: asked_of.append(folder.name) or [],
+    )
+    more = {"compare__tasks": name_tasks(folder)[:1]}
+    spec = make_compared(speech, **more)
+    path = again / "runs" / "mlm-seed0" / "tasks.json"
+    kept = path.read_bytes()
+    compare(make_compared(speech, **ask_both(folder)), again)
+    assert not asked_of and path.read_bytes() == kept
+    with (folder / "pairs.jsonl").open("a") as file:
+        line = {"sentence_good": "a", "sentence_bad": "b", "UID": "more"}
+        file.write("\n" + json.dumps(line))
+    try:
+        with pytest.raises(ValueError):  # the fake gives no answer
+            compare(spec, again)
+        assert asked_of == ["clm-seed0"]
+    finally:
+        shutil.copy(own / "pairs.jsonl", folder / "pairs.jsonl")
+
+
+def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
+    workdir, _ = asked
+    again = tmp_path / "again"
+    shutil.copytree(workdir, again)
+    config = make_compared(speech, **ask_both(folder))
+    (again / "runs/mlm-seed0/tasks.json").unlink()
+    with refuses("mlm-seed0/tasks.json: is missing"):
+        do_part(Part("report"), config, again)
+
+
+@pytest.mark.parametrize(
+    "changes, error",
+    [
+        ({"tasks": ("chess:FOLDER",)}, "compare.tasks=chess:FOLDER: must be one of"),
+        ({"tasks": ("finetune:",)}, "compare.tasks=finetune:: must be one of"),
+        ({"tasks": ("finetune:no.py",)}, "no.py: is no config file"),
+        ({"tasks": ("pairs:nowhere.jsonl",)}, "nowhere.jsonl"),
+        (
+            {"tasks": ("pairs:FOLDER/pairs.jsonl", "pairs:FOLDER/other.jsonl")},
+            "pairs is named twice",
+        ),
+        (
+            {"tasks": ("finetune:FOLDER/toy.py:FOLDER",), "task_sizes": (17,)},
+            "data.num_train=17: must be at most 16",
+        ),
+        (
+            {
+                "tasks": ("finetune:FOLDER/toy.py:FOLDER",),
+                "task_settings": {"train": {"rate": 1.0}},
+            },
+            "compare.task_settings: train.rate: unknown setting",
+        ),
+        ({"task_sizes": ()}, "compare.task_sizes=(): must be whole numbers"),
+        ({"task_items": -1}, "compare.task_items=-1: must be at least 0"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_before_anything_is_trained(
+    changes, error, speech, folder, tmp_path, refuses
+):
+    told = {
+        f"compare__{name}": tuple(
+            each.replace("FOLDER", str(folder)) if type(each) is str else each
+            for each in values
+        )
+        if type(values) is tuple
+        else values
+        for name, values in changes.items()
+    }
+    with refuses(error.replace("FOLDER", str(folder) if "chess" in error else "")):
+        compare(make_compared(speech, **told), tmp_path / "run")
+    assert not (tmp_path / "run" / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    "old, new, error",
+    [
+        (
+            "max_len = 16",
+            "max_len = 64",
+            "task.max_len=64: must be at most the model's",
+        ),
+        ("max_len = 16", "head = 'bart'", "task.head=bart: reads a decoder"),
+    ],
+)
+def test_a_network_that_cannot_be_tuned_is_refused_before_it_is_trained(
+    old, new, error, speech, folder, tmp_path, refuses
+):
+    config = tmp_path / "toy.py"
+    config.write_text(CONFIG.replace(f"config.task.{old}", f"config.task.{new}"))
+    told = {"compare__tasks": (f"finetune:{config}:{folder}",)}
+    with refuses(error) as found:
+        compare(make_compared(speech, **told), tmp_path / "run")
+    assert f"(for clm, finetune:{config}:{folder})" in str(found.value)
+    assert not (tmp_path / "run" / "runs").exists()
+
+
+def test_names_of_tasks():
+    settings = {"amount": 1.0, "tasks": ("blimp:a", "finetune:b/sst2.py:c")}
+    spec = make_compare_spec({"compare": settings | {"task_sizes": (32, 0)}})
+    blimp, sst2 = list_compare_tasks(spec)
+    assert blimp.is_zero_shot and blimp.metric() == "task_blimp"
+    assert sst2.path == "b/sst2.py:c" and sst2.sizes == (32, 0)
+    assert [sst2.metric(n) for n in sst2.sizes] == ["task_sst2_32", "task_sst2"]
+
+
+def make_tuned(values):
+    """Runs with the metric of a task at 32 and at 100 labels, and of fresh ones."""
+    runs = []
+    for name, seeds in values.items():
+        for seed, (few, many) in enumerate(seeds):
+            metrics = {"task_t_32": few, "task_t_100": many}
+            metrics |= {"task_t_32_random": 0.4, "task_t_100_random": 0.5}
+            run = make_run(name, seed, **metrics)
+            run["tasks"] = [
+                {
+                    "task": "t",
+                    "metric": f"task_t_{size}",
+                    "label": f"t, dev accuracy, {size} labels",
+                    "title": f"t {size}",
+                    "higher_is_better": True,
+                    "margin": 0.01,
+                    "reference": "",
+                    "measure": "dev accuracy",
+                    "num_labels": size,
+                    "constant": 0.3,
+                }
+                for size in (100, 32)
+            ]
+            runs.append(run)
+    return runs
+
+
+def test_a_curve_is_the_mean_over_seeds_with_students_interval():
+    runs = make_tuned({"clm": [(0.5, 0.7), (0.7, 0.7)], "mlm": [(0.6, 0.8)]})
+    groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}
+    assert list_tuned(groups) == ["t"]
+    few, many = collect_points(groups["clm"], "t", "")
+    assert (few.num_labels, many.num_labels) == (32, 100)
+    # t with one degree of freedom: 0.6 -+ 12.7062 * 0.1
+    assert few.mean == pytest.approx(0.6)
+    assert few.high - few.mean == pytest.approx(1.27062, abs=1e-4)
+    (alone, _) = collect_points(groups["mlm"], "t", "")
+    assert alone.mean == 0.6 and alone.low != alone.low
+    assert [p.mean for p in collect_points(groups["clm"], "t", "_random")] == [0.4, 0.5]
+    drawn = draw_tuned(groups, "t")
+    for told in ("clm, pretrained, 32: 0.600 [", "mlm, pretrained, 100: 0.800<"):
+        assert told in drawn
+    assert drawn.count('class="fresh"') == 2 and drawn.count('class="constant"') == 1
+    (entry,) = [y for y in summarise(runs) if y["metric"] == "task_t_32"]
+    assert entry["label"] == "t, dev accuracy, 32 labels" and entry["is_common"]
+    _, (header, rows) = tabulate(runs)
+    assert header[-2:] == ["t 100", "t 32"] and rows[1][-2:] == ["0.800", "0.600"]
+
+
+def test_a_fine_tuning_that_diverged_has_no_value():
+    (task,) = list_compare_tasks(
+        make_compare_spec(
+            {"compare": {"tasks": ("finetune:t.py",), "task_sizes": (32,), "amount": 1}}
+        )
+    )
+    result = {"metric": "accuracy", "picked": None, "cells": [{"seconds": 2.0}]}
+    result |= {"constant": {"dev": {"accuracy": 0.5}}, "examples": {"train": 40}}
+    picked = {"dev": {"accuracy": {"median": 0.7}}}
+    entry, values = _describe_tuned(task, 32, result, result | {"picked": picked})
+    assert values == {"task_t_32": None, "task_t_32_random": 0.7}
+    assert entry["measure"] == "dev accuracy" and entry["finetune_seconds"] == 2.0
+    runs = make_tuned({"clm": [(None, 0.7)], "mlm": [(0.6, 0.8)]})
+    groups = {name: [r for r in runs if r["name"] == name] for name in ("clm", "mlm")}
+    assert [p.num_labels for p in collect_points(groups["clm"], "t", "")] == [100]
+    assert "clm, pretrained, 32" not in draw_tuned(groups, "t")
+    for run in runs:
+        run["metrics"] = dict.fromkeys(run["metrics"])
+    assert list_tuned(groups) == []  # nothing is left to draw
+
+
+def test_errors_are_of_users():
+    with pytest.raises(UserError):
+        make_compare_spec(to_dict({"compare": {"task_sizes": (0, 0), "amount": 1.0}}))

@@ -1,0 +1,113 @@
+"""A file is written whole or not at all, and nothing is written through a link."""
+
+import errno
+import os
+import stat
+
+import pytest
+
+from jaxpt.files import disk
+
+
+@pytest.fixture
+def victim(tmp_path):
+    path = tmp_path / "victim"
+    path.write_bytes(b"dear diary")
+    return path
+
+
+def test_a_file_is_replaced_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "x.json"
+    for data in (b"one", b"", b"three" * 100_000):
+        disk.replace(path, data)
+        assert path.read_bytes() == data
+        assert os.listdir(tmp_path) == ["x.json"]
+
+
+def test_a_link_in_its_place_is_replaced(tmp_path, victim):
+    (tmp_path / "x").symlink_to(victim)
+    disk.replace(tmp_path / "x", b"new")
+    assert (tmp_path / "x").read_bytes() == b"new"
+    assert not (tmp_path / "x").is_symlink()
+    assert victim.read_bytes() == b"dear diary"
+
+
+def test_the_name_it_is_written_under_is_new(tmp_path, victim, monkeypatch):
+    """A link that stands there all the same is not followed."""
+    monkeypatch.setattr(disk.secrets, "token_hex", lambda num: "0" * (2 * num))
+    (tmp_path / f".x.{'0' * 16}.partial").symlink_to(victim)
+    with pytest.raises(FileExistsError) as error:
+        disk.replace(tmp_path / "x", b"new")
+    assert error.value.filename == str(tmp_path / "x")
+    assert victim.read_bytes() == b"dear diary"
+
+
+def test_no_log_is_opened_through_a_link(tmp_path, victim):
+    for target in (victim, tmp_path / "nowhere"):
+        (tmp_path / "log").symlink_to(target)
+        with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+            disk.open_append(tmp_path / "log")
+        (tmp_path / "log").unlink()
+    assert victim.read_bytes() == b"dear diary"
+    assert not (tmp_path / "nowhere").exists()
+    for part in (b"a", b"b"):
+        with disk.open_append(tmp_path / "log") as file:
+            file.write(part)
+    assert (tmp_path / "log").read_bytes() == b"ab"
+
+
+@pytest.mark.parametrize("name", ["write", "fsync", "replace"])
+def test_what_fails_leaves_what_was_there(tmp_path, monkeypatch, name):
+    disk.replace(tmp_path / "x", b"old")
+
+    def fail(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, name, fail)
+        with pytest.raises(OSError) as error:
+            disk.replace(tmp_path / "x", b"new")
+    assert error.value.filename == str(tmp_path / "x")
+    assert os.listdir(tmp_path) == ["x"]
+    assert (tmp_path / "x").read_bytes() == b"old"
+
+
+def test_modes_follow_the_umask(tmp_path):
+    old = os.umask(0o027)
+    try:
+        disk.replace(tmp_path / "x", b"")
+    finally:
+        os.umask(old)
+    assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o640
+
+
+def test_only_what_killed_calls_left_is_swept(tmp_path, monkeypatch):
+    class Killed(BaseException):
+        pass
+
+    def die(*arguments):
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", die)
+        patch.setattr(os, "unlink", lambda path: None)
+        with pytest.raises(Killed):
+            disk.replace(tmp_path / "x.json", b"half")
+    kept = ["mine.partial", ".notes.partial", ".x.12.partial"]
+    for name in kept:
+        (tmp_path / name).touch()
+    assert len(os.listdir(tmp_path)) == 4
+    disk.sweep(tmp_path)
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
+
+
+def test_a_link_is_removed_and_not_what_it_points_to(tmp_path, victim):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "x").touch()
+    (tmp_path / "a").symlink_to(victim)
+    (tmp_path / "b").symlink_to(tmp_path / "folder")
+    for name in ("a", "b", "folder", "gone"):
+        disk.remove(tmp_path / name)
+        if name == "b":
+            assert (tmp_path / "folder" / "x").exists()
+    assert os.listdir(tmp_path) == ["victim"]

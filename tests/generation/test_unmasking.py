@@ -1,0 +1,156 @@
+"""Writing by unmasking: how many stay at each step, which, and what never does."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from jaxpt.generation.sampling import SampleSpec
+from jaxpt.generation.unmasking import count_steps, cut_rows, unmask
+
+V, MASK = 12, 0
+GREEDY = SampleSpec(temperature=0.0)
+PROMPTS = np.array([[9, 8], [3, 4]])
+SURENESS = [1.0, 5.0, 2.0, 4.0, 3.0]
+
+
+def count_masks(params, tokens):
+    """Every place wants the number of [MASK]s there are, `params` [L] says how surely.
+
+    So what is written shows at which step it was.
+    """
+    wanted = jax.nn.one_hot((tokens == MASK).sum(axis=1), V)
+    surely = jnp.concatenate([jnp.zeros(tokens.shape[1] - len(params)), params])
+    return wanted[:, None] * surely[:, None]
+
+
+def read_table(params, tokens):
+    """Scores [L, V] that no token changes; a prompt's are 0."""
+    before = jnp.zeros((tokens.shape[1] - len(params), V))
+    scores = jnp.concatenate([before, params])
+    return jnp.broadcast_to(scores, (len(tokens), *scores.shape))
+
+
+def write(
+    fill_logits, params, num_tokens, spec=GREEDY, seed=0, prompts=PROMPTS, **more
+):
+    function = functools.partial(
+        unmask, fill_logits, num_tokens=num_tokens, spec=spec, mask_id=MASK, **more
+    )
+    found = jax.jit(function)(jnp.array(params), prompts, rng=jax.random.key(seed))
+    assert found.dtype == jnp.int32 and found.shape == (len(prompts), num_tokens)
+    return np.asarray(found).tolist()
+
+
+@pytest.mark.parametrize(
+    "num_steps, wanted",
+    [
+        (1, [5, 5, 5, 5, 5]),
+        (2, [2, 5, 2, 5, 5]),  # three of five [MASK]s, then the last two
+        (3, [1, 5, 3, 5, 3]),
+        (5, [1, 5, 2, 4, 3]),
+        (0, [1, 5, 2, 4, 3]),  # one for each token
+    ],
+)
+def test_the_surest_stay_and_as_many_as_is_said(num_steps, wanted):
+    assert write(count_masks, SURENESS, 5, num_steps=num_steps) == [wanted] * 2
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 7])
+def test_of_equals_the_first_stay(num_steps):
+    """So the number is exact; and what stays is not written anew."""
+    numbers = count_steps(7, num_steps)
+    left = [7 - sum(numbers[:i]) for i in range(num_steps)]
+    wanted = [n for n, count in zip(left, numbers) for _ in range(count)]
+    assert write(count_masks, [1.0] * 7, 7, num_steps=num_steps) == [wanted] * 2
+
+
+def test_rows_are_written_each_in_its_own_order():
+    """A row's surest place is not another's."""
+
+    def fill(params, tokens):
+        flipped = jnp.where(tokens[:, :1] == 9, params, params[::-1])
+        masks = jax.nn.one_hot((tokens == MASK).sum(axis=1), V)
+        surely = jnp.concatenate([jnp.zeros((len(tokens), 2)), flipped], axis=1)
+        return masks[:, None] * surely[:, :, None]
+
+    rows = write(fill, SURENESS, 5)
+    assert rows == [[1, 5, 2, 4, 3], [3, 4, 2, 5, 1]]
+
+
+def test_what_was_written_and_the_prompt_are_read():
+    def fill(params, tokens):
+        """Each place wants one more than the token before it."""
+        before = jnp.pad(tokens[:, :-1], ((0, 0), (1, 0)))
+        wanted = jax.nn.one_hot(jnp.where(before == MASK, 1, before + 1), V)
+        return wanted * jnp.where(before == MASK, 1.0, 9.0)[..., None] * params
+
+    assert write(fill, 1.0, 3, prompts=PROMPTS[1:]) == [[5, 6, 7]]
+
+
+@pytest.mark.parametrize("spec", [GREEDY, SampleSpec(), SampleSpec(top_k=2)])
+def test_what_is_banned_is_never_chosen(spec):
+    scores = np.zeros((6, V), np.float32)
+    scores[:, [MASK, 3, 7]] = 50.0
+    rows = write(read_table, scores, 6, spec, banned=(3, 7), num_steps=2)
+    assert not {MASK, 3, 7} & {token for row in rows for token in row}
+
+
+def test_how_sure_a_place_is_counts_what_may_be_chosen_alone():
+    """A place whose likeliest token is banned is sure of what is left, or is not."""
+    scores = np.full((2, V), -9.0, np.float32)
+    scores[0, [3, 5]] = 9.0, 6.0  # sure of 5, but for what is banned
+    scores[1, [6, 8]] = 6.0, 5.0
+
+    def fill(params, tokens):
+        is_first = (tokens == MASK).sum(axis=1)[:, None, None] == 2
+        found = read_table(params, tokens)
+        return jnp.where(is_first, found, found[..., ::-1])
+
+    # The first place stays first; the second is asked again, of mirrored scores.
+    assert write(fill, scores, 2, banned=(3,)) == [[5, V - 1 - 6]] * 2
+
+
+def test_greedy_is_the_same_whatever_is_drawn():
+    scores = np.random.default_rng(0).normal(0, 1, (6, V)).astype(np.float32)
+    rows = [write(read_table, scores, 6, seed=seed, num_steps=3) for seed in (1, 2)]
+    assert rows[0] == rows[1]
+    assert rows[0][0] == (1 + scores[:, 1:].argmax(axis=1)).tolist()
+    one = SampleSpec(top_k=1)  # one candidate is the likeliest
+    assert write(read_table, scores, 6, one, seed=3, num_steps=3) == rows[0]
+
+
+def test_draws_are_those_of_a_seed():
+    scores = np.zeros((6, V), np.float32)
+    drawn = [write(read_table, scores, 6, SampleSpec(), seed) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn[0][0] != drawn[0][1]  # rows of one seed, too
+    # A row's draws are its own: another text does not change it.
+    alone = write(read_table, scores, 6, SampleSpec(), 1, prompts=PROMPTS[:1])
+    assert alone == drawn[0][:1]
+
+
+def test_a_text_ends_at_the_first_that_ends_one():
+    rows = np.array([[4, 5, 2, 6, 2], [4, 5, 6, 7, 8], [3, 4, 4, 2, 4]])
+    found = [row.tolist() for row in cut_rows(rows, (2, 3))]
+    assert found == [[4, 5], [4, 5, 6, 7, 8], []]
+    assert [row.tolist() for row in cut_rows(rows, ())] == rows.tolist()
+
+
+@given(st.integers(1, 60), st.data())
+def test_steps_are_as_even_as_can_be(num_tokens, data):
+    num_steps = data.draw(st.integers(1, num_tokens))
+    numbers = count_steps(num_tokens, num_steps)
+    assert len(numbers) == num_steps and sum(numbers) == num_tokens
+    assert sorted(numbers, reverse=True) == numbers
+    assert numbers[-1] >= 1 and numbers[0] - numbers[-1] <= 1
+
+
+@pytest.mark.parametrize("num_steps", [-1, 6, 10**6])
+def test_more_steps_than_tokens_are_one_line(num_steps, refuses):
+    with refuses(f"--num_steps={num_steps}: must be from 1 to the 5 tokens"):
+        write(count_masks, SURENESS, 5, num_steps=num_steps)

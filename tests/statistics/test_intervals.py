@@ -1,0 +1,50 @@
+"""Intervals against published numbers, and where they have no width."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from jaxpt.statistics.intervals import map_interval, mean_interval, ratio_interval
+
+
+def test_wilson_of_a_textbook():
+    # 81 of 263 (Newcombe 1998, table I, method 3): 0.2553 to 0.3662.
+    found = mean_interval(np.array([1.0] * 81 + [0.0] * 182))
+    assert found.method == "Wilson"
+    assert [round(x, 4) for x in found[:2]] == [0.2553, 0.3662]
+
+
+def test_all_right_has_a_width():
+    low, high, _ = mean_interval(np.ones(10))
+    assert high == pytest.approx(1)
+    assert low == pytest.approx(10 / (10 + stats.norm.ppf(0.975) ** 2))
+
+
+def test_shares_are_drawn_again():
+    values = np.random.default_rng(0).random(400)
+    low, high, method = mean_interval(values)
+    error = values.std() / 20
+    assert method == "bootstrap over items"
+    assert low == pytest.approx(values.mean() - 1.96 * error, abs=0.2 * error)
+    assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.2 * error)
+
+
+def test_one_item_has_no_interval():
+    for found in (
+        mean_interval(np.array([2.5])),
+        mean_interval(np.array([0.0])),
+        ratio_interval(np.ones(1), np.ones(1)),
+    ):
+        assert np.isnan(found[:2]).all() and found.method.startswith("none")
+
+
+def test_a_ratio_weighs_its_items():
+    totals, sizes = np.array([2.0, 4.0, 60.0] * 50), np.array([1.0, 2.0, 30.0] * 50)
+    low, high, _ = ratio_interval(totals, sizes)  # always 2, whatever is drawn
+    assert low == pytest.approx(2) and high == pytest.approx(2)
+
+
+def test_a_falling_function_turns_the_ends():
+    found = mean_interval(np.array([1.0, 0.0, 1.0]))
+    turned = map_interval(found, lambda x: -x)
+    assert turned[:2] == (-found.high, -found.low)
