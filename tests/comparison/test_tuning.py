@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tiny import make_config
 
+from jaxpt import trust
 from jaxpt.comparison import compare as comparison
 from jaxpt.comparison import tuning
 from jaxpt.comparison.prepared import load_prepared
@@ -141,6 +142,7 @@ def own_half(tmp_path, monkeypatch):
     """An objective of the user's own, own.half."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "half.py").write_text(MODULE)
+    trust.trust("own.half")
     monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
     yield
     for name in [name for name in sys.modules if name.partition(".")[0] == "own"]:

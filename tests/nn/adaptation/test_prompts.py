@@ -144,7 +144,7 @@ def test_answers_that_are_written_behind_a_prompt(kind):
     }
     plain = dataclasses.replace(model, adaptation=AdaptSpec())
     sampling = SampleSpec(temperature=0.0)
-    rest = writing, 5, sampling
+    rest = writing, 5, whole["inputs"].shape[1], sampling
 
     @jax.jit
     def write(extra):
