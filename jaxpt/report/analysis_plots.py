@@ -7,7 +7,8 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxpt.report.plots import choose_styles, save_figure, show_token
+from jaxpt.report.plots import save_figure, show_token
+from jaxpt.report.styles import choose_styles
 
 MAP = "viridis"
 WORDS = {

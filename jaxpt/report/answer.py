@@ -9,9 +9,8 @@ from typing import NamedTuple
 
 from jaxpt.report.baselines import name_part
 from jaxpt.report.diverged import word_left_out
-from jaxpt.report.forest import format_number, format_p
-from jaxpt.report.plots import format_flops
-from jaxpt.report.report_charts import format_seconds, is_number
+from jaxpt.report.formats import format_flops, format_number, format_p, format_seconds
+from jaxpt.report.report_charts import is_number
 from jaxpt.report.summary import MISSING
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
 from jaxpt.objectives.distillation import get_teaching
+from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.grouping import MISSING, group_by_name
-from jaxpt.report.plots import format_count, format_flops
 from jaxpt.run.task import Task
 from jaxpt.run.xla_flops import count_step
 from jaxpt.text.dataset import Split

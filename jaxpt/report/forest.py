@@ -11,6 +11,7 @@ from typing import NamedTuple
 from jaxpt.report import charts
 from jaxpt.report.baselines import FREQUENCIES, FREQUENCY, REFERENCE, UNTRAINED
 from jaxpt.report.charts import Scale, escape_text, tag
+from jaxpt.report.formats import format_number, format_p
 from jaxpt.report.report_charts import is_number
 from jaxpt.report.summary import MISSING
 
@@ -190,24 +191,6 @@ def _draw_strip(row: Row, scale: Scale, margin: float, told: str) -> str:
     return tag("svg", *parts, viewBox=box, role="img", aria_label=told)
 
 
-def format_number(value: float) -> str:
-    """Three decimals, or two figures where these would hide a value.
-
-    >>> format_number(-0.1278), format_number(0.00012), format_number(0)
-    ('-0.128', '1.2e-04', '0.000')
-    """
-    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
-
-
 def format_interval(row: Row) -> str:
     """[low, high] of a row that has both."""
     return f"[{format_number(row.low or 0.0)}, {format_number(row.high or 0.0)}]"
-
-
-def format_p(p: float) -> str:
-    """A p value to two figures, or that it is smaller than 0.0001.
-
-    >>> format_p(0.0312), format_p(1e-9), format_p(1.0)
-    ('0.031', '< 0.0001', '1')
-    """
-    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"

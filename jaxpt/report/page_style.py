@@ -4,7 +4,7 @@ The page has no script. A radio button or checkbox shows and hides by `:has()`; 
 browser that does not know it shows the default view of each chart and no controls.
 """
 
-from jaxpt.report.plots import choose_styles
+from jaxpt.report.styles import choose_styles
 
 STYLE = """
 :root { color-scheme: light dark; --ink: #1c1e21; --paper: #fff; --soft: #5c636b;

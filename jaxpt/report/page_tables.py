@@ -5,7 +5,7 @@ import html
 from jaxpt.report.answer import Answer
 from jaxpt.report.costs import tabulate_extras
 from jaxpt.report.diverged import add_to_tables
-from jaxpt.report.plots import format_flops
+from jaxpt.report.formats import format_flops
 from jaxpt.report.summary import (
     MISSING,
     format_stats,

@@ -9,7 +9,6 @@ from typing import NamedTuple
 from jaxpt.report import charts, forest
 from jaxpt.report.answer import rank
 from jaxpt.report.charts import escape_text, tag
-from jaxpt.report.plots import choose_styles
 from jaxpt.report.probed_layers import STATES, draw_layers, list_poolings
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
@@ -19,6 +18,7 @@ from jaxpt.report.report_charts import (
     draw_pareto,
     list_curve_metrics,
 )
+from jaxpt.report.styles import choose_styles
 from jaxpt.report.tuned_curves import draw_tuned, list_tuned
 
 Groups = dict[str, list[dict]]

@@ -8,8 +8,10 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
+from jaxpt.report.formats import format_flops
 from jaxpt.report.passage import View
-from jaxpt.report.plots import BLUE, ORANGE, format_flops, show_token
+from jaxpt.report.plots import show_token
+from jaxpt.report.styles import BLUE, ORANGE
 
 # A kind of cell (`passage.KINDS`): its fill, its text's colour, its meaning.
 COLORS = {

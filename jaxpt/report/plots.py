@@ -6,11 +6,9 @@ in every plot; any other name takes those of an objective that is not in the plo
 
 import functools
 import io
-import itertools
 import math
 import os
 import textwrap
-from collections.abc import Iterable
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -22,29 +20,9 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from jaxpt.files import disk
+from jaxpt.report.formats import format_count, format_flops
+from jaxpt.report.styles import BLUE, GREY, ORANGE, choose_styles
 
-BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#7A7A7A"
-
-# (colour, marker) of each curve, in the order of a report's names.
-PALETTE = (
-    (BLUE, "o"),
-    ("#D55E00", "s"),
-    ("#009E73", "^"),
-    ("#CC79A7", "D"),
-    # Beyond that palette: shades darker or lighter than its own colours.
-    ("#8C2D04", "P"),
-    ("#F4A582", "p"),
-    ("#66C2A5", "v"),
-    ("#56B4E9", "h"),
-    ("#00513B", "<"),
-    ("#6A3D9A", "X"),
-    ("#B15928", "*"),
-    ("#1F3A93", ">"),
-    (ORANGE, "d"),
-    ("#8A8A00", "x"),
-    ("#7FBC41", "H"),
-    ("#E7298A", "8"),
-)
 MASKS_PER_ROW = 5
 
 WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
@@ -78,21 +56,6 @@ CAPTIONS = {
         "deviation over seeds to either side; a dot without a bar is a single seed."
     ),
 }
-
-
-def format_count(number: float) -> str:
-    """A count to three figures: 999, 12.3k, 4.56M, 7.89B, 1.23T."""
-    for unit in ("", "k", "M", "B"):
-        if abs(number) < 999.5:
-            return f"{number:.3g}{unit}"
-        number /= 1000
-    return f"{number:.3g}T"
-
-
-def format_flops(number: float) -> str:
-    """A number to three figures: 1.23e15."""
-    mantissa, _, exponent = f"{number:.3g}".partition("e")
-    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
 
 
 def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
@@ -380,16 +343,6 @@ def list_names(summary: list[dict]) -> list[str]:
     # First the yardstick that most runs have (the validation loss), then the others.
     groups = sorted((entry["by_name"] for entry in summary), key=len, reverse=True)
     return list(dict.fromkeys(name for group in groups for name in group))
-
-
-def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """(colour, marker) by name: as many as `PALETTE` has differ.
-
-    >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
-    True
-    """
-    styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
-    return dict(zip(names, styles, strict=False))
 
 
 def _tidy(axes):

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from jaxpt.evaluation.probe import binomial_error
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis
-from jaxpt.report.plots import choose_styles
+from jaxpt.report.styles import choose_styles
 
 MOST_ERROR = 0.01  # of a share of test passages, as if they were independent
 Groups = Mapping[str, list[dict]]

@@ -11,14 +11,14 @@ from typing import NamedTuple
 
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point
-from jaxpt.report.plots import choose_styles, format_count, format_flops
+from jaxpt.report.formats import (
+    format_count,
+    format_flops,
+    format_seconds,
+)
+from jaxpt.report.styles import choose_styles
 
 MOST_MARKERS = 10  # along one line
-
-
-def format_seconds(number: float) -> str:
-    """Seconds to three figures, or whole ones: 0.05, 25.8, 1,234."""
-    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
 
 
 # What a curve or a final value can be drawn against: label, and how it is written.

@@ -9,7 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from jaxpt.analysis.scaling_laws import Law, Points
-from jaxpt.report.plots import BLUE, ORANGE, format_count, format_flops, save_figure
+from jaxpt.report.formats import format_count, format_flops
+from jaxpt.report.plots import save_figure
+from jaxpt.report.styles import BLUE, ORANGE
 
 MAP = "viridis"
 

@@ -21,8 +21,8 @@ from jaxpt.report.baselines import (
 )
 from jaxpt.report.costs import list_costs, tabulate_extras
 from jaxpt.report.diverged import add_to_tables, list_diverged, word_left_out
+from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.grouping import MISSING, group_by_name
-from jaxpt.report.plots import format_count, format_flops
 from jaxpt.report.probed_layers import list_probed
 from jaxpt.report.samples import list_samples
 from jaxpt.report.wording import describe_pair, word_verdict

@@ -16,7 +16,7 @@ from pathlib import Path
 from jaxpt.files import checksums
 from jaxpt.report.costs import KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged, list_lost
-from jaxpt.report.plots import format_flops
+from jaxpt.report.formats import format_flops
 from jaxpt.report.summary import COSTS, group_by_name, measure_spread
 
 RUN_COLUMNS = ("name", "objective", "seed", *COSTS)

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from jaxpt.finetuning.summary import mean_interval
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, LEFT, RIGHT, TOP, Axis
-from jaxpt.report.plots import choose_styles, format_count
+from jaxpt.report.formats import format_count
+from jaxpt.report.styles import choose_styles
 
 Groups = Mapping[str, list[dict]]
 SUFFIXES = {"": "pretrained", "_random": "fresh parameters"}

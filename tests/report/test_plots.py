@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import plots
+from jaxpt.report import formats, plots, styles
 
 HOSTILE = ["$\\frac$", " $a$ ", "\n", "\t", "\x00", "中", "<b>", "_x", "w" * 60]
 
@@ -188,7 +188,7 @@ def test_an_objective_has_its_colour_in_every_picture(tmp_path):
     plots.learning_curves([make_run("electra"), make_run("clm")], curves)
     plots.yardsticks(make_summary(["electra", "clm"]), dots)
     for path in (curves, dots):
-        pixels = [count_pixels(path, color) for color, _ in plots.PALETTE]
+        pixels = [count_pixels(path, color) for color, _ in styles.PALETTE]
         assert min(pixels[:2]) > 50 > max(pixels[2:])
 
 
@@ -232,7 +232,7 @@ def test_attention_mask_fills_the_true_cells(tmp_path):
     for num_true in (0, 6, 12, 24):
         mask = (np.arange(24) < num_true).reshape(6, 4)
         plots.attention_masks({"m": entry | {"mask": mask}}, tmp_path / "m.png")
-        areas.append(count_pixels(tmp_path / "m.png", plots.BLUE))
+        areas.append(count_pixels(tmp_path / "m.png", styles.BLUE))
     assert areas[0] == 0
     shares = np.array(areas[1:]) / areas[3]
     np.testing.assert_allclose(shares, [0.25, 0.5, 1], atol=0.02)
@@ -262,7 +262,7 @@ def test_mask_fill_highlights_the_truth(figures, tmp_path):
     plots.mask_fill(examples, tmp_path / "m.png")
     hit, miss = figures[0].axes
     colors = [matplotlib.colors.to_hex(bar.get_facecolor()) for bar in hit.patches]
-    assert colors == [plots.BLUE.lower(), plots.ORANGE.lower()]
+    assert colors == [styles.BLUE.lower(), styles.ORANGE.lower()]
     assert "not in the top" not in hit.get_xlabel()
     assert "truth: z (not in the top 2)" in miss.get_xlabel()
 
@@ -327,23 +327,23 @@ def test_a_shown_token_is_visible_and_has_glyphs(token):
     ],
 )
 def test_format_count(number, shown):
-    assert plots.format_count(number) == shown
+    assert formats.format_count(number) == shown
 
 
 @pytest.mark.parametrize(
     "number, shown", [(0, "0"), (123, "123"), (1.234e15, "1.23e15"), (2e5, "2e5")]
 )
 def test_format_flops(number, shown):
-    assert plots.format_flops(number) == shown
+    assert formats.format_flops(number) == shown
 
 
 def test_no_two_objectives_look_alike():
-    styles = plots.choose_styles(OBJECTIVES)
-    colors, markers = zip(*styles.values(), strict=True)
+    chosen = styles.choose_styles(OBJECTIVES)
+    colors, markers = zip(*chosen.values(), strict=True)
     assert len(set(colors)) == len(set(markers)) == len(OBJECTIVES)
     # More than there are colours for: grey.
-    many = plots.choose_styles([f"name {i}" for i in range(30)])
-    assert len(many) == 30 and many["name 29"] == (plots.GREY, "o")
+    many = styles.choose_styles([f"name {i}" for i in range(30)])
+    assert len(many) == 30 and many["name 29"] == (styles.GREY, "o")
 
 
 def test_many_masks_stand_in_rows(figures, tmp_path):
@@ -361,3 +361,10 @@ def test_no_link_is_written_through(tmp_path):
     plots.attention_masks({"x": make_mask(3)}, tmp_path / "x.png")
     assert (tmp_path / "victim").read_text() == "dear diary"
     assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_terminals_table_needs_no_plots():
+    code = (
+        "import sys; import jaxpt.report.summary; sys.exit('matplotlib' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

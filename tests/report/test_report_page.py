@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
 from jaxpt.errors import UserError
-from jaxpt.report import charts, forest, page_style, plots, report_page
+from jaxpt.report import charts, forest, formats, page_style, plots, report_page, styles
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.report_charts import draw_curves, draw_pareto
@@ -510,12 +510,12 @@ def test_pictures_of_two_objectives_have_two_captions(tmp_path):
 
 
 def test_colours_can_be_read_on_dark_paper_and_differ():
-    dark = [page_style.lighten(color) for color, _ in plots.PALETTE]
+    dark = [page_style.lighten(color) for color, _ in styles.PALETTE]
     paper = page_style.DARK_PAPER
     assert all(page_style.find_contrast(color, paper) >= 4.5 for color in dark)
     assert page_style.find_contrast("#000000", "#ffffff") == pytest.approx(21)
     assert len(set(dark)) == len(dark)
-    markers = [marker for _, marker in plots.PALETTE]
+    markers = [marker for _, marker in styles.PALETTE]
     assert set(markers) <= set(charts.MARKERS)
     shapes = {charts.draw_marker(marker, 0, 0, 10) for marker in markers}
     assert len(shapes) == len(markers)
@@ -552,7 +552,7 @@ def test_logarithmic_ticks_enclose_what_is_drawn(low, factor):
 def test_no_two_numbers_along_an_axis_are_written_alike():
     """FLOPs at equal budgets differ in their third figure, or not at all."""
     for values in ([1.418e12, 1.444e12], [1.43e12, 1.43000001e12], [5.0, 5.0]):
-        axis = charts.make_axis(values, "FLOPs", plots.format_flops, 0, 100)
+        axis = charts.make_axis(values, "FLOPs", formats.format_flops, 0, 100)
         assert len({axis.write(tick) for tick in axis.ticks}) == len(axis.ticks)
         assert axis.ticks[0] <= min(values) and axis.ticks[-1] >= max(values)
 

@@ -1,0 +1,39 @@
+"""How numbers are written in tables, sentences and plots."""
+
+
+def format_count(number: float) -> str:
+    """A count to three figures: 999, 12.3k, 4.56M, 7.89B, 1.23T."""
+    for unit in ("", "k", "M", "B"):
+        if abs(number) < 999.5:
+            return f"{number:.3g}{unit}"
+        number /= 1000
+    return f"{number:.3g}T"
+
+
+def format_flops(number: float) -> str:
+    """A number to three figures: 1.23e15."""
+    mantissa, _, exponent = f"{number:.3g}".partition("e")
+    return f"{mantissa}e{int(exponent)}" if exponent else mantissa
+
+
+def format_seconds(number: float) -> str:
+    """Seconds to three figures, or whole ones: 0.05, 25.8, 1,234."""
+    return f"{number:,.0f}" if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def format_number(value: float) -> str:
+    """Three decimals, or two figures where these would hide a value.
+
+    >>> format_number(-0.1278), format_number(0.00012), format_number(0)
+    ('-0.128', '1.2e-04', '0.000')
+    """
+    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+
+
+def format_p(p: float) -> str:
+    """A p value to two figures, or that it is smaller than 0.0001.
+
+    >>> format_p(0.0312), format_p(1e-9), format_p(1.0)
+    ('0.031', '< 0.0001', '1')
+    """
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
