@@ -5,6 +5,7 @@ that stays on a plateau, or diverges late, breaks that: with few seeds the mean 
 standard deviation no longer say how other seeds would have done. Two tests see it:
 
     an outlying seed    Grubbs 1950: the largest |x - mean| / std of one objective
+                        with `MIN_SEEDS` or more
     unequal spreads     F test of two objectives whose difference is significant, with
                         fewer than `FEW` seeds
 
@@ -21,6 +22,7 @@ from scipy import stats
 from jaxpt.statistics.verdicts import Pair
 
 LEVEL = 0.01  # of either test
+MIN_SEEDS = 5  # of fewer, two or three may agree to a single right answer by chance
 FEW = 10  # seeds; with more, means are nearly normal
 
 
@@ -34,7 +36,7 @@ def find_outlier(values: Mapping[int, float]) -> int | None:
     """
     num = len(values)
     array = np.array(list(values.values()), np.float64)
-    spread = array.std(ddof=1) if num > 2 else 0.0
+    spread = array.std(ddof=1) if num >= MIN_SEEDS else 0.0
     if not spread > 0:
         return None
     scores = np.abs(array - array.mean()) / spread
