@@ -24,7 +24,7 @@ from minicons import scorer as minicons
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from eval.peer_models import write_model, write_wordpiece
+from zero_shot.peer_models import write_model, write_wordpiece
 
 from jaxpt.config.settings import default_config
 from jaxpt.hub.imports import import_run

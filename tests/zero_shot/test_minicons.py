@@ -5,7 +5,7 @@ minicons 0.3.39; `make test-peers` runs it.
 
 import numpy as np
 import pytest
-from eval.peer_models import write_byte_bpe, write_model, write_wordpiece
+from zero_shot.peer_models import write_byte_bpe, write_model, write_wordpiece
 
 from jaxpt.config.settings import default_config
 from jaxpt.hub.imports import import_run
