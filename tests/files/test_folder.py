@@ -17,7 +17,7 @@ from jaxpt.cli import main
 from jaxpt.run.checkpoint import Checkpointer
 from jaxpt.run.workdir import load_task
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 BUSY = "another process is writing into this folder"
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from jaxpt.files import lock
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 HOLD = (
-    "import os, sys, time; from pathlib import Path; from jaxpt import lock\n"
+    "import os, sys, time; from pathlib import Path; from jaxpt.files import lock\n"
     "with lock.hold(Path(sys.argv[1]), print):\n"
     "    {}\n"
     "    print(flush=True); time.sleep(600)"
