@@ -88,7 +88,7 @@ def _is_section(plan: Plan, setting: str) -> bool:
 
 
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
-    """Raises UserError where nothing measures a run by what is to choose it."""
+    """Raises UserError if `compare.tune_by` is not measured for these runs."""
     if spec.tune_by not in metrics:
         known = ", ".join(name for name in YARDSTICKS if name in metrics)
         raise UserError(
@@ -209,7 +209,7 @@ def tune(
 
 
 def _try(plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str) -> dict:
-    """What a trial came to; one that diverged has cost as much as it was given."""
+    """The result of a trial. One that diverged costs its share of the budget."""
     task, steps = make_task(plan, text.vocab), plan.train.steps
     only_valid = spec.tune_by.startswith("valid_")
     try:

@@ -1,7 +1,7 @@
 """The trials that `compare.tune` asks for: a grid of values, or random draws.
 
     optim.lr=1e-3,3e-3; optim.weight_decay=0.01,0.1     every combination: four trials
-    optim.lr=1e-4..1e-2; optim.weight_decay=0.01,0.1    as many draws as are asked for
+    optim.lr=1e-4..1e-2; optim.weight_decay=0.01,0.1    `num_draws` random draws
 
 A range is drawn from log-uniformly, a list uniformly. A draw depends on nothing but the
 seed, the setting's name and the number of the trial. So the trials of a comparison are

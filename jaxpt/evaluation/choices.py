@@ -46,7 +46,7 @@ from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import window_starts
 from jaxpt.text.tokens.vocab import Vocab
 
-SEED = 0  # every run is asked the same
+SEED = 0  # every run gets the same questions
 SMOOTHING = 0.1  # added to each count, of tokens and of bigrams
 MAX_TOKENS = 4_000_000  # of each part of the training text, whose bigrams are counted
 PIECE = 64  # questions whose candidates are drawn at a time
@@ -59,7 +59,7 @@ class Choices(NamedTuple):
 
     Attributes:
       left, right: the C tokens before the gap and behind it.
-      candidates: what may stand there; the first one did.
+      candidates: ids for the gap; the first one is the true one.
       documents: that each is from.
       log_frequencies: log q of each candidate, by which the wrong ones were drawn.
       log_draws: log P(all other candidates are drawn | this one is true).
@@ -86,7 +86,7 @@ def find_choices(
     Args:
       counts: of each id in the training text.
       num_choices: N.
-      num_questions: the most; where a special token stands in the gap none is asked.
+      num_questions: the most; a gap with a special token is left out.
       context: C.
     """
     length = 2 * context + 1
@@ -168,7 +168,7 @@ def measure_choices(
     batch_size: int,
     is_ratio: bool = False,
 ) -> dict[str, Examples]:
-    """How often the token that stood in the gap has the best score.
+    """The share of questions whose true token has the best score.
 
     Args:
       choice_scores: (params, {"left", "right", "candidates"}) -> scores [B, N].

@@ -28,9 +28,7 @@ from jaxpt.ops.layout import ROW_AXES, keep_rows
 
 MAX_TAIL = 1 / 30_000  # the probability that a batch has more predictions than slots
 MULTIPLE = 8  # of slots, which matrix products like
-MAX_SUMS = (
-    2**20
-)  # values of a sum that are distinguished; beyond, counts are rounded up
+MAX_SUMS = 2**20  # distinct values of a sum; for more, counts are rounded up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,7 +107,7 @@ class Packed(NamedTuple):
 
 @functools.lru_cache
 def count_slots(num_rows: int, law: Law) -> int:
-    """The slots of so many rows.
+    """The number of slots for the rows of a batch.
 
     >>> [count_slots(rows, uniform(0, 100)) for rows in (64, 1)]
     [4128, 100]

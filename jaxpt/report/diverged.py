@@ -89,7 +89,7 @@ def word_left_out(report: dict, names: Collection[str]) -> str:
 def add_to_tables(report: dict, costs: Table, results: Table) -> tuple[Table, Table]:
     """`summary.tabulate`'s tables with the number of seeds that finished, of how many.
 
-    An objective of which every run diverged has a row that says so.
+    An objective without a finished run has a row of dashes after "diverged".
     """
     header, rows = costs
     counts = _count_seeds(report)

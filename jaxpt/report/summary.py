@@ -156,15 +156,14 @@ def summarise(
       One dict per yardstick: `metric`, `label`, `higher_is_better`, `is_common`,
       `margin`, `reference`, `by_name` {name: {mean, std, n}}, `parts` {name: the part
       of its network that is measured}, `pairs`, `baselines`, `warnings`
-      (`report.assumptions`) and `verdict`.
+      (`statistics.assumptions`) and `verdict`.
       `std` is the sample standard deviation over seeds, None for one seed.
-      `pairs` judges every two objectives, `bounds`, where there are any, those known
-      only by a bound beside those with a value (`report.bounds`), `baselines` each
-      objective against the same measurement of its untrained parameters and against the
-      references; all pairs and bounds of all yardsticks are one family, all baselines
-      another. The verdict is empty where
-      the yardstick is not common or was measured for one objective only; a yardstick
-      that no run measured is left out.
+      `pairs` compares every two objectives, `bounds` (if any) objectives with an upper
+      bound with those that have a value (`statistics.bounds`), `baselines` each
+      objective with its random initialization and with the references. All pairs and
+      bounds of all metrics are one family, all baselines another. The verdict is empty
+      if the metric is not shared or was measured for one objective only. A metric that
+      no run measured is left out.
     """
     known = list_yardsticks(runs)
     measured = _Measured(group_by_name(runs), examples or {}, references or {}, known)
@@ -193,19 +192,10 @@ def summarise(
     pairs = verdicts.judge(family, alpha)
     baselines = verdicts.judge(controls, alpha)
     for entry in summary:
-        own = [pair for pair in pairs if pair.metric == entry["metric"]]
-        others = [pair for pair in baselines if pair.metric == entry["metric"]]
-        entry["pairs"] = [describe_pair(pair) for pair in own]
+        metric = entry["metric"]
+        others = [pair for pair in baselines if pair.metric == metric]
         entry["baselines"] = [describe_pair(pair) for pair in others]
-        values = {n: measured.find(n, entry["metric"])[0] for n in entry["by_name"]}
-        entry["warnings"] = check_seeds(entry["label"], values, own) if own else []
-        by_test = [
-            [pair for pair in own if pair.better in names]
-            for names in tests.get(entry["metric"], [set(entry["by_name"])])
-        ]
-        told = [word_verdict(*with_parts(alike, entry)) for alike in by_test]
-        told += measured.judge_bounds(pairs, entry)
-        entry["verdict"] = "; ".join(filter(None, told))
+        measured.add_verdicts(entry, pairs, tests.get(metric, [set(entry["by_name"])]))
     return summary
 
 
@@ -241,6 +231,24 @@ class _Measured(NamedTuple):
             if metric in self.examples.get((name, seed), {})
         }
         return values, found if len(found) == len(values) else {}
+
+    def add_verdicts(
+        self, entry: dict, pairs: list[Pair], tests: list[set[str]]
+    ) -> None:
+        """Adds the pairs, the warnings and the verdict to a metric's entry.
+
+        Args:
+          pairs: of all metrics.
+          tests: the names in sets that were measured on the same test examples.
+        """
+        own = [pair for pair in pairs if pair.metric == entry["metric"]]
+        entry["pairs"] = [describe_pair(pair) for pair in own]
+        values = {n: self.find(n, entry["metric"])[0] for n in entry["by_name"]}
+        entry["warnings"] = check_seeds(entry["label"], values, own) if own else []
+        by_test = [[pair for pair in own if pair.better in names] for names in tests]
+        sentences = [word_verdict(*with_parts(alike, entry)) for alike in by_test]
+        sentences += self.judge_bounds(pairs, entry)
+        entry["verdict"] = "; ".join(filter(None, sentences))
 
     def list_bounds(self, metric: str, exact: Mapping[str, Found]) -> list[Results]:
         """Each name of which only a bound is known beside each whose value is."""

@@ -52,7 +52,7 @@ def judge_whole_cost(
     Args:
       runs: entries of a report's `runs` with the columns of `report.costs`.
       kind: of the budget: "flops", "raw_tokens", "seconds" or "steps".
-      alpha: the family-wise error rate of its verdicts, a family of their own.
+      alpha: the family-wise error rate of its verdicts, a separate family.
 
     Returns:
       "kind"; "amount", the whole cost; "extra" and "read" by name, the costs beside the
