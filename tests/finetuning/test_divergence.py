@@ -41,7 +41,7 @@ def test_a_run_that_diverges_is_not_picked(make_base, make_tune, tmp_path):
     assert wild["dev"] is None and wild["diverged"] == 2
     assert tame["diverged"] == 0 and result["picked"]["lr"] == 1e-3
     lost, kept = result["cells"][0], result["cells"][2]
-    assert "not finite after step 5" in lost["diverged"]
+    assert "the loss is not finite after step 5" in lost["diverged"]
     assert "dev" not in lost and "model_step" not in lost
     assert kept["dev"] and "diverged" not in kept
     assert find_model(tmp_path)["lr"] == 1e-3
