@@ -149,8 +149,6 @@ def report(argv: list[str]) -> int:
             ALPHA,
             "family-wise error rate of the verdicts; if several analyses of the same "
             "objectives are planned, share 0.05 among them",
-            lower_bound=0.0,
-            upper_bound=1.0,
             flag_values=values,
         )
 

@@ -57,9 +57,12 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
       alpha: the family-wise error rate of the verdicts.
 
     Raises:
-      UserError: a folder holds no finished run or was altered, two runs are the same,
-        every run diverged, or `workdir` holds something else; nothing has been written.
+      UserError: `alpha` is not between 0 and 1, a folder holds no finished run or was
+        altered, two runs are the same, every run diverged, or `workdir` holds something
+        else; nothing has been written.
     """
+    if not 0 < alpha < 1:
+        raise UserError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
     with hold(workdir):
         _check_folder(workdir)
         named = name_runs(load_runs(folders, takes_diverged=True))

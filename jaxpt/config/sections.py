@@ -266,7 +266,8 @@ class CompareSpec:
             values = getattr(self, name)
             is_good = all(type(n) is int and 0 <= n < 2**31 for n in values)
             _check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
-        _check("compare", self, "alpha", 0 < self.alpha < 1, "between 0 and 1")
+        is_good = 0 < self.alpha < 1
+        _check("compare", self, "alpha", is_good, "between 0 and 1, both excluded")
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "

@@ -324,7 +324,8 @@ def test_merged_runs_have_an_error_rate_and_its_condition(trained, tmp_path, qui
     assert cli.main(["report", *into, "--alpha=0.01", "--runs", *runs]) == 0
     held = json.loads((tmp_path / "r" / "report.json").read_text())
     assert held["alpha"] == 0.01 and "cannot know" in held["seeds_note"]
-    assert cli.main(["report", *into, "--alpha=2", "--runs", *runs]) == 2
+    for wrong in ("0", "1", "2", "nan"):
+        assert cli.main(["report", *into, f"--alpha={wrong}", "--runs", *runs]) == 2
 
 
 def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkeypatch):
