@@ -25,10 +25,10 @@ from jaxpt.report.grouping import group_by_name
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
-from jaxpt.run import loop
-from jaxpt.run.finished_runs import load_runs
-from jaxpt.run.signals import Stopped
-from jaxpt.run.workdir import load_divergence
+from jaxpt.training import loop
+from jaxpt.training.finished_runs import load_runs
+from jaxpt.training.signals import Stopped
+from jaxpt.training.workdir import load_divergence
 
 # "hot" diverges at its second step: Adam's step is lr itself without clipping.
 SETTINGS = {

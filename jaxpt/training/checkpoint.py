@@ -1,0 +1,321 @@
+"""Checkpoints that are whole or known not to be: Orbax, plus `manifest`'s checksums.
+
+Orbax by itself loads a flipped bit without a word, casts dtypes, and takes any
+directory with a number for a step; here each is found out before a value is read.
+"""
+
+import contextlib
+import logging
+import os
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import orbax.checkpoint as ocp
+from jax.tree_util import keystr, tree_flatten_with_path
+
+from jaxpt.distributed import processes
+from jaxpt.errors import UserError
+from jaxpt.training import manifest
+
+
+class Checkpointer:
+    """Saves and restores pytrees of arrays under `directory`; a context manager.
+
+    Nothing is created before the first save, so reading needs no write access. With
+    several processes, all make the same calls on one shared directory: each writes and
+    reads its part of the arrays, process 0 alone looks for steps, removes them and
+    writes manifests.
+
+    Args:
+      directory: a local or mounted path.
+      keep: finished steps to keep, at least 1.
+      warn: gets one line about each step that is passed over; prints to stderr if None.
+    """
+
+    def __init__(
+        self,
+        directory: str | os.PathLike,
+        keep: int = 2,
+        warn: Callable[[str], None] | None = None,
+    ):
+        if keep < 1:
+            raise UserError(f"checkpoint keep: {keep}; must be at least 1")
+        if "://" in str(directory):
+            raise UserError(
+                f"checkpoint directory: {directory}; must be a local or mounted path"
+            )
+        self.directory = Path(directory).expanduser().absolute()
+        if os.path.exists(self.directory) and not os.path.isdir(self.directory):
+            raise UserError(f"checkpoint directory: {directory} is not a directory")
+        self._keep = keep
+        self._warn = warn or (lambda line: print(line, file=sys.stderr))
+        self._manager: ocp.CheckpointManager | None = None
+        self._thread: threading.Thread | None = None
+        self._failure: str | None = None
+        # Steps later than the one restored: they belong to a course that was given up.
+        self._superseded: set[int] = set()
+        # Whatever fails in Orbax is raised too, and reported from here in one line.
+        logging.getLogger("absl").setLevel(logging.CRITICAL)
+
+    def __enter__(self) -> "Checkpointer":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        try:
+            if error is None:
+                self.close()
+            elif failure := self._join():  # the others may not be here to agree
+                self._warn(failure)  # the error that ended the run matters more
+        finally:
+            self._discard_manager()
+
+    def save(self, step: int, state: Any) -> None:
+        """Starts saving `state`; returns once it is copied, so buffers may be donated.
+
+        A step that is already saved and intact is left alone, unless an earlier one was
+        restored since: then it is replaced, like a damaged one.
+
+        Raises:
+          UserError: this or the previous save cannot be written, or the step's place is
+            taken by something that is not a checkpoint.
+        """
+        self.wait()
+        step = int(step)
+        leaves = _flatten(state)
+        try:
+            if not processes.on_first(lambda: self._make_room(step)):
+                return
+            manager = self._open_manager()
+            manager.reload()  # it thinks that steps removed by us still exist
+            manager.save(step, args=ocp.args.PyTreeSave(leaves), force=True)
+        except OSError as error:
+            self._discard_manager()
+            raise UserError(self._describe_failure(step, error)) from error
+        self._thread = threading.Thread(
+            target=self._finish, args=(step, _tabulate(leaves)), name="checkpoint"
+        )
+        self._thread.start()
+
+    def wait(self) -> None:
+        """Blocks until the last save is on disk with its manifest.
+
+        Raises:
+          UserError: that save failed; the steps before it are untouched.
+        """
+        if self._thread is None:
+            return
+        failure = self._join()
+
+        def check():
+            if failure:
+                raise UserError(failure)
+
+        try:
+            processes.on_all(check)
+        except UserError:
+            self._discard_manager()
+            raise
+
+    def _join(self) -> str | None:
+        """Waits for the thread; what went wrong in it on this process."""
+        if self._thread is not None:
+            self._thread.join()
+        failure, self._thread, self._failure = self._failure, None, None
+        return failure
+
+    def close(self) -> None:
+        """Waits for the last save and ends all threads; raises as `wait` does."""
+        try:
+            self.wait()
+        finally:
+            self._discard_manager()
+
+    def steps(self) -> list[int]:
+        """The finished steps, ascending; whether they are intact, `restore` tells."""
+        return manifest.list_finished(self.directory)
+
+    def restore(
+        self, template: Any, step: int | None = None, under: str = ""
+    ) -> tuple[Any, int] | None:
+        """Reads the newest intact step, or `step`, built and sharded as the template.
+
+        Args:
+          template: pytree of arrays or jax.ShapeDtypeStruct; a leaf without a sharding
+            goes to the first local device.
+          step: the one step to read; no other is tried in its place.
+          under: read only this branch of what was saved ("params"), for a template of
+            that branch alone.
+
+        Returns:
+          (state, step), or None where nothing has been saved yet.
+
+        Raises:
+          UserError: steps were saved but none is intact, `step` is not there, or the
+            saved tree differs from the template.
+        """
+        self.wait()
+        expected = _flatten(template, under)
+        found = processes.on_first(lambda: self._find(step, _tabulate(expected), under))
+        if found is None:
+            return None
+        chosen, finished = found
+        values = self._read(chosen, expected)
+        self._superseded = {other for other in finished if other > chosen}
+        return jax.tree.unflatten(jax.tree.structure(template), values), chosen
+
+    def _find(self, step: int | None, expected: dict, under: str):
+        """The step to read and all finished ones, or None where there is none."""
+        finished = self.steps()
+        if step is not None and step not in finished:
+            raise UserError(
+                f"checkpoint step: {step} is not saved in {self.directory}; saved: "
+                f"{', '.join(map(str, finished)) or 'none'}"
+            )
+        if not finished:
+            if unfinished := manifest.list_unfinished(self.directory):
+                names = ", ".join(path.name for path in unfinished)
+                self._warn(
+                    f"checkpoint: no finished save in {self.directory}, only {names}"
+                )
+            return None
+        chosen, saved = self._choose(finished if step is None else [step])
+        self._check_leaves(chosen, saved, expected, under)
+        return chosen, finished
+
+    def _choose(self, candidates: list[int]) -> tuple[int, dict[str, Any]]:
+        """The newest intact one and its leaves; a line for each that is not."""
+        faults = []
+        for step in reversed(candidates):
+            try:
+                return step, manifest.verify(self.directory, step)
+            except manifest.Damaged as fault:
+                faults.append(f"checkpoint: step {step} is damaged: {fault}")
+                if len(candidates) > 1:
+                    self._warn(faults[-1])
+        raise UserError(
+            f"{faults[-1]}; no intact step is left to read: put the files back, or "
+            f"move {self.directory} away to start afresh"
+        )
+
+    def _check_leaves(self, step: int, saved: dict, expected: dict, under: str) -> None:
+        """Refuses the first leaf in which the saved tree and the template differ."""
+        prefix = f"{under}/" if under else ""
+        below = {path for path in saved if path.startswith(prefix)}
+        for path in sorted(below | expected.keys()):
+            if saved.get(path) != expected.get(path):
+                raise UserError(
+                    f"checkpoint step {step} in {self.directory}: {path} is stored as "
+                    f"{_show(saved.get(path))}, expected {_show(expected.get(path))}"
+                )
+
+    def _read(self, step: int, expected: dict[str, Any]) -> list[jax.Array]:
+        abstract = {path: _abstract(leaf) for path, leaf in expected.items()}
+        restored = self._open_manager().restore(
+            step,
+            args=ocp.args.PyTreeRestore(
+                item=abstract,
+                restore_args=ocp.checkpoint_utils.construct_restore_args(abstract),
+                partial_restore=True,
+            ),
+        )
+        return [restored[path] for path in expected]
+
+    def _make_room(self, step: int) -> bool:
+        """False if `step` is saved and intact; else its place is made, and empty."""
+        if step not in self._superseded:
+            if step in self.steps():
+                try:
+                    manifest.verify(self.directory, step)
+                    return False
+                except manifest.Damaged as fault:
+                    self._warn(f"checkpoint: step {step} is saved anew: {fault}")
+            elif path := manifest.find_foreign(self.directory, step):
+                raise UserError(f"checkpoint: {path} is in the way: not a checkpoint")
+        manifest.remove(self.directory, step)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        return True
+
+    def _finish(self, step: int, leaves: dict[str, Any]) -> None:
+        """Runs beside training, in the thread."""
+        try:
+            # On process 0, also for what the others write.
+            self._open_manager().wait_until_finished()
+            if processes.is_first():
+                manifest.write(self.directory, step, leaves)
+                self._prune(step)
+            self._superseded = set()
+        except Exception as error:
+            self._failure = self._describe_failure(step, error)
+
+    def _prune(self, newest: int) -> None:
+        """Removes what `newest`, now safely on disk, makes dispensable."""
+        finished = self.steps()
+        current = [s for s in finished if s == newest or s not in self._superseded]
+        for step in set(finished) - set(current[-self._keep :]) - {newest}:
+            manifest.remove(self.directory, step)
+        manifest.remove_unfinished(self.directory)
+
+    def _open_manager(self) -> ocp.CheckpointManager:
+        if self._manager is None:
+            # Removing old steps is ours: it must come after the new one's manifest.
+            options = ocp.CheckpointManagerOptions(
+                max_to_keep=None,
+                create=False,
+                save_root_metadata=False,
+                lightweight_initialize=True,
+            )
+            self._manager = ocp.CheckpointManager(self.directory, options=options)
+        return self._manager
+
+    def _discard_manager(self) -> None:
+        if self._manager is None:
+            return
+        # After a failed save, its errors are raised once more before all is closed.
+        for _ in range(4):
+            with contextlib.suppress(Exception):
+                self._manager.close()
+                break
+        self._manager = None
+
+    def _describe_failure(self, step: int, error: Exception) -> str:
+        reason = (str(error) or repr(error)).splitlines()[0]
+        return f"checkpoint: step {step} not saved in {self.directory}: {reason}"
+
+
+def _flatten(tree: Any, under: str = "") -> dict[str, Any]:
+    """Leaves by path, "params/layer/kernel"; a flat dict is also what Orbax is given.
+
+    So Orbax need not know the containers of a state (optax's tuples, dataclasses), nor
+    can it mix up {"a.b": x} and {"a": {"b": y}}, whose names it joins with dots.
+    """
+    prefix = f"{under}/" if under else ""
+    pairs, _ = tree_flatten_with_path(tree)
+    leaves = {prefix + keystr(p, simple=True, separator="/"): leaf for p, leaf in pairs}
+    if len(leaves) != len(pairs):
+        raise ValueError("two leaves of the state have the same path")
+    return leaves
+
+
+def _tabulate(leaves: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        path: {"shape": list(leaf.shape), "dtype": str(leaf.dtype)}
+        for path, leaf in leaves.items()
+    }
+
+
+def _show(entry: dict[str, Any] | None) -> str:
+    if entry is None:
+        return "nothing"
+    return f"{entry['dtype']}[{','.join(map(str, entry['shape']))}]"
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    # Without a sharding Orbax would use the one on disk, of devices that may be gone.
+    sharding = getattr(leaf, "sharding", None)
+    if sharding is None:
+        sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
