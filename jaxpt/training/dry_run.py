@@ -95,7 +95,7 @@ def format_dry_run(told: dict[str, Any]) -> list[str]:
         f"{told['tokens_per_step']:,.0f} tokens and {told['flops_per_step']:.3g} FLOPs "
         f"each; {told['flops']:.3g} FLOPs in all",
         f"memory of a device: state {sizes['state_bytes']:,.1f} MB, rows "
-        f"{sizes['rows_bytes']:,.1f} MB, and {sizes['temporary_bytes']:,.1f} MB beside",
+        f"{sizes['rows_bytes']:,.1f} MB, temporary {sizes['temporary_bytes']:,.1f} MB",
         f"compiled in {told['compile_seconds']:.1f} s; "
         f"{told['step_seconds'] * 1e3:,.1f} ms a step, "
         f"{told['tokens_per_second']:,.0f} tokens/s{mfu}",

@@ -231,9 +231,9 @@ def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
 
     >>> now = datetime.datetime(2025, 1, 31, 23, 59, 0)
     >>> describe_end(90.0, now)
-    ['training takes 1:30 minutes more, until 00:00, beside evaluations']
+    ['training takes 1:30 minutes more, until 00:00, without evaluations']
     >>> describe_end(3 * 3600.0, now)[0]
-    'training takes 3:00 hours more, until 1 Feb 02:59, beside evaluations'
+    'training takes 3:00 hours more, until 1 Feb 02:59, without evaluations'
     """
     end = now + datetime.timedelta(seconds=seconds)
     minutes, rest = divmod(round(seconds), 60)
@@ -243,7 +243,7 @@ def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
     elif not minutes:
         told = f"{rest} seconds"
     day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
-    lines = [f"training takes {told} more, until {day}{end:%H:%M}, beside evaluations"]
+    lines = [f"training takes {told} more, until {day}{end:%H:%M}, without evaluations"]
     if seconds > WARN_SECONDS:
         lines.append(
             "warning: that is hours; fewer train.steps, a smaller model or another "
