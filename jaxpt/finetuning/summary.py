@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.statistics.expected_best import expected_best
+from jaxpt.statistics.intervals import expected_best
 
 LEVEL = 0.95
 MOST_LABELS = 10  # of a table by label in the terminal

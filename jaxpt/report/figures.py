@@ -7,8 +7,8 @@ import numpy as np
 
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
-from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, next_distribution
+from jaxpt.generation.unmasking import fill_masks
 from jaxpt.report import passage, plots
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus

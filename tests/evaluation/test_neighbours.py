@@ -1,4 +1,4 @@
-"""A word's neighbours: where it stands, and one list for all places."""
+"""A word's neighbours: at each occurrence, and of its mean vector."""
 
 import json
 
@@ -24,12 +24,12 @@ def read(features):
 
 
 def one_hot(params, tokens):
-    """A character is itself, wherever it stands."""
+    """The vector of a character does not depend on its position."""
     return jnp.eye(40)[tokens]
 
 
 def by_place(params, tokens):
-    """A token is where it stands, roughly."""
+    """The vector of a token depends on its position."""
     places = jnp.arange(tokens.shape[1]) / 20.0
     return jnp.broadcast_to(
         jnp.stack([jnp.cos(places), jnp.sin(places)], -1), (*tokens.shape, 2)
@@ -50,7 +50,7 @@ def test_static_vectors_have_one_list_and_contextual_ones_many():
     assert set(near[0]) == {"a", "pays"} and near[1][0] in ("river", "a")
     assert near[0] != near[1] != near[2] and "bank" not in sum(near, [])
     assert "Bank" not in sum(near, [])
-    # The mean of the three stands in the middle.
+    # The mean of the three is in the middle.
     assert found.overall[0][0] in ("the", "river", "a")
 
 

@@ -107,7 +107,7 @@ def bigram(table, last, count):
 
 
 def run(spec, prompt=((3,), (5,)), num_tokens=6, seed=0, table=TABLE, **options):
-    """The prompts, each with what was written after it."""
+    """The prompts, each with its generated tokens."""
     prompts, lengths = pad_left([np.array(row, np.int32) for row in prompt])
     names = ("max_len", "start_id")
     toy = make_toy(bigram, **{k: options.pop(k) for k in names if k in options})
@@ -158,7 +158,7 @@ def test_samples_follow_the_softmax(temperature):
     shares = np.bincount(found[:, 1], minlength=V) / num
     wanted = jax.nn.softmax(TABLE / temperature)
     np.testing.assert_allclose(shares, wanted[2], atol=0.015)
-    # The second token follows the first, on randomness of its own.
+    # The second token follows the first, with separate randomness.
     follows = found[found[:, 1] == found[0, 1], 2]
     shares = np.bincount(follows, minlength=V) / len(follows)
     np.testing.assert_allclose(shares, wanted[found[0, 1]], atol=0.05)
@@ -209,7 +209,7 @@ def test_top_p_keeps_the_fewest_that_hold_the_mass(logits, p, top_k):
 
 
 def test_top_p_needs_no_more_than_its_mass():
-    """Two tokens of a half each: the first holds the half that is asked for."""
+    """Two tokens of a half each: the first has the requested half."""
     found = filter_logits(jnp.array([1.0, 1.0, -jnp.inf]), top_p=0.5)
     assert np.isfinite(found).tolist() == [True, False, False]
 
@@ -378,7 +378,7 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
         text[: text.index(stop) + 1] if stop in text else text
         for text in itertools.product(range(vocab), repeat=length)
     ]
-    # With as many beams as there are texts the search only ends at the last place.
+    # With one beam per possible text the search ends only at the last position.
     spec = SampleSpec(num_beams=3**3 * 4, length_penalty=length_penalty)
     prompts = [0, 1, 2]
     found = run(
@@ -394,7 +394,7 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
 
 
 def search_plainly(shares, prompt, num_tokens, num_beams, penalty, stops):
-    """Beam search as its rules are told, on lists: the best text after a prompt."""
+    """Beam search by its definition, on lists: the best text after a prompt."""
     texts, done = [(0.0, [])], []
     for _ in range(num_tokens):
         more = [
@@ -501,7 +501,7 @@ def test_what_is_forced_is_written_first_and_last(num_beams):
     spec = SampleSpec(temperature=0, num_beams=num_beams)
     forced = run(spec, [[3], [5]], 5, first=6, last=7, banned=(6, 7))
     assert forced[:, 1].tolist() == [6, 6] and forced[:, 5].tolist() == [7, 7]
-    # What stands between follows what was forced.
+    # The tokens between follow the forced ones.
     free = run(spec, [[6]], 4, banned=(6, 7), last=7)[0].tolist()
     assert forced[0, 1:].tolist() == free
     # A text that has ended is not written on.

@@ -75,7 +75,7 @@ def test_the_plain_form_has_no_gap_below_the_head():
         ("network/decoder/layer_0/cross/out/kernel", 3),
         ("network/decoder/layer_2/mlp/up/kernel", 5),
         ("network/decoder/norm/scale", 5),
-        ("network/head/out/kernel", 6),  # where the vocabulary is asked
+        ("network/head/out/kernel", 6),  # of the vocabulary
         ("head/out/kernel", 6),
         ("extra/embed/prompt", 0),
     ],
@@ -136,7 +136,7 @@ SCHEDULE = OptimSpec(lr=0.1, schedule="linear", epsilon=1e-12)
 
 
 def run(optim, groups, num, frozen=(), epoch_steps=2, num_steps=10):
-    """The states of so many steps under random gradients."""
+    """The states of several steps under random gradients."""
     state = make_state(3)
     made = make_grouped_optimizer(optim, groups, state, num_steps, epoch_steps, frozen)
     opt_state, draw = made.init(state), np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Every setting is checked, and one that nobody would read is refused."""
+"""Every setting is checked, and unused settings are refused."""
 
 import pytest
 

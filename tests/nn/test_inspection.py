@@ -174,7 +174,7 @@ def test_a_network_without_attention_is_refused():
     with pytest.raises(NotImplementedError):
         inspection.attention_masks(network, params, 2)
     seq2seq, params, tokens = make("seq2seq")
-    with pytest.raises(ValueError, match="a decoder needs the id"):
+    with pytest.raises(ValueError, match="a decoder needs a start_id"):
         inspection.attention_weights(seq2seq, params, tokens)
 
 

@@ -130,7 +130,7 @@ def test_words_by_hand():
             x @ params[n]["kernel"] + params[n]["bias"]
             for n in ("carry_0", "transform_0")
         )
-        # The gate weighs what is new, and lets the input through where it is low.
+        # The gate weighs the transform, and passes the input if it is low.
         x = sigmoid(carry) * np.maximum(change, 0) + (1 - sigmoid(carry)) * x
         wanted = x @ params["project"]["kernel"] + params["project"]["bias"]
         np.testing.assert_allclose(vector, wanted, rtol=1e-4, atol=1e-5)
@@ -180,7 +180,7 @@ def test_the_mix_of_allennlps_test():
 
 
 def elmo():
-    """The fixture of allennlp/test_fixtures/elmo, where it is at hand."""
+    """The fixture of allennlp/test_fixtures/elmo, if available."""
     return find_shared("oracles/elmo", "ELMo's own embeddings of its own weights")
 
 
@@ -198,8 +198,8 @@ def read_layer(weights, direction, layer):
 def test_the_published_fixture():
     """AllenNLP's biLM on its 30 sentences: `test_elmo_bilm`, atol 1e-6 there.
 
-    Its states go on from sentence to sentence, in either direction: so the sentences of
-    a file are one row for each direction, those of the backward one turned round.
+    Its states continue from sentence to sentence, in either direction: so the sentences
+    of a file are one row for each direction, those of the backward one turned round.
     """
     folder = elmo()
     options = json.loads((folder / "options.json").read_text())

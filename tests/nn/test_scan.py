@@ -116,7 +116,7 @@ def test_stacking_and_unstacking_are_inverses(shape, make_shape):
 
 @pytest.mark.parametrize("shape", ["bert", "modernbert", "one layer"])
 def test_every_layers_states_are_those_of_the_layers_unrolled(shape, make_shape):
-    """Also of a first layer that stands before the loop."""
+    """Also of a first layer before the loop."""
     spec, params = make_shape(shape)
     wanted = jax.jit(MaskedLM(spec).layer_features)(params, IDS)
     assert wanted.shape == (spec.num_layers + 1, 2, 8, 16)
@@ -144,7 +144,7 @@ def test_stacked_leaves_are_known_by_their_path(shape, make_shape):
 
 
 def test_the_model_is_the_same_scanned(make_shape):
-    # Other shapes, and fresh parameters: tests/objectives/test_scan.py.
+    # Other shapes, and initialization: tests/objectives/test_scan.py.
     spec, params = make_shape("modernbert", num_kv_heads=1)
     value, grads = run(spec)(params, KEY)
     found = run(scanned(spec))(stack_layers(params), KEY)
@@ -175,7 +175,7 @@ def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
 
 
 def kept_bytes(spec, params):
-    """What a forward pass keeps for its gradient, beside the parameters."""
+    """The arrays that a forward pass saves for its gradient, except parameters."""
 
     def apply(params):
         rest = {"deterministic": True}

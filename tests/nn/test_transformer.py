@@ -73,7 +73,8 @@ def test_every_family_gives_float32_logits_and_trains_every_parameter(
     for path, grad in jax.tree_util.tree_leaves_with_path(grads):
         name = jax.tree_util.keystr(path)
         assert np.isfinite(grad).all(), name
-        # Softmax does not change when all keys move alike: a key's bias has no effect.
+        # Softmax does not change when all keys move equally: a key's bias has no
+        # effect.
         if not name.endswith("['key']['bias']"):
             assert np.abs(grad).max() > 0, name
 
@@ -164,7 +165,7 @@ def test_the_decoder_reads_the_source_through_the_cross_mask(make_spec, make_par
 
     before = decode(source)
     np.testing.assert_array_equal(before[1], decode(source.at[1, 6:].add(1))[1])
-    # The first place already sees the last of the source, which is no past of its own.
+    # The first place already sees the last of the source, which is not its own past.
     assert (before[0, 0] != decode(source.at[0, 7].add(1))[0, 0]).any()
     assert (before[1, 0] != decode(source.at[1, 5].add(1))[1, 0]).any()
 
@@ -207,7 +208,7 @@ def test_a_packed_document_is_read_as_if_alone(
     alone = apply(model, params, alone, CAUSAL if is_causal else FULL)
     for found, wanted in zip((packed[0, :4], packed[0, 4:], packed[1, 1:5]), alone):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    # Only a table of places can tell where in the row a document stands.
+    # Only a table of positions depends on the position of a document in the row.
     unplaced = run(jnp.arange(8)[None].repeat(2, 0))[0, 4:]
     is_told = np.abs(unplaced - alone[1]).max() > 1e-2
     assert is_told == (positions in ("learned", "sinusoidal"))

@@ -26,7 +26,7 @@ SQUARE = {
 
 
 def attend_both(mask, num_queries=T):
-    """Attention under the structured mask, and under the array it stands for."""
+    """Attention under the structured mask, and under the equivalent array."""
     visible = masks.materialise(mask, num_queries, S)
     return [
         lambda q, k, v, *bias, stated=stated: attention.attend(q, k, v, stated, *bias)

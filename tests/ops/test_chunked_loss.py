@@ -213,7 +213,8 @@ def test_bfloat16_multiplies_low_and_sums_high():
         for grad, wide_grad in zip(ours, wide_grads, strict=True):
             gap = np.abs(grad.astype(jnp.float32) - wide_grad).max()
             assert gap < 0.01 * np.abs(wide_grad).max()
-    # XLA may leave out a rounding between products and sums, so the values do not tell.
+    # XLA may leave out a rounding between products and sums, so the values do not show
+    # it.
     program = str(jax.make_jaxpr(functools.partial(pull, chunked))(*low))
     made = re.findall(r":(\w+)\[[0-9,]*\] = dot_general", program)
     assert len(made) == 3 and set(made) == {"f32"}

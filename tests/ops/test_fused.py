@@ -221,7 +221,7 @@ def test_splash_is_accepted_by_the_tpu_compilers_front_end(width):
 def test_remat_of_all_but_products_keeps_what_fused_attention_gives(
     kernel, monkeypatch
 ):
-    """Its forward kernel runs once, as its custom call is no product."""
+    """Its forward kernel runs once, because its custom call is not a product."""
     fused = fused_attention_stablehlo
     monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91000)
     monkeypatch.setattr(fused, "check_compute_capability", lambda least: True)

@@ -43,7 +43,7 @@ def test_a_bound_below_a_value_is_ahead():
 
 @pytest.mark.parametrize("bound", [4.0, 3.08])
 def test_of_any_other_bound_nothing_follows(bound):
-    """Above the value, or too near it to tell: the model may be better than that."""
+    """Above the value, or not significantly below it: the model may be better."""
     entry = judge(make_runs(bound, 3.0))
     (pair,) = entry["bounds"]
     assert pair["outcome"] == "open" and pair["seeds_needed"] is None

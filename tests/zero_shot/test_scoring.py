@@ -22,6 +22,7 @@ from jaxpt.training.task import make_task
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,
+    Text,
     TextForm,
     mark_words,
     plan_bound,
@@ -67,7 +68,7 @@ def pick(logits, targets):
 
 
 class Loop:
-    """The same numbers by what networks could be asked before, one text at a time."""
+    """The same numbers by other methods of the networks, one text at a time."""
 
     def __init__(self, scorer):
         self.form, self.model, self.params = scorer.form, scorer.network, scorer.params
@@ -313,7 +314,7 @@ def test_only_the_last_batch_of_a_shape_is_padded():
 
 
 def test_the_bound_is_the_mean_over_all_that_can_be_masked():
-    """LLaDA's: l of 1..n alike, any l of the n tokens alike, each counting n / l."""
+    """LLaDA's: l uniform in 1..n, any l of n tokens, each with the weight n / l."""
 
     def read(tokens, position, target):
         return -1.0 * target * sum(token == MASK for token in tokens) ** 2
@@ -328,7 +329,8 @@ def test_the_bound_is_the_mean_over_all_that_can_be_masked():
     assert len(set(drawn)) > 1
     # The same masks for texts of one length and seed; others for another seed.
     masked = [
-        plan_bound(np.array(ids), 0, form, ("bound",), seed)[0].arrays["inputs"] == MASK
+        plan_bound(Text(np.array(ids), 0, form, ("bound",), seed))[0].arrays["inputs"]
+        == MASK
         for ids, seed in (([5, 7, 11], 3), ([8, 9, 6], 3), ([5, 7, 11], 4))
     ]
     assert masked[0].shape == (BOUND_SAMPLES, 3) and (masked[0] == masked[1]).all()
@@ -365,7 +367,7 @@ def test_what_cannot_be_scored_is_refused(refuses):
 
 
 def test_a_first_token_with_nothing_before_it_has_no_score():
-    """And it says so: pairs that differ there alone tie."""
+    """And it reports this: pairs that differ there only are ties."""
 
     def read(tokens, position, target):
         return -1.0

@@ -1,4 +1,4 @@
-"""Questions, last words and long texts, asked of tiny networks and by hand."""
+"""Questions, last words and long texts, of tiny networks and by hand."""
 
 import json
 
@@ -100,7 +100,7 @@ def best_end(asker, text, num):
 
 
 def test_the_likeliest_end_is_right_and_another_is_not(clm):
-    """Through the scorer, as few ends of the passages above are the likeliest."""
+    """By the scorer, because few ends of the passages above are the likeliest."""
     ids = clm.encode("to the").tolist()
     end = best_end(clm, "to the", 3)
     other = [*end[:2], (end[2] + 1) % 30]

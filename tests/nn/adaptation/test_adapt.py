@@ -1,4 +1,4 @@
-"""What each method trains, and what it leaves as it was."""
+"""The trained and the frozen parameters of each method."""
 
 import functools
 
@@ -29,7 +29,8 @@ SIZES["prompt"] = {"prompt_length": 2}
 D, F = 16, 24
 NORMS = 2 * 2 * 2 * D + 2 * D  # of two post-norm layers and of the embeddings
 BIASES = 2 * (4 * D + F + D) + 2 * 2 * D + D
-# Of the tests' BERT, without its vocabulary's head: what is trained beside the head.
+# Of the tests' BERT, without its vocabulary head: the trained parameters except the
+# head.
 TRAINED = {
     "full": None,
     "linear_probe": (0, 0),
@@ -88,7 +89,7 @@ def test_what_is_frozen_never_moves_and_the_rest_does(kind, method):
     old, new = paths_of(before), paths_of(after)
     moved = {path for path in old if np.any(np.asarray(old[path] != new[path]))}
     free = {path for path in old if not any(inside(path, part) for part in frozen)}
-    # What no text of this batch met gets no gradient, but its decay where it is one.
+    # Rows of tables that this batch does not read get no gradient, but weight decay.
     assert moved <= free
     assert {path for path in free - moved if not path.endswith("bias")} == set()
     assert all(path in moved for path in old if path.startswith(("head", "extra")))

@@ -1,4 +1,4 @@
-"""Adapters: what they are written as, and where they stand."""
+"""Adapters: their formula and their position."""
 
 import jax
 import jax.numpy as jnp

@@ -129,7 +129,7 @@ def test_labels_without_names_are_refused(refuses):
 
 @pytest.mark.parametrize("kind", slow_but(("causal",), ("causal", "prefix")))
 def test_answers_that_are_written_behind_a_prompt(kind):
-    """The prompt stands right before each text, whatever padding is before it."""
+    """The prompt directly precedes each text, after any padding."""
     network, params = make(kind, num_layers=1, tie_embeddings=False)
     # What is written then depends on all that is read.
     params["encoder"]["layer_0"]["attention"]["out"]["kernel"] *= 30
