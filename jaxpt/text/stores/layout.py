@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from jaxpt.text.stores.encode import Encoded
 from jaxpt.text.stores.store import (
     DOC_BYTES,
     DOC_STARTS,
@@ -28,26 +29,6 @@ class Pieces:
     is_heldout: np.ndarray
     labels: list[str]
     num_bytes: np.ndarray
-
-
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """The ids of pieces.
-
-    Attributes:
-      tokens: [n], in the store's dtype.
-      counts: int64 [p], the number of tokens of each piece.
-      sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
-      num_unknown: how many characters the vocabulary lacks.
-      sizes: [n], bytes of the pieces' text from the end of the token before, or the
-        piece's beginning, to each token's own end; [0] if ids determine them.
-    """
-
-    tokens: np.ndarray
-    counts: np.ndarray
-    sentence_starts: np.ndarray
-    num_unknown: int
-    sizes: np.ndarray
 
 
 @dataclass

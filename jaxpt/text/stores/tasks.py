@@ -44,13 +44,11 @@ class Task:
 
     Attributes:
       texts: the pieces' texts.
-      data: the texts in UTF-8.
       is_sentence: bool [p], whether each text begins a sentence.
       digest: the sha256 of all text up to and including this task's.
     """
 
     texts: list[str]
-    data: list[bytes]
     pieces: Pieces
     is_sentence: np.ndarray
     digest: str
@@ -150,4 +148,4 @@ def _make_task(batch: list[tuple], digest) -> Task:
         num_bytes=np.array(list(map(len, data)), np.int64),
     )
     texts = [doc.text for doc in docs]
-    return Task(texts, list(data), pieces, np.array(is_sentence), digest.hexdigest())
+    return Task(texts, pieces, np.array(is_sentence), digest.hexdigest())

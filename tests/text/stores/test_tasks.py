@@ -108,7 +108,7 @@ def test_tasks():
         [1, 9],
     ]
     task = tasks[1]
-    assert task.data == [b"a", "é.".encode(), b" x"]
+    assert task.texts == ["a", "é.", " x"]
     assert task.pieces.num_bytes.tolist() == [1, 3, 2]
     assert task.pieces.is_start.tolist() == [True, False, False]
     assert task.pieces.is_heldout.tolist() == [True, False, False]
