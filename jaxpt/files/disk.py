@@ -43,13 +43,12 @@ def replace(path: str | os.PathLike, data: bytes) -> None:
             os.unlink(partial)
 
 
-def write_all(handle: int, data) -> int:
+def write_all(handle: int, data: bytes | memoryview) -> int:
     """Writes all bytes of a buffer to a descriptor; returns how many they are."""
-    data = memoryview(data)
-    num_bytes = len(data)
-    while data:
-        data = data[os.write(handle, data) :]
-    return num_bytes
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+    return len(data)
 
 
 def open_append(path: str | os.PathLike) -> BinaryIO:

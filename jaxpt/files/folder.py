@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from jaxpt import processes
 from jaxpt.errors import UserError
@@ -37,7 +38,7 @@ def hold(workdir: Path) -> Iterator[None]:
         nothing has been written.
     """
 
-    def refuse():
+    def refuse() -> NoReturn:
         raise UserError(
             f"--workdir={workdir}: another process is writing into this folder; wait "
             f"until it has ended, or use another folder"
@@ -68,7 +69,7 @@ def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
     """Whether the folder is this process's until the stack is closed."""
     place = Path(os.path.realpath(workdir))
 
-    def give_up():
+    def give_up() -> NoReturn:
         raise _HeldElsewhere
 
     if place in _held:

@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.library import Reporter, open_stores
+from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
+from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -104,12 +105,14 @@ def load_text(
     if valid_store is not None:
         valid = _main(valid_store)
         _check_tokens(valid, "valid", spec.valid_path)
+    weights = [weight for _, weight in stores]
+    fractions = _fractions(spec, weights, [corpora["train"] for corpora in found])
     splits = {}
     for name in found[0]:
         if name == "valid" and valid_store is not None:
             continue
         parts = [splits_of[name] for splits_of in found]
-        splits[name] = (parts, _fractions(spec, stores, [f["train"] for f in found]))
+        splits[name] = (parts, fractions)
     if valid_store is not None:
         splits["valid"] = ([valid], (1.0,))
     names = sorted(
@@ -237,13 +240,14 @@ def _spread(num: int, fraction: Fraction) -> np.ndarray:
     return np.diff(np.array(counts, np.int64)) > 0
 
 
-def _fractions(spec: TextSpec, stores, trains: list[Corpus]) -> tuple[float, ...]:
+def _fractions(
+    spec: TextSpec, weights: list[float], trains: list[Corpus]
+) -> tuple[float, ...]:
     """The fraction of the rows that each source gives.
 
     Weights by documents are multiplied by a source's mean document length: a source of
     longer documents gives more tokens at the same number of documents.
     """
-    weights = [weight for _, weight in stores]
     if spec.mixture_unit == "documents":
         weights = [
             weight * train.num_tokens / len(train.labels)

@@ -14,10 +14,12 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows
 
 BLOCK = 4096  # rows in which each part has its exact fraction
@@ -97,28 +99,29 @@ class Feed:
         steps = np.arange(step, step + num_steps)
         numbers = (steps[:, None] * self.spec.batch_size + self._index).ravel()
         parts, numbers = self._mix(numbers)
-        found = {}
+        arrays: dict[str, np.ndarray] = {}
         for part in range(len(self.parts)):
             here = np.flatnonzero(parts == part)
             for key, values in self._read(part, steps, numbers, here).items():
                 if len(here) == len(parts):
-                    found[key] = values
+                    arrays[key] = values
                     continue
                 shape = len(parts), *values.shape[1:]
-                found.setdefault(key, np.empty(shape, values.dtype))[here] = values
-        index = self._index.astype(np.int32)
-        shape = num_steps, len(index)
-        found = {
-            key: rows.reshape(*shape, *rows.shape[1:]) for key, rows in found.items()
-        }
-        return found | {"index": np.tile(index, (num_steps, 1))}
+                arrays.setdefault(key, np.empty(shape, values.dtype))[here] = values
+        index = np.tile(self._index.astype(np.int32), (num_steps, 1))
+        arrays = {k: v.reshape(*index.shape, *v.shape[1:]) for k, v in arrays.items()}
+        return arrays | {"index": index}
 
-    def _read(self, part: int, steps, numbers, here) -> dict[str, np.ndarray]:
+    def _read(
+        self, part: int, steps: np.ndarray, numbers: np.ndarray, here: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """A part's rows of some steps: those at the indices `here` among all rows."""
         rows = self.parts[part]
         if rows.is_sampled:
-            return rows.read(self._sample(steps, rows.num_rows)[here])
-        return rows.read(self._shuffle(part, numbers[here]))
+            indices = self._sample(steps, rows.num_rows)[here]
+        else:
+            indices = self._shuffle(part, numbers[here])
+        return as_dict(rows.read(indices))
 
     def _mix(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each row's part and its number among the rows of that part, int64 [n]."""
@@ -153,7 +156,9 @@ class Feed:
         # The bias of the remainder is negligible, as num_rows is far below 2**64.
         return (np.concatenate(bits) % np.uint64(num_rows)).astype(np.int64)
 
-    def _round_keys(self, purpose: tuple[int, int], number: int, part: int):
+    def _round_keys(
+        self, purpose: tuple[int, int], number: int, part: int
+    ) -> np.ndarray:
         name = purpose, number, part
         keys = self._known.get(name)
         if keys is None:
@@ -258,10 +263,10 @@ def prefetch(
         the device; its result is yielded.
     """
     slots, end = threading.Semaphore(depth), object()
-    ready: queue.SimpleQueue = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
     is_closed = threading.Event()
 
-    def read():
+    def read() -> None:
         step = first_step
         try:
             for count in counts:
@@ -277,7 +282,7 @@ def prefetch(
 
     thread = threading.Thread(target=read, daemon=True, name="jaxpt-feed")
 
-    def close():
+    def close() -> None:
         is_closed.set()
         slots.release()
         thread.join()

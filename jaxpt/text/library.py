@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.text.sources.hashes import Hashes
@@ -17,26 +17,12 @@ from jaxpt.text.sources.source import (
     list_contents,
     read_documents,
 )
-from jaxpt.text.stores.prepare import check_unchanged, prepare
+from jaxpt.text.stores.prepare import Reporter, check_unchanged, prepare
 from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
-
-
-@dataclass(frozen=True)
-class Reporter:
-    """How the preparation of text reports: lines of text, and a progress callback.
-
-    Attributes:
-      say: called with each line.
-      progress: given a title and the expected bytes (0: not known), makes a callback
-        that is called with (bytes, documents, tokens), and with None at the end.
-    """
-
-    say: Callable[[str], None] = print
-    progress: Callable | None = None
 
 
 def open_stores(
@@ -130,7 +116,7 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
                 progress((num_bytes, num_documents, 0))
 
 
-def _key(*values) -> str:
+def _key(*values: Any) -> str:
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -196,22 +182,22 @@ def _find_store(
     settings = _settings(spec, source, limited)
     described = describe_source(source)
     contents = _list_contents(spec, source)
-    is_keyed = folder is None
-    if is_keyed:
+    place = folder
+    if place is None:
         key = _key(FORMAT, settings, contents, tokenizers.fingerprint(tokenizer))
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
-        folder = cache_root(spec) / "stores" / f"{slug}-{key}"
+        place = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(
         source,
         described,
         contents,
         tokenizer,
         spec.tokenizer,
-        folder,
+        place,
         settings=settings,
         workers=workers,
         reporter=reporter,
-        is_keyed=is_keyed,
+        is_keyed=folder is None,
     )
 
 

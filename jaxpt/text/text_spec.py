@@ -53,7 +53,7 @@ class TextSpec:
     cache_dir: str = ""
     tokenizer: TokenizerSpec = field(default_factory=TokenizerSpec)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, allowed in (
             ("split", SPLITS),
             ("mixture_unit", UNITS),

@@ -99,7 +99,9 @@ def read_parquet(file: Path, columns: Collection[str]) -> Iterator[Row]:
     return enumerate(rows)
 
 
-def _check_columns(columns: Collection[str], names: Collection[str], where: str):
+def _check_columns(
+    columns: Collection[str], names: Collection[str], where: str
+) -> None:
     if missing := [column for column in columns if column not in names]:
         listed = ", ".join(map(repr, names)) or "none"
         raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")

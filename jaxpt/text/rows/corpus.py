@@ -1,11 +1,39 @@
-"""A corpus: some of a text's documents, read as one sequence of tokens."""
+"""A corpus: some documents of a text as one sequence of tokens, and rows of them."""
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import TypedDict, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from jaxpt.text.stores.stream import TokenStream
+
+
+class RowArrays(TypedDict, total=False):
+    """The arrays of n rows, int32; `forms.RowsSpec.keys` lists those of a form.
+
+    Attributes:
+      tokens: [n, R], padded with [PAD].
+      segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
+        padding.
+      sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
+      type_ids: [n, R], 0 in [CLS] A [SEP] and in padding, 1 in B [SEP].
+      is_random_next: [n], 1 if B does not follow A.
+      is_swapped: [n], 1 if B precedes A.
+    """
+
+    tokens: np.ndarray
+    segment_ids: np.ndarray
+    sentence_ids: np.ndarray
+    type_ids: np.ndarray
+    is_random_next: np.ndarray
+    is_swapped: np.ndarray
+
+
+def as_dict(arrays: RowArrays) -> dict[str, np.ndarray]:
+    """The same arrays, typed for access by any key."""
+    return cast(dict[str, np.ndarray], arrays)
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,10 +70,10 @@ class Corpus:
     @classmethod
     def from_arrays(
         cls,
-        tokens,
-        doc_starts=None,
-        labels=None,
-        sentence_starts=None,
+        tokens: ArrayLike,
+        doc_starts: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        sentence_starts: ArrayLike | None = None,
         label_names: tuple[str, ...] = (),
     ) -> "Corpus":
         """A corpus of tokens in memory, by default one document without a label."""
@@ -57,8 +85,8 @@ class Corpus:
             labels = np.full(len(doc_starts) - 1, -1)
         if sentence_starts is not None:
             sentence_starts = np.asarray(sentence_starts, np.int64)
-        digest = hashlib.sha256(tokens)
-        digest.update(doc_starts)
+        digest = hashlib.sha256(tokens.data)
+        digest.update(doc_starts.data)
         return cls(
             stream=TokenStream([tokens]),
             run_starts=np.zeros(1, np.int64),
@@ -186,7 +214,14 @@ def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
     )
 
 
-def copy_pieces(corpus: Corpus, out, rows, offsets, starts, lengths) -> None:
+def copy_pieces(
+    corpus: Corpus,
+    out: np.ndarray,
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+) -> None:
     """Copies pieces of a corpus into rows `out` [n, R].
 
     Args:

@@ -7,10 +7,9 @@ from typing import Protocol
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.rows.corpus import Corpus, copy_pieces
+from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
-from jaxpt.text.rows.paired import PAIRS, plan_pair_rows
-from jaxpt.text.rows.pairs import NUM_SPECIALS
+from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
 from jaxpt.text.tokens.vocab import Vocab
 
 PACKED = ("packed", "full_sentences", "doc_sentences")
@@ -63,7 +62,7 @@ class RowsSpec:
     short_seq_prob: float = 0.1
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for setting, value, allowed in (
             ("rows", self.rows, FORMS),
             ("long_documents", self.long_documents, LONG_DOCUMENTS),
@@ -97,13 +96,13 @@ class RowsSpec:
     def keys(self) -> tuple[str, ...]:
         """The keys of rows of this form."""
         if self.rows in PAIRS:
-            return ("tokens", "segment_ids", "type_ids", PAIRS[self.rows])
+            return (*PAIR_KEYS, PAIRS[self.rows])
         keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
         return keys + ("sentence_ids",) * self.sentence_ids
 
 
 class Rows(Protocol):
-    """Rows that are planned but not read yet.
+    """Planned rows of a corpus, which are read by index.
 
     Attributes:
       num_rows: the number of rows.
@@ -120,18 +119,8 @@ class Rows(Protocol):
     fill_rate: float
     notes: tuple[str, ...]
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """The rows at indices int64 [n], as int32 arrays.
-
-        Returns:
-          tokens: [n, R], padded with [PAD].
-          segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
-            padding.
-          sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
-          type_ids: [n, R], 0 in [CLS] A [SEP] and in padding, 1 in B [SEP].
-          is_random_next: [n], 1 where B does not follow A.
-          is_swapped: [n], 1 where B precedes A.
-        """
+    def read(self, indices: np.ndarray) -> RowArrays:
+        """The rows at indices int64 [n]."""
         ...
 
 
@@ -152,7 +141,15 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
     if spec.rows in ("chunks", "windows"):
         return _Stretches(corpus, spec)
     if spec.rows in PAIRS:
-        return plan_pair_rows(corpus, spec, vocab)
+        return plan_pair_rows(
+            corpus,
+            vocab,
+            spec.rows,
+            spec.row_length,
+            spec.dupe_factor,
+            spec.short_seq_prob,
+            spec.seed,
+        )
     return _plan_packed(corpus, spec, vocab.require("pad"))
 
 
@@ -170,15 +167,14 @@ class _Stretches:
         self._stride = 1 if self.is_sampled else spec.row_length
         self.num_rows = (corpus.num_tokens - spec.row_length) // self._stride + 1
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def read(self, indices: np.ndarray) -> RowArrays:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
             return {"tokens": tokens}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
-        ids = _count_sentences(
-            self._corpus.sentence_starts, starts, lengths, rows, 0 * rows, tokens.shape
-        )
+        offsets, shape = np.zeros_like(rows), (len(starts), self._length)
+        ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
         return {"tokens": tokens, "sentence_ids": ids}
 
 
@@ -187,14 +183,21 @@ class _Packed:
 
     is_sampled = False
 
-    def __init__(self, corpus, spec: RowsSpec, pad: int, plan: Packing, notes):
+    def __init__(
+        self,
+        corpus: Corpus,
+        spec: RowsSpec,
+        pad: int,
+        plan: Packing,
+        notes: tuple[str, ...],
+    ):
         self.num_rows = len(plan.row_starts) - 1
         self.keys = spec.keys
         self.fill_rate = float(plan.lengths.sum() / (self.num_rows * spec.row_length))
         self.notes = notes
         self._corpus, self._spec, self._pad, self._plan = corpus, spec, pad, plan
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def read(self, indices: np.ndarray) -> RowArrays:
         shape = len(indices), self._spec.row_length
         plan = self._plan
         counts = plan.row_starts[indices + 1] - plan.row_starts[indices]
@@ -212,24 +215,30 @@ class _Packed:
             begins = np.zeros(shape, np.int32)
             begins[rows, offsets] = 1
             segments *= np.cumsum(begins, axis=1, dtype=np.int32)
-        found = {"tokens": tokens, "segment_ids": segments}
+        arrays = RowArrays(tokens=tokens, segment_ids=segments)
         if "sentence_ids" in self.keys:
-            ids = _count_sentences(
-                self._corpus.sentence_starts, starts, lengths, rows, offsets, shape
-            )
-            found["sentence_ids"] = ids * is_real
-        return found
+            ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
+            arrays["sentence_ids"] = ids * is_real
+        return arrays
 
 
-def _count_sentences(borders, starts, lengths, rows, offsets, shape) -> np.ndarray:
+def _count_sentences(
+    corpus: Corpus,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    shape: tuple[int, int],
+) -> np.ndarray:
     """The sentence number of each token of rows, from 1, int32 [n, R].
 
     Padding has the number of its row's last sentence.
 
     Args:
-      borders: [S+1], the starts of the text's sentences, and the end.
       starts, lengths, rows, offsets: [k], pieces of text, and where they are in rows.
     """
+    borders = corpus.sentence_starts
+    assert borders is not None  # `make_rows` checks it
     begins = np.zeros(shape, np.int32)
     begins[rows, offsets] = 1
     first = np.searchsorted(borders, starts, "right")
@@ -248,6 +257,7 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
         fate = "truncated" if truncate else "split"
         what = f"documents longer than a row {fate}"
     else:
+        assert corpus.sentence_starts is not None  # `make_rows` checks it
         plan = pack_sentences(
             corpus.sentence_starts,
             corpus.doc_starts,

@@ -1,47 +1,76 @@
-"""Rows of sentence pairs: [CLS] A [SEP] B [SEP] and padding."""
+"""Sentence-pair rows for next-sentence and sentence-order prediction.
+
+    sentences of a document:  s0 s1 s2 s3 | s4 s5 ...     a chunk of about a row
+    B follows A:              [CLS] s0 s1 [SEP] s2 s3 [SEP]
+    B is random:              [CLS] s0 s1 [SEP] r7 r8 [SEP]   s2 s3 are used again
+
+    ordered, in text order:   [CLS] s0 s1 [SEP] s2 s3 [SEP]
+    ordered, swapped:         [CLS] s2 s3 [SEP] s0 s1 [SEP]
+
+The procedure of create_pretraining_data.py, https://arxiv.org/abs/1810.04805
+(appendix A.2); ordered pairs as in ALBERT's, https://arxiv.org/abs/1909.11942.
+"""
+
+from dataclasses import dataclass
+from typing import cast
 
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.rows.corpus import Corpus, copy_pieces
-from jaxpt.text.rows.pairs import NUM_SPECIALS, PairPlan, plan_pairs
+from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.tokens.vocab import Vocab
 
-# Forms of pairs (`data.rows`), and the key of their rows' label.
+Array = np.ndarray
+NUM_SPECIALS = 3  # [CLS] A [SEP] B [SEP]
+# The forms of pairs (`data.rows`), and the key of their label.
+PAIR_KEYS = ("tokens", "segment_ids", "type_ids")
 PAIRS = {"pairs": "is_random_next", "ordered_pairs": "is_swapped"}
 _NOTES = {"pairs": "with a random second", "ordered_pairs": "in swapped order"}
 
 
-def plan_pair_rows(corpus: Corpus, spec, vocab: Vocab) -> "PairRows":
-    """Plans the pairs of a corpus; `spec` is a `forms.RowsSpec` of a form in `PAIRS`.
+def plan_pair_rows(
+    corpus: Corpus,
+    vocab: Vocab,
+    form: str,
+    row_length: int,
+    dupe_factor: int,
+    short_seq_prob: float,
+    seed: int,
+) -> "PairRows":
+    """Plans the pairs of a corpus with the settings of `forms.RowsSpec`.
+
+    Args:
+      form: one of `PAIRS`.
 
     Raises:
-      UserError: the vocabulary or the text lacks what the form needs, or the text gives
-        no pair.
+      UserError: the vocabulary lacks a special token, there are too few documents, or
+        the text gives no pair.
     """
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]
     doc_starts = _without_empty(corpus.doc_starts)
-    if spec.rows == "pairs" and len(doc_starts) < 3:
+    if form == "pairs" and len(doc_starts) < 3:
         raise UserError(
             f"data.rows='pairs': needs 2 documents or more to take a random second "
             f"segment from another one, a split has {len(doc_starts) - 1}"
         )
+    assert corpus.sentence_starts is not None  # `make_rows` checks it
     plan = plan_pairs(
         _without_empty(corpus.sentence_starts),
         doc_starts,
-        spec.row_length,
-        spec.dupe_factor,
-        spec.short_seq_prob,
-        spec.seed,
-        is_ordered=spec.rows == "ordered_pairs",
+        row_length,
+        dupe_factor,
+        short_seq_prob,
+        seed,
+        is_ordered=form == "ordered_pairs",
     )
     if not len(plan.a_starts):
         raise UserError(
-            f"data.rows={spec.rows!r}: needs two consecutive sentences of which the "
-            f"first leaves room in rows of data.row_length={spec.row_length}, "
+            f"data.rows={form!r}: needs two consecutive sentences of which the "
+            f"first leaves room in rows of data.row_length={row_length}, "
             f"and a split has none"
         )
-    return PairRows(corpus, spec, specials, plan)
+    note = f"sentence pairs of {dupe_factor} passes, {plan.is_random.mean():.1%} "
+    return PairRows(corpus, form, row_length, specials, plan, note + _NOTES[form])
 
 
 def _without_empty(starts: np.ndarray) -> np.ndarray:
@@ -54,22 +83,28 @@ class PairRows:
 
     is_sampled = False
 
-    def __init__(self, corpus, spec, specials: list[int], plan: PairPlan):
+    def __init__(
+        self,
+        corpus: Corpus,
+        form: str,
+        row_length: int,
+        specials: list[int],
+        plan: "PairPlan",
+        note: str,
+    ):
         self.num_rows = len(plan.a_starts)
         used = plan.a_lengths.sum() + plan.b_lengths.sum()
         used += NUM_SPECIALS * self.num_rows
-        self.fill_rate = float(used / (self.num_rows * spec.row_length))
-        self.notes: tuple[str, ...] = (
-            f"sentence pairs of {spec.dupe_factor} passes, "
-            f"{plan.is_random.mean():.1%} {_NOTES[spec.rows]}",
-        )
+        self.fill_rate = float(used / (self.num_rows * row_length))
+        self.notes: tuple[str, ...] = (note,)
         if plan.num_single:
             self.notes += (f"{plan.num_single:,} chunks of one sentence left out",)
-        self.keys = spec.keys
-        self._corpus, self._plan, self._length = corpus, plan, spec.row_length
+        self.keys: tuple[str, ...] = (*PAIR_KEYS, PAIRS[form])
+        self._corpus, self._plan, self._length = corpus, plan, row_length
         self._cls, self._sep, self._pad = specials
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def read(self, indices: np.ndarray) -> RowArrays:
+        """See `forms.Rows.read`."""
         plan, rows = self._plan, np.arange(len(indices))
         a_lengths, b_lengths = plan.a_lengths[indices], plan.b_lengths[indices]
         a_starts, b_starts = plan.a_starts[indices], plan.b_starts[indices]
@@ -85,4 +120,204 @@ class PairRows:
         types = is_real & (columns > sep[:, None])
         values = (tokens, is_real, types, plan.is_random[indices])
         pairs = zip(self.keys, values, strict=True)
-        return {key: value.astype(np.int32) for key, value in pairs}
+        return cast(RowArrays, {key: value.astype(np.int32) for key, value in pairs})
+
+
+@dataclass(frozen=True, eq=False)
+class PairPlan:
+    """The tokens of both segments A and B of each pair; 25 bytes per pair.
+
+    Attributes:
+      a_starts, b_starts: int64 [n].
+      a_lengths, b_lengths: int32 [n].
+      is_random: bool [n], True where B does not follow A (ordered: it precedes A).
+      num_single: the number of chunks of one sentence, which give no ordered pair.
+    """
+
+    a_starts: Array
+    a_lengths: Array
+    b_starts: Array
+    b_lengths: Array
+    is_random: Array
+    num_single: int = 0
+
+
+def plan_pairs(
+    sentence_starts: np.ndarray,
+    doc_starts: np.ndarray,
+    row_length: int,
+    dupe_factor: int,
+    short_seq_prob: float,
+    seed: int,
+    is_ordered: bool = False,
+) -> PairPlan:
+    """The pairs of `dupe_factor` passes over all documents, pass by pass, in order.
+
+    Departures: a random B's document is sampled among the other documents; the
+    reference samples among all, and again up to ten times if it is A's own. Of ordered
+    pairs, a chunk of one sentence gives none; ALBERT's code pairs it with a random one
+    and labels that swapped.
+
+    Args:
+      sentence_starts: [S+1], strictly increasing, with the end.
+      doc_starts: [D+1], strictly increasing, all of them sentence starts; D is at least
+        2 unless pairs are ordered.
+      row_length: of [CLS] A [SEP] B [SEP]; at least 5.
+      short_seq_prob: the probability that a document aims at a random shorter length.
+      is_ordered: whether A and B are consecutive, in random order.
+    """
+    random = _Random(seed)
+    most = row_length - NUM_SPECIALS
+    first = np.searchsorted(sentence_starts, doc_starts)
+    num_docs = len(doc_starts) - 1
+    # A lane is a document in one pass; each step makes one pair of every lane.
+    lanes = np.arange(num_docs * dupe_factor)
+    docs = lanes % num_docs
+    cursors = first[docs]
+    targets = np.where(
+        random.uniform(len(lanes)) < short_seq_prob,
+        2 + random.below(np.full(len(lanes), most - 1)),
+        most,
+    )
+    steps, num_single = [], 0
+    step = _ordered_step if is_ordered else _step
+    while len(lanes):
+        is_pair, pairs, cursors = step(
+            sentence_starts, first, docs, cursors, targets, most, random
+        )
+        steps.append(tuple(values[is_pair] for values in (lanes, *pairs)))
+        num_single += int((~is_pair).sum())
+        more = cursors < first[docs + 1]
+        lanes, docs, cursors, targets = (
+            values[more] for values in (lanes, docs, cursors, targets)
+        )
+    lanes, *fields = (np.concatenate(values) for values in zip(*steps, strict=True))
+    order = np.argsort(lanes, kind="stable")
+    a_starts, b_starts, a_lengths, b_lengths, is_random = (v[order] for v in fields)
+    return PairPlan(
+        a_starts=a_starts,
+        a_lengths=a_lengths.astype(np.int32),
+        b_starts=b_starts,
+        b_lengths=b_lengths.astype(np.int32),
+        is_random=is_random,
+        num_single=num_single,
+    )
+
+
+def _cut_chunk(
+    starts: Array,
+    first: Array,
+    docs: Array,
+    cursors: Array,
+    targets: Array,
+    random: "_Random",
+) -> tuple[Array, Array, Array]:
+    """Each lane's next chunk: its number of sentences, its B's first, and its end."""
+    stop = _reach(starts, cursors, targets, first[docs + 1])
+    num = stop - cursors
+    middle = cursors + np.where(num > 1, 1 + random.below(np.maximum(num - 1, 1)), 1)
+    return num, middle, stop
+
+
+def _step(
+    starts: Array,
+    first: Array,
+    docs: Array,
+    cursors: Array,
+    targets: Array,
+    most: int,
+    random: "_Random",
+) -> tuple[Array, tuple[Array, ...], Array]:
+    """Whether each lane gives a pair (here True), the pairs, and the next cursors."""
+    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
+    a_lengths = starts[middle] - starts[cursors]
+    is_random = (num == 1) | (random.uniform(len(num)) < 0.5)
+    others = random.below(np.full(len(num), len(first) - 2))
+    others += others >= docs
+    begin = first[others] + random.below(first[others + 1] - first[others])
+    end = _reach(starts, begin, targets - a_lengths, first[others + 1])
+    b_starts = np.where(is_random, starts[begin], starts[middle])
+    b_lengths = np.where(is_random, starts[end], starts[stop]) - b_starts
+    pairs = _truncate(starts[cursors], b_starts, a_lengths, b_lengths, most, random)
+    return num > 0, (*pairs, is_random), np.where(is_random, middle, stop)
+
+
+def _ordered_step(
+    starts: Array,
+    first: Array,
+    docs: Array,
+    cursors: Array,
+    targets: Array,
+    most: int,
+    random: "_Random",
+) -> tuple[Array, tuple[Array, ...], Array]:
+    """`_step` of ordered pairs; a chunk of one sentence gives no pair."""
+    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
+    is_swapped = random.uniform(len(num)) < 0.5
+    borders = np.stack([starts[cursors], starts[middle], starts[stop]])
+    begins, lengths = borders[:-1], np.diff(borders, axis=0)
+    begins = np.where(is_swapped, begins[::-1], begins)
+    lengths = np.where(is_swapped, lengths[::-1], lengths)
+    pairs = _truncate(begins[0], begins[1], lengths[0], lengths[1], most, random)
+    return num > 1, (*pairs, is_swapped), stop
+
+
+def _reach(starts: Array, begin: Array, lengths: Array, last: Array) -> Array:
+    """The first sentence start `lengths` tokens on; at least the next, up to `last`."""
+    return np.clip(np.searchsorted(starts, starts[begin] + lengths), begin + 1, last)
+
+
+def _truncate(
+    a_starts: Array,
+    b_starts: Array,
+    a_lengths: Array,
+    b_lengths: Array,
+    most: int,
+    random: "_Random",
+) -> tuple[Array, Array, Array, Array]:
+    """Removes tokens of the longer side, each with probability 0.5 at front or back.
+
+    The reference removes one token at a time, B's where both sides are equally long, so
+    the shorter side is cut only where it exceeds half a row.
+    """
+    halves = most - most // 2, most // 2
+    fits = a_lengths + b_lengths <= most
+    a_new = np.where(
+        a_lengths <= halves[0], a_lengths, np.maximum(halves[0], most - b_lengths)
+    )
+    a_new = np.where(fits, a_lengths, a_new)
+    b_new = np.where(fits, b_lengths, np.minimum(b_lengths, most - a_new))
+    a_starts = a_starts + random.binomial(a_lengths - a_new)
+    b_starts = b_starts + random.binomial(b_lengths - b_new)
+    return a_starts, b_starts, a_new, b_new
+
+
+class _Random:
+    """Random numbers made of raw bits, which are the same in every version of NumPy."""
+
+    def __init__(self, seed: int):
+        # The feed has the same keys; this counter keeps the bits independent of it.
+        key, counter = [seed % 2**64, 0], [0, 0, 0, 2**63]
+        self._bits = np.random.Philox(
+            key=np.array(key, np.uint64), counter=np.array(counter, np.uint64)
+        ).random_raw
+
+    def uniform(self, size: int) -> np.ndarray:
+        """Uniform in [0, 1), float64 [size]."""
+        return (self._bits(size) >> np.uint64(11)) * 2.0**-53
+
+    def below(self, limits: np.ndarray) -> np.ndarray:
+        """Uniform whole numbers in [0, limit), int64 shaped as limits."""
+        # The bias of the remainder is negligible, as limits are far below 2**64.
+        return (self._bits(len(limits)) % limits.astype(np.uint64)).astype(np.int64)
+
+    def binomial(self, counts: np.ndarray) -> np.ndarray:
+        """Binomial samples of `counts` trials with p = 0.5, int64 shaped as counts."""
+        sums = np.zeros(len(counts), np.int64)
+        left = counts.copy()
+        while (some := np.flatnonzero(left > 0)).size:
+            used = np.minimum(left[some], 63)
+            mask = (np.uint64(1) << used.astype(np.uint64)) - np.uint64(1)
+            sums[some] += np.bitwise_count(self._bits(len(some)) & mask)
+            left[some] -= used
+        return sums

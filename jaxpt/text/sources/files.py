@@ -57,7 +57,7 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
         raise UserError(f"{setting}{file}: damaged {packing} data: {error}") from error
 
 
-def need_pyarrow(file: Path, setting: str = "data.path="):
+def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
     """The package pyarrow, which is slow to import and so imported only when needed.
 
     Args:

@@ -119,7 +119,7 @@ def read_parquet(
 
 
 @contextlib.contextmanager
-def _open_parquet(file: Path) -> Iterator:
+def _open_parquet(file: Path) -> Iterator[Any]:
     """A pyarrow ParquetFile, whose errors become one line."""
     pyarrow = need_pyarrow(file)
     try:
@@ -139,7 +139,7 @@ def _open_parquet(file: Path) -> Iterator:
         raise UserError(f"data.path={file}: damaged .parquet data: {error}") from error
 
 
-def _check_columns(schema, fields: dict[str, str], file: Path) -> None:
+def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
     pyarrow, where = need_pyarrow(file), f"data.path={file}"
     for setting, field in fields.items():
         if field not in schema.names:
@@ -155,7 +155,7 @@ def _check_columns(schema, fields: dict[str, str], file: Path) -> None:
 
 
 def _get_rows(
-    batch, fields: dict[str, str], file: Path, first: int
+    batch: Any, fields: dict[str, str], file: Path, first: int
 ) -> Iterator[tuple[str, ...]]:
     columns = []
     for setting, field in fields.items():
@@ -175,7 +175,7 @@ def _get_rows(
     return zip(*columns, strict=True)
 
 
-def _decode_or_none(scalar) -> str | None:
+def _decode_or_none(scalar: Any) -> str | None:
     try:
         return scalar.as_py() or ""
     except UnicodeDecodeError:
@@ -218,7 +218,7 @@ def _split_tfds(path: str) -> tuple[str, str]:
     return name, split or "train"
 
 
-def open_tfds(path: str, data_dir: str, setting: str = "data.path="):
+def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
     """A TFDS data source, which TFDS first downloads and prepares if needed.
 
     Args:
@@ -259,7 +259,7 @@ def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
     """
     known = connector.__dict__["cls_from_name"]
 
-    def find(cls, name: str):
+    def find(cls: type, name: str) -> Any:
         module = name.rpartition(".")[0]
         if module not in sys.modules and not module.startswith("tensorflow_datasets."):
             trust.check(module, setting)
@@ -290,7 +290,9 @@ def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     return about, sorted(path for path in paths if path.is_file())
 
 
-def _decode_field(record, features, setting: str, field: str, where: str) -> str:
+def _decode_field(
+    record: dict, features: Any, setting: str, field: str, where: str
+) -> str:
     """A field's text: a string, or the name of a class ("" for -1, none)."""
     value = record[field]
     if setting == "data.label_field" and hasattr(features[field], "int2str"):

@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,9 +100,9 @@ class Draft:
             for name, file in sorted(self._files.items())
         }
 
-    def append(self, name: str, data) -> None:
+    def append(self, name: str, data: Any) -> None:
         """Appends a buffer of bytes or numbers to a file, created if necessary."""
-        data = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        left = memoryview(data).cast("B") if len(data) else memoryview(b"")
         with self.writing():
             file = self._files.get(name)
             if file is None:
@@ -111,11 +112,11 @@ class Draft:
             elif file.handle is None:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
                 file.handle = os.open(self.path / name, flags)
-            file.digest.update(data)
-            while data:
-                written = os.write(file.handle, data)
+            file.digest.update(left)
+            while left:
+                written = os.write(file.handle, left)
                 file.num_bytes += written
-                data = data[written:]
+                left = left[written:]
 
     def end(self, name: str) -> None:
         """Flushes a file to disk and closes it."""
@@ -164,7 +165,7 @@ class Draft:
             disk.remove(self.path)
 
     @contextlib.contextmanager
-    def writing(self):
+    def writing(self) -> Iterator[None]:
         """Turns errors of the file system into one line."""
         try:
             yield
@@ -245,7 +246,7 @@ def _take_up(path: Path, told: dict) -> _File:
     return file
 
 
-def _read_into(digest, handle: int, num_bytes: int) -> bool:
+def _read_into(digest: Any, handle: int, num_bytes: int) -> bool:
     """Feeds a file's first bytes to a digest; False if the file is shorter."""
     while num_bytes:
         data = os.read(handle, min(num_bytes, _CHUNK_BYTES))

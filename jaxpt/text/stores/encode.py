@@ -20,7 +20,7 @@ class Encoded:
       counts: int64 [p], the number of tokens of each piece.
       sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
       num_unknown: the number of characters that the vocabulary lacks.
-      sizes: uint32 [n], bytes of the pieces' text from the end of the previous token, or
+      sizes: uint32 [n], bytes of the pieces' text from the end of the token before, or
         the piece's beginning, to each token's end; [0] if ids determine them.
     """
 

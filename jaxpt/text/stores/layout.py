@@ -72,13 +72,11 @@ class Layout:
           arrays: by name, what to append to each of the store's other files.
         """
         docs = self._group(pieces, encoded.counts)
-        ends = np.zeros(0, np.int64)
+        ends, tokens = np.zeros(0, np.int64), encoded.tokens
         if self.eos is not None:
             is_closing = docs.is_new & (docs.numbers > 0) & (docs.num_main > 1)
             ends = docs.begins[is_closing]
-        tokens = encoded.tokens
-        if len(ends):
-            tokens = np.insert(tokens, ends, self.eos)
+            tokens = np.insert(tokens, ends, self.eos) if len(ends) else tokens
 
         def to_store(begins: np.ndarray) -> np.ndarray:
             """Positions in the store of positions among the encoded tokens."""
@@ -141,7 +139,9 @@ class Layout:
             num_bytes=num_bytes,
         )
 
-    def _share_bytes(self, pieces: Pieces, encoded: Encoded, eos) -> np.ndarray:
+    def _share_bytes(
+        self, pieces: Pieces, encoded: Encoded, eos: np.ndarray
+    ) -> np.ndarray:
         """The bytes of the token held back before, and of all tokens but the last.
 
         A token's bytes are those from the end of the one before it in its document to

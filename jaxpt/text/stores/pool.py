@@ -1,11 +1,10 @@
 """Tokenizes texts in several processes and yields the results in order.
 
-`concurrent.futures.ThreadPoolExecutor` schedules the tasks: each thread sends a task to a
-process of its own over a `multiprocessing` connection and waits for the reply.
-`ProcessPoolExecutor` does not meet two requirements. If the parent is killed (SIGKILL),
-its workers wait forever, as each holds the writing end of the queue that it reads. And it
-imports the caller's main module in each worker, so a script that calls `jaxpt.train`
-outside of `if __name__ == "__main__"` fails.
+A thread of `concurrent.futures.ThreadPoolExecutor` sends each task to a worker process
+over a `multiprocessing` connection. `ProcessPoolExecutor` misses two requirements:
+if the parent is killed (SIGKILL), its workers wait forever, as each holds the writing
+end of the queue that it reads; and each worker imports the caller's main module,
+so a script that calls `jaxpt.train` without `if __name__ == "__main__"` fails.
 """
 
 import itertools
@@ -166,12 +165,13 @@ def serve(connection: Connection, path: str, sentences: str, dtype: str) -> None
     reply: Encoded | Exception
     while True:
         try:
-            task = connection.recv()
+            texts, is_start, is_sentence = connection.recv()
         except (EOFError, OSError):
             return
         try:
             tokenizer = tokenizer or load(path)
-            reply = encode_texts(tokenizer, *task, sentences, dtype)
+            flags = is_start, is_sentence
+            reply = encode_texts(tokenizer, texts, *flags, sentences, dtype)
         except UserError as error:
             reply = error
         except Exception:

@@ -13,7 +13,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -45,6 +47,20 @@ from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, s
 __all__ = ["SENTENCES", "Sizes", "prepare", "take", "write_store"]
 
 
+@dataclass(frozen=True)
+class Reporter:
+    """How the preparation of text reports: lines of text, and a progress callback.
+
+    Attributes:
+      say: called with each line.
+      progress: given a title and the expected bytes (0: not known), makes a callback
+        that is called with (bytes, documents, tokens), and with None at the end.
+    """
+
+    say: Callable[[str], None] = print
+    progress: Callable | None = None
+
+
 def prepare(
     source: SourceSpec,
     described: dict,
@@ -55,7 +71,7 @@ def prepare(
     *,
     settings: dict,
     workers: int = 0,
-    reporter,
+    reporter: Reporter,
     is_keyed: bool = False,
     sizes: Sizes = Sizes(),
 ) -> Store:
@@ -69,7 +85,6 @@ def prepare(
       settings: the settings, in JSON, that the store depends on beside the text and the
         tokenizer; sentences, limit_chars and heldout_chars are used here.
       workers: processes that tokenise; 0 means one per core.
-      reporter: a `library.Reporter`.
       is_keyed: whether the folder's name is a hash of all of this, so that a store in
         it need not be compared.
 
@@ -383,5 +398,5 @@ def _conclude(
     return "; ".join([line, *notes])
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

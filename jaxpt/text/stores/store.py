@@ -21,6 +21,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -116,26 +117,32 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     card = read_card(folder)
     _check_files(folder, card, verify)
     tokenizer = _load_tokenizer(folder, card)
-    arrays = {name: _map(folder / name, dtype, card) for name, dtype in DTYPES.items()}
+    arrays = {
+        name: _map(folder / name, dtype)
+        for name, dtype in DTYPES.items()
+        if name in card["files"]
+    }
     names = sorted(name for name in card["files"] if name.startswith(_SHARD))
-    shards = [_map(folder / name, card["dtype"], card) for name in names]
-    tokens = TokenStream(shards)
-    sentences, sizes = arrays[SENTENCE_STARTS], arrays[TOKEN_BYTES]
+    tokens = TokenStream([_map(folder / name, card["dtype"]) for name in names])
+    lengths = {name: len(array) for name, array in arrays.items()}
+    num_documents, num_sentences = card["num_documents"], card["num_sentences"]
     num_sized = None if tokenizer.vocab.token_bytes else card["num_tokens"]
-    for name, found, told in (
+    for name, length, expected in (
         (names[0] if names else shard_name(0), tokens.num_tokens, card["num_tokens"]),
-        (DOC_STARTS, len(arrays[DOC_STARTS]) - 1, card["num_documents"]),
-        (DOC_BYTES, len(arrays[DOC_BYTES]), card["num_documents"]),
-        (TOKEN_BYTES, None if sizes is None else len(sizes), num_sized),
-        (LABELS, len(arrays[LABELS]), card["num_documents"]),
+        (DOC_STARTS, lengths.get(DOC_STARTS), num_documents + 1),
+        (DOC_BYTES, lengths.get(DOC_BYTES), num_documents),
+        (TOKEN_BYTES, lengths.get(TOKEN_BYTES), num_sized),
+        (LABELS, lengths.get(LABELS), num_documents),
         (
             SENTENCE_STARTS,
-            None if sentences is None else len(sentences) - 1,
-            card["num_sentences"],
+            lengths.get(SENTENCE_STARTS),
+            None if num_sentences is None else num_sentences + 1,
         ),
     ):
-        if found != told:
-            raise _fault(folder / name, f"holds {found}, the card says {told}")
+        if length != expected:
+            raise _fault(
+                folder / name, f"has {length} entries; must have {expected} by the card"
+            )
     files = {name: card["files"][name] for name in card["files"] if name != TOKEN_BYTES}
     return Store(
         card=card,
@@ -143,9 +150,9 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
         tokens=tokens,
         doc_starts=arrays[DOC_STARTS],
         doc_bytes=arrays[DOC_BYTES],
-        token_bytes=None if sizes is None else TokenStream([sizes]),
+        token_bytes=TokenStream([arrays[TOKEN_BYTES]]) if num_sized else None,
         labels=arrays[LABELS],
-        sentence_starts=sentences,
+        sentence_starts=arrays.get(SENTENCE_STARTS),
         fingerprint=_digest([files, card["label_names"]]),
     )
 
@@ -190,7 +197,7 @@ def _fault(path: Path, what: str) -> UserError:
     return UserError(f"store file {path}: {what}")
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
@@ -257,10 +264,8 @@ def _load_tokenizer(folder: Path, card: dict) -> Tokenizer:
     return tokenizer
 
 
-def _map(path: Path, dtype: str, card: dict) -> np.ndarray | None:
-    """A file as an array; None if the store has no such file."""
-    if path.name not in card["files"]:
-        return None
+def _map(path: Path, dtype: str) -> np.ndarray:
+    """A file as a memory-mapped array."""
     try:
         # As a plain array: slices of np.memmap's own class are slower.
         return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -136,7 +137,7 @@ def make_tasks(
         yield _make_task(batch, digest)
 
 
-def _make_task(batch: list[tuple], digest) -> Task:
+def _make_task(batch: list[tuple], digest: Any) -> Task:
     docs, is_heldout, data, is_sentence, heads = zip(*batch, strict=True)
     digest.update(
         b"".join(itertools.chain.from_iterable(zip(heads, data, strict=True)))

@@ -10,6 +10,7 @@ tokenizer's structure; the tests compare chunked ids with those of the whole tex
 
 import re
 from array import array
+from collections.abc import Callable
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -124,7 +125,7 @@ class ChunkEncoder:
 class _Cache(dict):
     """A cache of encoded chunks; emptied when full, to bound the memory."""
 
-    def __init__(self, encode):
+    def __init__(self, encode: Callable[[str], bytes]):
         self._encode = encode
 
     def __missing__(self, chunk: str) -> bytes:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import tokenizers
@@ -112,7 +113,7 @@ def name_specials(
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in lacking]
     sentinels = (*sentinels, *reversed(added))
-    strippers = {roles.get("mask"), *sentinels} - {None}
+    strippers = {*sentinels, *(roles[role] for role in ("mask",) if role in roles)}
     if not is_own:
         strippers &= {*marked, *added, *(roles[role] for role in lacking_roles)}
     if strippers and is_byte_level(json.loads(core.to_str())):
@@ -160,7 +161,7 @@ def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
 def _append(core: tokenizers.Tokenizer, name: str) -> int:
     """Adds a special token, at the end if the vocabulary lacks it; returns its id."""
     core.add_special_tokens([AddedToken(name, special=True, normalized=False)])
-    return core.token_to_id(name)
+    return core.get_vocab(with_added_tokens=True)[name]
 
 
 def _read_core(path: Path) -> tokenizers.Tokenizer:
@@ -283,7 +284,7 @@ def make_unigram(
     return core
 
 
-def _round_scores(pieces) -> list[tuple[str, float]]:
+def _round_scores(pieces: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     """Scores rounded to 12 decimals, which the library writes and reads unchanged."""
     return [(piece, round(float(score), 12)) for piece, score in pieces]
 

@@ -7,6 +7,7 @@ arXiv:1804.10959, as in T5.
 
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import tokenizers
@@ -83,7 +84,7 @@ class SubwordTokenizer(Tokenizer):
         if self._is_byte_level:
             text = self._bytes[id_].decode("utf-8", "surrogateescape")
         else:
-            text = self._core.id_to_token(int(id_))
+            text = self._core.id_to_token(int(id_)) or ""
         return make_visible(text)
 
     def find_id(self, name: str) -> int | None:
@@ -101,7 +102,9 @@ class SubwordTokenizer(Tokenizer):
             "core": json.loads(self._core.to_str()),
         }
 
-    def _list_bytes(self, names, special: set[int], model: dict) -> list[bytes]:
+    def _list_bytes(
+        self, names: list[str], special: set[int], model: dict
+    ) -> list[bytes]:
         """The bytes of each id's text; a special's are those of its name."""
         prefix = model.get("continuing_subword_prefix") or ""
         byte_of = {char: byte for byte, char in enumerate(_list_byte_chars())}
@@ -121,7 +124,12 @@ class SubwordTokenizer(Tokenizer):
         return out
 
     def _make_vocab(
-        self, names, special: set[int], roles, sentinels, data: dict
+        self,
+        names: list[str],
+        special: set[int],
+        roles: dict[str, int],
+        sentinels: tuple[int, ...],
+        data: dict,
     ) -> Vocab:
         known = {*roles.values(), *sentinels}
         if known - special or len(set(sentinels)) < len(sentinels):
@@ -145,7 +153,7 @@ class SubwordTokenizer(Tokenizer):
             token_bytes=sizes if _keeps_bytes(data) else (),
             word_starts=tuple(i in special or begins[i] for i in range(len(names))),
             pieces=tuple(self._bytes),
-            **roles,
+            **cast(dict[str, Any], roles),
         )
         written = vocab.special_names.items()
         own = tuple((i, names[i]) for i, text in sorted(written) if names[i] != text)

@@ -117,7 +117,10 @@ class ByteTokenizer(Tokenizer):
 
 
 def _make_vocab(
-    specials, num_sentinels: int, symbols: list[bytes], begin_words: list[bool]
+    specials: tuple[str, ...],
+    num_sentinels: int,
+    symbols: list[bytes],
+    begin_words: list[bool],
 ) -> Vocab:
     """The vocabulary of specials, sentinels and symbols with these bytes."""
     widths = tuple(map(len, symbols))

@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from jaxpt.errors import UserError
 from jaxpt.files import checksums, disk
@@ -59,7 +60,7 @@ class TokenizerSpec:
     num_sentinels: int = 0
     lowercase: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_spec(self)
 
 
@@ -183,7 +184,7 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(_to_text(data).encode("ascii")).hexdigest()
 
 
-def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
+def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tokenizer:
     """Reads a tokenizer; specials and sentinels that it lacks are added."""
     if (path / "tokenizer.json").is_file():
         path /= "tokenizer.json"
@@ -211,17 +212,18 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
         raise UserError(f"tokenizer file {path}: {error}") from error
 
 
-def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTokenizer:
+def _make_subword(
+    data: dict, specials: tuple[str, ...] = (), num_sentinels: int = 0
+) -> SubwordTokenizer:
     """A subword tokenizer from its `to_json`; specials that it lacks are added."""
     roles, sentinels = data.get("specials"), data.get("sentinels")
-    is_known = (
+    if not (
         isinstance(roles, dict)
         and isinstance(sentinels, list)
         and isinstance(data["core"], dict)
         and set(roles) <= set(SPECIALS)
         and all(type(id_) is int for id_ in [*roles.values(), *sentinels])
-    )
-    if not is_known:
+    ):
         raise UserError("not a jaxpt tokenizer: specials and sentinels must be ids")
     core = read_json(data["core"])
     size = core.get_vocab_size(with_added_tokens=True)
@@ -284,7 +286,7 @@ def _check_spec(spec: TokenizerSpec) -> None:
         )
 
 
-def _is_list_of_text(value) -> bool:
+def _is_list_of_text(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

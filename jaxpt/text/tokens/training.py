@@ -82,7 +82,9 @@ def train_subword(
     return name_specials(core, (), num_sentinels, roles, (), is_own=True)
 
 
-def _train_bpe(texts, size: int, names: list[str]) -> tokenizers.Tokenizer:
+def _train_bpe(
+    texts: Iterable[str], size: int, names: list[str]
+) -> tokenizers.Tokenizer:
     core = make_bpe(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -95,7 +97,7 @@ def _train_bpe(texts, size: int, names: list[str]) -> tokenizers.Tokenizer:
 
 
 def _train_wordpiece(
-    texts, size: int, names: list[str], lowercase: bool
+    texts: Iterable[str], size: int, names: list[str], lowercase: bool
 ) -> tokenizers.Tokenizer:
     core = make_wordpiece({SPECIALS["unk"]: 0}, lowercase)
     counts: Counter[str] = Counter()
@@ -127,7 +129,7 @@ def _train_wordpiece(
 
 
 def _train_unigram(
-    texts, size: int, names: list[str], vocab_size: int
+    texts: Iterable[str], size: int, names: list[str], vocab_size: int
 ) -> tokenizers.Tokenizer:
     counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, WORDS).items():

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared import find_shared
 
-from jaxpt.text.rows.pairs import _Random, _truncate, plan_pairs
+from jaxpt.text.rows.paired import _Random, _truncate, plan_pairs
 
 
 def lay_out(documents) -> tuple[np.ndarray, np.ndarray]:
