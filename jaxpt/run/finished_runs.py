@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from jaxpt.errors import UserError
 from jaxpt.files import checksums
-from jaxpt.files.folder import UNTOLD, load_config, load_json
+from jaxpt.files.folder import UNVERSIONED, load_config, load_json
 from jaxpt.run.metrics_log import METRICS_FILE
 from jaxpt.run.task import Task
 from jaxpt.run.workdir import (
@@ -200,7 +200,7 @@ def _load_run(folder: Path) -> FoundRun:
         _check_result(folder, result, settings)
     return FoundRun(
         folder=folder,
-        version=str(stored.get("version", UNTOLD)),
+        version=str(stored.get("version", UNVERSIONED)),
         settings=json.loads(json.dumps(settings)),
         result=result,
         examples=examples,
@@ -232,12 +232,12 @@ def _check_kind(folder: Path) -> None:
 
 
 def _check_sums(folder: Path) -> None:
-    """Raises UserError where a file that the folder vouches for is not what it was."""
+    """Raises UserError if a file differs from its checksum in the folder."""
     for name in NAMES:
         path = folder / name
         if path.exists():
             checksums.read(path)
-        elif checksums.is_vouched(path):
+        elif checksums.has_checksum(path):
             raise UserError(
                 f"--runs={folder}: {name} was removed after it was written; "
                 f"{checksums.CURE}"

@@ -124,25 +124,19 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     }
     names = sorted(name for name in card["files"] if name.startswith(_SHARD))
     tokens = TokenStream([_map(folder / name, card["dtype"]) for name in names])
-    lengths = {name: len(array) for name, array in arrays.items()}
-    num_documents, num_sentences = card["num_documents"], card["num_sentences"]
+    ends = DOC_STARTS, SENTENCE_STARTS  # these have one entry more, the end
+    lengths = {name: len(array) - (name in ends) for name, array in arrays.items()}
     num_sized = None if tokenizer.vocab.token_bytes else card["num_tokens"]
     for name, length, expected in (
         (names[0] if names else shard_name(0), tokens.num_tokens, card["num_tokens"]),
-        (DOC_STARTS, lengths.get(DOC_STARTS), num_documents + 1),
-        (DOC_BYTES, lengths.get(DOC_BYTES), num_documents),
+        (DOC_STARTS, lengths.get(DOC_STARTS), card["num_documents"]),
+        (DOC_BYTES, lengths.get(DOC_BYTES), card["num_documents"]),
         (TOKEN_BYTES, lengths.get(TOKEN_BYTES), num_sized),
-        (LABELS, lengths.get(LABELS), num_documents),
-        (
-            SENTENCE_STARTS,
-            lengths.get(SENTENCE_STARTS),
-            None if num_sentences is None else num_sentences + 1,
-        ),
+        (LABELS, lengths.get(LABELS), card["num_documents"]),
+        (SENTENCE_STARTS, lengths.get(SENTENCE_STARTS), card["num_sentences"]),
     ):
         if length != expected:
-            raise _fault(
-                folder / name, f"has {length} entries; must have {expected} by the card"
-            )
+            raise _fault(folder / name, f"has {length} entries, its card {expected}")
     files = {name: card["files"][name] for name in card["files"] if name != TOKEN_BYTES}
     return Store(
         card=card,
