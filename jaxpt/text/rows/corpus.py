@@ -38,22 +38,22 @@ def as_dict(arrays: RowArrays) -> dict[str, np.ndarray]:
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The documents of one split as one sequence of tokens, without copying them.
+    """The documents of a split as one sequence of tokens, without copying them.
 
-    All positions count from the corpus's own first token. Its documents need not be
-    adjacent in the token stream: the corpus concatenates runs of the stream.
+    All positions count from the corpus's first token. The corpus concatenates runs of
+    the token stream, in which its documents need not be adjacent.
 
     Attributes:
       stream: the tokens of the whole text.
-      run_starts: int64 [N]; the position in the stream of each run's first token.
-      run_offsets: int64 [N+1]; its position in the corpus, followed by the end.
+      run_starts: int64 [N], the position in the stream of each run's first token.
+      run_offsets: int64 [N+1], its position in the corpus, and the end.
       doc_starts: int64 [D+1]; document i is read(doc_starts[i], doc_starts[i+1]).
       labels: int32 [D], indices into `label_names`, -1 for none.
       label_names: the labels of the whole text, the same in all its splits.
       sentence_starts: int64 [S+1], including the end and all document starts; None if
         the text was not cut into sentences.
-      byte_stream: the number of bytes of text of each token of the stream; None if the
-        vocabulary has these numbers, or they are not known.
+      byte_stream: the bytes of text of each token of the stream; None if the vocabulary
+        has them, or they are not known.
       fingerprint: the sha256 of the corpus's content, in hex.
     """
 
@@ -153,10 +153,10 @@ class Corpus:
 
 
 def select(whole: Corpus, is_in: np.ndarray, name: str) -> Corpus:
-    """The documents of a corpus where `is_in` [D] is True, as a new corpus.
+    """Selects the documents where `is_in` [D] is True as a new corpus.
 
     Args:
-      name: the name of the split; it is part of the fingerprint.
+      name: the name of the split, a part of the fingerprint.
     """
     docs = np.flatnonzero(is_in)
     starts, ends = whole.doc_starts[docs], whole.doc_starts[docs + 1]
@@ -225,10 +225,10 @@ def copy_pieces(
     """Copies pieces of a corpus into rows `out` [n, R].
 
     Args:
-      rows, offsets: [k], where each piece begins in `out`, sorted by row.
-      starts, lengths: [k], each piece's position and length in the corpus.
+      rows, offsets: [k], the position of each piece in `out`, sorted by row.
+      starts, lengths: [k], its position and length in the corpus.
     """
-    # Pieces that are adjacent both in the text and in a row are read at once.
+    # Pieces that are adjacent both in the text and in a row are read together.
     is_new = np.ones(len(rows), bool)
     is_new[1:] = (rows[1:] != rows[:-1]) | (starts[1:] != (starts + lengths)[:-1])
     firsts = np.flatnonzero(is_new)

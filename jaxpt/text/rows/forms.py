@@ -1,4 +1,4 @@
-"""Rows of equal length from a corpus: joined text, packed documents, sentence pairs."""
+"""Rows of equal length from a corpus: chunks, windows, packed documents, pairs."""
 
 import bisect
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_row
 from jaxpt.text.tokens.vocab import Vocab
 
 PACKED = ("packed", "full_sentences", "doc_sentences")
-SEGMENTED = (*PACKED, *PAIRS)  # whose rows have segment_ids
+SEGMENTED = (*PACKED, *PAIRS)  # their rows have segment_ids
 FORMS = ("chunks", "windows", *PACKED, *PAIRS)
 LONG_DOCUMENTS = ("split", "truncate")
-# For each key that not all rows have, the setting that adds it.
+# The settings that add optional keys to rows.
 CARRIERS = {
     "segment_ids": "data.rows=packed",
     "type_ids": "data.rows=pairs",
@@ -28,25 +28,24 @@ CARRIERS = {
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """How documents fill rows; the settings `data.*` of the same names.
+    """The form of rows; the settings `data.*` of the same names.
 
     Attributes:
       row_length: tokens in a row.
-      rows: their form. "chunks": consecutive rows of the joined documents. "windows":
+      rows: the form. "chunks": consecutive rows of the joined documents. "windows":
         rows that begin at a random token, as in nanoGPT. "packed": whole documents,
         packed by best fit. "full_sentences", "doc_sentences": consecutive whole
         sentences, across documents or not (RoBERTa). "pairs": two segments, the second
         one often from another document (BERT). "ordered_pairs": two consecutive
         segments, often swapped (ALBERT).
-      long_documents: whether "packed" splits documents longer than a row or keeps only
-        their first row. The sentence forms always cut sentences longer than a row.
-      max_documents: the most documents that one row of a packed form may hold parts of.
-      isolate_documents: whether the documents of a packed row are separate segments or
-        one.
+      long_documents: whether "packed" splits documents longer than a row or truncates
+        them. The sentence forms always split sentences longer than a row.
+      max_documents: the maximum number of documents in a packed row.
+      isolate_documents: whether the documents of a packed row are separate segments.
       sentence_ids: whether rows have the sentence number of each token.
-      dupe_factor: the number of passes over the text that make one epoch of pairs.
+      dupe_factor: the number of passes over the text in an epoch of pairs.
       short_seq_prob: the probability that pairs aim at a random shorter length.
-      seed: of the random choices of pairs; the other forms have none.
+      seed: of the random choices of pairs.
 
     Raises:
       UserError: a setting is not allowed.
@@ -89,7 +88,7 @@ class RowsSpec:
         if self.sentence_ids and self.rows in PAIRS:
             raise UserError(
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
-                "whose type_ids tell the two sentences apart"
+                "whose type_ids mark the two sentences"
             )
 
     @property
@@ -107,10 +106,9 @@ class Rows(Protocol):
     Attributes:
       num_rows: the number of rows.
       keys: the keys that `read` returns.
-      is_sampled: True if rows are sampled with replacement; False if each is read once
-        per epoch.
+      is_sampled: whether rows are sampled with replacement, or read once per epoch.
       fill_rate: the fraction of positions that are not padding.
-      notes: phrases that say what was cut or left out.
+      notes: what was cut or left out, for the log.
     """
 
     num_rows: int
@@ -128,15 +126,15 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
     """Plans the rows of a corpus.
 
     Raises:
-      UserError: the vocabulary or the text lacks what the form needs, or the text is
-        too short for a row.
+      UserError: the vocabulary or the text does not have what the form needs, or the
+        text is too short for a row.
     """
     needs_sentences = spec.sentence_ids or spec.rows in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
-        asked = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
+        setting = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
         raise UserError(
-            f"data.sentences='': must say how documents are cut into sentences, for "
-            f"data.{asked}"
+            f"data.sentences='': must be set for data.{setting}, which needs documents "
+            f"cut into sentences"
         )
     if spec.rows in ("chunks", "windows"):
         return _Stretches(corpus, spec)
@@ -235,7 +233,8 @@ def _count_sentences(
     Padding has the number of its row's last sentence.
 
     Args:
-      starts, lengths, rows, offsets: [k], pieces of text, and where they are in rows.
+      starts, lengths: [k], pieces of text.
+      rows, offsets: [k], the positions of the pieces in rows.
     """
     borders = corpus.sentence_starts
     assert borders is not None  # `make_rows` checks it
@@ -271,20 +270,15 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             f"data.rows={spec.rows!r}"
         )
     notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
-    said = tuple(f"{num:,} {text}" for num, text in notes if num)
-    return _Packed(corpus, spec, pad, plan, said)
+    texts = tuple(f"{num:,} {text}" for num, text in notes if num)
+    return _Packed(corpus, spec, pad, plan, texts)
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
-    """Evenly spaced rows of a corpus, documents joined.
+    """Evenly spaced rows of a corpus, int32 [m, length], documents joined.
 
     Args:
-      num: the number of rows, whose starts are evenly spaced from the first token to
-        that of the last whole row, so that they may overlap; 0 for all consecutive
-        rows without overlap.
-
-    Returns:
-      int32 [m, length].
+      num: the number of rows, which may overlap; 0 for all consecutive rows.
 
     Raises:
       UserError: the corpus is shorter than one row.
@@ -296,11 +290,7 @@ def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
 
 
 def window_starts(corpus: Corpus, length: int, num: int) -> np.ndarray:
-    """Where the rows of `windows` begin, int64 [m].
-
-    Raises:
-      UserError: the corpus is shorter than one row.
-    """
+    """The first token of each row of `windows`, int64 [m]."""
     check_length(corpus, length)
     if num == 0:
         return np.arange(corpus.num_tokens // length) * length
@@ -310,17 +300,14 @@ def window_starts(corpus: Corpus, length: int, num: int) -> np.ndarray:
 def passages(
     corpus: Corpus, length: int, num: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labelled rows, each within one document, spread evenly over the documents.
+    """At most `num` labelled rows within documents, evenly over the documents.
 
     They do not overlap; documents without a label or shorter than a row are skipped.
-
-    Args:
-      num: the maximum number of rows.
 
     Returns:
       tokens: int32 [m, length].
       labels: int32 [m], indices into `corpus.label_names`.
-      documents: int64 [m], the number of the document that each is from.
+      documents: int64 [m], each row's document.
     """
     room = np.where(corpus.labels >= 0, np.diff(corpus.doc_starts) // length, 0)
     quota = _distribute(num, room)
@@ -341,11 +328,9 @@ def check_length(corpus: Corpus, length: int) -> None:
 
 
 def _distribute(num: int, room: np.ndarray) -> np.ndarray:
-    """Distributes `num` items over bins of limited room, as evenly as possible.
+    """Distributes `num` items over bins with limited room, as evenly as possible.
 
-    Returns:
-      int64, shaped as room, at most room everywhere; its sum is the smaller of num and
-      the sum of room.
+    The result is int64 like `room`; if the bins have too little room, all are filled.
     """
     levels = range(int(room.max(initial=0)) + 1)
     level = bisect.bisect_right(
@@ -353,7 +338,7 @@ def _distribute(num: int, room: np.ndarray) -> np.ndarray:
     )
     level = max(level - 1, 0)
     quota = np.minimum(room, level)
-    # Fewer items are left than there are bins with room for one more.
+    # Fewer items are left than bins with room for one more.
     wider = np.flatnonzero(room > level)
     left = max(min(num - int(quota.sum()), len(wider)), 0)
     quota[wider[np.arange(left) * len(wider) // max(left, 1)]] += 1

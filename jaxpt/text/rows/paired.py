@@ -125,12 +125,12 @@ class PairRows:
 
 @dataclass(frozen=True, eq=False)
 class PairPlan:
-    """The tokens of both segments A and B of each pair; 25 bytes per pair.
+    """The positions of the segments A and B of each pair; 25 bytes per pair.
 
     Attributes:
       a_starts, b_starts: int64 [n].
       a_lengths, b_lengths: int32 [n].
-      is_random: bool [n], True where B does not follow A (ordered: it precedes A).
+      is_random: bool [n], True if B does not follow A (ordered: B precedes A).
       num_single: the number of chunks of one sentence, which give no ordered pair.
     """
 
@@ -151,12 +151,12 @@ def plan_pairs(
     seed: int,
     is_ordered: bool = False,
 ) -> PairPlan:
-    """The pairs of `dupe_factor` passes over all documents, pass by pass, in order.
+    """Plans the pairs of `dupe_factor` passes over all documents, in order.
 
     Departures: a random B's document is sampled among the other documents; the
-    reference samples among all, and again up to ten times if it is A's own. Of ordered
-    pairs, a chunk of one sentence gives none; ALBERT's code pairs it with a random one
-    and labels that swapped.
+    reference samples among all, and again up to ten times if it is A's own. A chunk
+    of one sentence gives no ordered pair; ALBERT's code pairs it with a random one and
+    labels that swapped.
 
     Args:
       sentence_starts: [S+1], strictly increasing, with the end.
@@ -263,7 +263,7 @@ def _ordered_step(
 
 
 def _reach(starts: Array, begin: Array, lengths: Array, last: Array) -> Array:
-    """The first sentence start `lengths` tokens on; at least the next, up to `last`."""
+    """The first sentence start after `lengths` tokens, between the next and `last`."""
     return np.clip(np.searchsorted(starts, starts[begin] + lengths), begin + 1, last)
 
 
@@ -277,8 +277,8 @@ def _truncate(
 ) -> tuple[Array, Array, Array, Array]:
     """Removes tokens of the longer side, each with probability 0.5 at front or back.
 
-    The reference removes one token at a time, B's where both sides are equally long, so
-    the shorter side is cut only where it exceeds half a row.
+    The reference removes one token at a time, from B if both sides are equally long, so
+    the shorter side is cut only if it exceeds half a row.
     """
     halves = most - most // 2, most // 2
     fits = a_lengths + b_lengths <= most
@@ -293,7 +293,7 @@ def _truncate(
 
 
 class _Random:
-    """Random numbers made of raw bits, which are the same in every version of NumPy."""
+    """Random numbers from raw bits, which are the same in every version of NumPy."""
 
     def __init__(self, seed: int):
         # The feed has the same keys; this counter keeps the bits independent of it.

@@ -39,16 +39,16 @@ def encode_texts(
     sentences: str,
     dtype: str,
 ) -> Encoded:
-    """The ids of texts, concatenated.
+    """Encodes texts; their ids are concatenated.
 
     Args:
-      is_start: bool [p], False where a text continues the one before, at a position
+      is_start: bool [p], False if a text continues the previous one, at a position
         where every tokenizer splits.
       is_sentence: bool [p], whether a sentence begins with each text.
       sentences: one of `sentences.SENTENCES`.
       dtype: of the ids.
     """
-    # Some tokenizers add or remove a space at the start of a text; not after this one.
+    # Some tokenizers add or remove a space at the start of a text, but not after this.
     before, num_before = _BEFORE, len(tokenizer.encode(_BEFORE))
     # Whether ids do not determine the bytes of their text.
     is_sized = not tokenizer.vocab.token_bytes
@@ -67,11 +67,11 @@ def encode_texts(
     for text, (is_first, is_begin) in zip(texts, flags, strict=True):
         parts = cut_sentences(text, sentences) if sentences else [text]
         both = [encode(part, bool(i) or not is_first) for i, part in enumerate(parts)]
-        found = [ids for ids, _ in both]
-        arrays += found
+        ids_of_parts = [ids for ids, _ in both]
+        arrays += ids_of_parts
         sizes += _carry(parts, [of_ids for _, of_ids in both]) if is_sized else []
-        counts.append(sum(map(len, found)))
-        begins += [is_begin, *[True] * (len(found) - 1)][: len(found)]
+        counts.append(sum(map(len, ids_of_parts)))
+        begins += [is_begin, *[True] * (len(parts) - 1)][: len(parts)]
     lengths = np.array(list(map(len, arrays)), np.int64)
     starts = (np.cumsum(lengths) - lengths)[np.array(begins, bool)]
     tokens = np.concatenate([np.zeros(0, np.int32), *arrays])
@@ -90,18 +90,18 @@ def encode_texts(
 
 
 def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
-    """Each token's bytes; text after a part's last token counts to the next token.
+    """Adds the bytes of text after a part's last token to the next token.
 
     Args:
-      sizes: the bytes by token of each part alone; they are modified.
+      sizes: the bytes of each token of each part; they are modified.
     """
     rest = 0
-    for part, found in zip(parts, sizes, strict=True):
+    for part, of_ids in zip(parts, sizes, strict=True):
         num_bytes = len(part.encode("utf-8", "surrogatepass"))
-        if not len(found):
+        if not len(of_ids):
             rest += num_bytes
             continue
-        left = num_bytes - int(found.sum())
-        found[0] += rest
+        left = num_bytes - int(of_ids.sum())
+        of_ids[0] += rest
         rest = left
     return sizes

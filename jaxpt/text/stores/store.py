@@ -1,12 +1,12 @@
-"""A store: a tokenised text on disk, memory-mapped, with its documents and labels.
+"""Stores: tokenized text on disk, memory-mapped, with its documents and labels.
 
     <folder>/card.json         metadata; written last, so a store with it is complete
              tokenizer.json    as `tokenizer.save` writes it
              tokens-00000.bin  and following shards: uint16 or uint32 ids
              documents.bin     int64 [D+1], each document's first token; the end
              doc_bytes.bin     int64 [D], bytes of each document's text in UTF-8
-             token_bytes.bin   uint32 [T], bytes of each token's text; only if ids do
-                               not determine them (`Vocab.token_bytes` is empty)
+             token_bytes.bin   uint32 [T], bytes of each token's text; only if
+                               `Vocab.token_bytes` is empty
              labels.bin        int32 [D], indices into the card's label_names, or -1
              sentences.bin     int64 [S+1], each sentence's first token; the end; only
                                if data.sentences is set
@@ -51,25 +51,25 @@ DTYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A prepared text. Its arrays are memory maps of its files, read-only.
+    """A prepared text, whose arrays are read-only memory maps.
 
     Attributes:
       card: the content of card.json: format, path, settings, sources, tokenizer
         {"sha256", "spec"}, vocab_size, dtype, num_tokens, num_documents, num_main
-        (documents before those held out), num_sentences (None: not cut), num_bytes,
-        num_unknown (characters), dropped (documents without a token), truncated
-        (documents cut by data.limit_chars), label_names (in order of appearance),
-        text_sha256, and each file's bytes and sha256.
+        (documents not held out), num_sentences (None: not cut), num_bytes, num_unknown
+        (characters), dropped (documents without a token), truncated (documents cut by
+        data.limit_chars), label_names (in order of appearance), text_sha256, and each
+        file's bytes and sha256.
       doc_starts: int64 [D+1]; document i is tokens doc_starts[i] to doc_starts[i+1].
       doc_bytes: int64 [D], the bytes of each document's raw text in UTF-8.
       token_bytes: the bytes of each token's text (`Tokenizer.encode_sized`; text after
-        a document's last token counts to that token, an [EOS] has none); a document's
-        add up to its doc_bytes. None if the vocabulary determines them.
+        a document's last token counts for that token, [EOS] has 0), which sum to the
+        document's doc_bytes. None if the vocabulary determines them.
       labels: int32 [D], indices into the card's label_names, -1 for none.
       sentence_starts: int64 [S+1], including the end and all document starts; None if
         the text was not cut into sentences.
-      fingerprint: the sha256 of the content of all files but the card, in hex, without
-        token_bytes.bin, which follows from the rest.
+      fingerprint: the sha256 of the content of all files, in hex, without the card and
+        token_bytes.bin.
     """
 
     card: dict
@@ -94,12 +94,12 @@ def shard_name(number: int) -> str:
 
 
 def is_part(name: str) -> bool:
-    """Whether a store may have a file of this name beside its card."""
+    """Whether a store may have a file of this name in addition to its card."""
     return name == TOKENIZER or name in DTYPES or bool(_SHARD_NAME.fullmatch(name))
 
 
 def is_store(folder: str | os.PathLike) -> bool:
-    """Whether a folder holds a complete store; its files are not checked."""
+    """Whether a folder has a complete store; files are not checked."""
     return os.path.isfile(os.path.join(folder, CARD))
 
 
@@ -107,8 +107,8 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     """Opens a store without loading it.
 
     Args:
-      verify: whether to compare every file with the card's checksum (about 2 GB/s per
-        core); False compares sizes only.
+      verify: whether to compare each file with its checksum (about 2 GB/s per core);
+        False compares sizes only.
 
     Raises:
       UserError: the store is incomplete or was altered.
@@ -152,13 +152,13 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
 
 
 def seal_card(card: dict) -> bytes:
-    """The content of card.json, with a checksum of its own."""
+    """The content of card.json, with its checksum."""
     sealed = {**card, "sha256": _digest(card)}
     return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
 def read_card(folder: Path) -> dict:
-    """The card of a store.
+    """Reads the card of a store.
 
     Raises:
       UserError: it is missing, was altered, or has an unknown format.
@@ -179,8 +179,7 @@ def read_card(folder: Path) -> dict:
     if card["format"] != FORMAT:
         what = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
         raise _fault(path, f"{what}; prepare the text again")
-    told = card.pop("sha256", None)
-    if told != _digest(card):
+    if card.pop("sha256", None) != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
     if foreign := [name for name in card["files"] if not is_part(name)]:
         raise _fault(path, f"names {foreign[0]!r}, not a file of a store")
@@ -198,7 +197,7 @@ def _digest(value: Any) -> str:
 
 def _check_files(folder: Path, card: dict, verify: bool) -> None:
     files = card["files"]
-    for name, told in sorted(files.items()):
+    for name, entry in sorted(files.items()):
         path = folder / name
         try:
             size = path.stat().st_size
@@ -206,9 +205,9 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
             raise _fault(path, "is missing") from error
         except OSError as error:
             raise _fault(path, f"cannot be read: {error.strerror}") from error
-        if size != told["bytes"]:
+        if size != entry["bytes"]:
             what = "empty" if not size else f"{size} bytes"
-            raise _fault(path, f"is {what}, was written with {told['bytes']} bytes")
+            raise _fault(path, f"is {what}, was written with {entry['bytes']} bytes")
     if not verify:
         return
 
@@ -221,7 +220,7 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
         if digest != files[name]["sha256"]:
             raise _fault(path, "was altered: its checksum differs")
         if name.startswith(_SHARD) and highest >= card["vocab_size"]:
-            what = f"holds id {highest}, outside its vocabulary of {card['vocab_size']}"
+            what = f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
             raise _fault(path, what)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
@@ -231,10 +230,7 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
 def _scan(path: Path, dtype: str) -> tuple[str, int]:
     """A file's sha256, and its largest number, at least 0.
 
-    The file is read, not mapped, as a map would count as this process's memory.
-
-    Raises:
-      OSError: the file cannot be read.
+    The file is not mapped, as a map would count as this process's memory.
     """
     digest, highest = hashlib.sha256(), 0
     buffer = memoryview(bytearray(_SCAN_BYTES))

@@ -1,4 +1,4 @@
-"""One long sequence of token ids in several arrays, on disk or in memory."""
+"""A sequence of token ids in several arrays, on disk or in memory."""
 
 from collections.abc import Sequence
 
@@ -6,14 +6,14 @@ import numpy as np
 
 
 class TokenStream:
-    """The concatenated tokens of shards, read by position without loading a shard.
+    """The concatenated tokens of shards, read by position.
 
     Args:
       shards: 1-D arrays of an unsigned or signed integer dtype, memory-mapped or not.
     """
 
     def __init__(self, shards: Sequence[np.ndarray]):
-        # Plain arrays: slices of np.memmap's own class are two to three times slower.
+        # Plain arrays, as slices of np.memmap are two to three times slower.
         self.shards = [np.asarray(shard) for shard in shards]
         self.starts = np.cumsum([0, *map(len, self.shards)], dtype=np.int64)
 

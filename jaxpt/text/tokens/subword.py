@@ -1,6 +1,6 @@
 """Subword tokenizers: byte-level BPE, WordPiece, Unigram.
 
-They wrap the `tokenizers` library, and are stored as its own JSON (`tokenizer.json`).
+They wrap the `tokenizers` library and contain its JSON (`tokenizer.json`).
 GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
 arXiv:1804.10959, as in T5.
 """
@@ -17,7 +17,7 @@ from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# The version of `to_json`. Without one, masks strip the spaces before them always.
+# The version of `to_json`. Without it, masks always strip the spaces before them.
 VERSION = 2
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
@@ -25,8 +25,8 @@ KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 class SubwordTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library, with named special ids.
 
-    Plain text is never encoded as special tokens. The library's post-processor,
-    truncation and padding are not applied, and a lone surrogate is read as U+FFFD.
+    Plain text never becomes special tokens. The post-processor, truncation and padding
+    are not applied, and a lone surrogate is read as U+FFFD.
 
     Args:
       core: the library's tokenizer; every special of `roles` and `sentinels` must be
@@ -58,21 +58,18 @@ class SubwordTokenizer(Tokenizer):
         self._encoder = _make_encoder(data)
 
     def encode(self, text: str) -> np.ndarray:
-        """See `Tokenizer.encode`."""
         return self._encoder.encode(text)
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """See `Tokenizer.encode_sized`."""
         return self._encoder.encode_sized(text)
 
     def count_unknown(self, text: str) -> int:
-        """See `Tokenizer.count_unknown`."""
         if self.vocab.unk is None:
             return 0
         return int(np.count_nonzero(self.encode(text) == self.vocab.unk))
 
     def decode(self, ids: np.ndarray) -> str:
-        """See `Tokenizer.decode`; bytes that are not UTF-8 are shown as U+FFFD."""
+        """See `Tokenizer.decode`; invalid UTF-8 becomes U+FFFD."""
         listed = np.asarray(ids).tolist()
         if self._is_byte_level:
             data = b"".join(self._bytes[i] for i in listed)
@@ -80,7 +77,6 @@ class SubwordTokenizer(Tokenizer):
         return self._core.decode(listed, skip_special_tokens=False)
 
     def token_name(self, id_: int) -> str:
-        """See `Tokenizer.token_name`."""
         if self._is_byte_level:
             text = self._bytes[id_].decode("utf-8", "surrogateescape")
         else:
@@ -92,7 +88,6 @@ class SubwordTokenizer(Tokenizer):
         return self._core.token_to_id(name)
 
     def to_json(self) -> dict:
-        """See `Tokenizer.to_json`."""
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
@@ -161,14 +156,11 @@ class SubwordTokenizer(Tokenizer):
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
-    """Checks that a tokenizer of the library can be used, and returns its kind.
-
-    Args:
-      data: its JSON.
+    """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind.
 
     Raises:
-      UserError: the model is of another kind, its ids have holes or are used twice, or
-        its encoding is random or loses text.
+      UserError: the model is of another kind, ids are missing or used twice, or its
+        encoding is random or loses text.
     """
     model = data["model"]
     name = model.get("type")
@@ -214,10 +206,10 @@ def _make_encoder(data: dict) -> ChunkEncoder:
 
 
 def _hide_specials(data: dict) -> dict:
-    """The JSON with specials renamed to names with a space, which no text matches.
+    """Renames specials in the JSON to names with a space, which no text matches.
 
-    The library finds specials in plain text; even where it is told not to, a Unigram
-    model encodes "</s>" as the piece of that name.
+    Otherwise the library finds specials in plain text. Even if that is turned off, a
+    Unigram model encodes "</s>" as the piece of that name.
     """
     hidden = {
         token["content"]: f"special {token['id']}"
@@ -248,10 +240,9 @@ def is_byte_level(data: dict) -> bool:
 
 
 def _keeps_bytes(data: dict) -> bool:
-    """Whether the ids of any text have exactly its bytes.
+    """Whether ids preserve the bytes of any text.
 
-    Other tokenizers lose or change spaces, line ends or capitals, or add a space before
-    a text.
+    Other tokenizers change spaces, line ends or case, or add a space before a text.
     """
     model, split = data["model"], data["pre_tokenizer"] or {}
     added = [token for token in data["added_tokens"] if not token["special"]]

@@ -44,7 +44,7 @@ def test_results_come_in_order(tmp_path):
     ] == texts
 
 
-def test_what_a_worker_refuses_and_what_fails(tmp_path, refuses):
+def test_errors_of_a_worker(tmp_path, refuses):
     tasks = [make_task("a"), make_task("b")]
     with refuses(str(tmp_path / "gone.json")):
         encode_all(tasks, tmp_path / "gone.json")
@@ -92,7 +92,7 @@ def test_a_worker_ends_in_the_middle_of_a_message(tmp_path):
     assert not worker.is_alive()
 
 
-def test_a_worker_whose_reply_nobody_reads(tmp_path):
+def test_a_worker_whose_reply_is_not_read(tmp_path):
     ours, worker = make_pair(tmp_path)
     flags = np.ones(1, bool)
     ours.send((["a" * 1_000_000], flags, flags))
