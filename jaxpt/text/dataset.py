@@ -229,7 +229,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
 def _check_tokens(part: Corpus, name: str, path: str) -> None:
     if not part.num_tokens:
         raise UserError(
-            f"data.path={path}: the {name} split holds no token; "
+            f"data.path={path}: the {name} split has no token; "
             "it needs more text, or a tokenizer that knows its characters"
         )
 

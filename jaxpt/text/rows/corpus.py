@@ -7,7 +7,7 @@ from typing import TypedDict, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from jaxpt.text.stores.stream import TokenStream
+from jaxpt.text.stores.stream import TokenStream, check_range
 
 
 class RowArrays(TypedDict, total=False):
@@ -110,8 +110,7 @@ class Corpus:
         Raises:
           IndexError: some of them are outside the corpus.
         """
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+        check_range(start, stop, self.num_tokens)
         pieces = []
         run = int(np.searchsorted(self.run_offsets, start, "right")) - 1
         while start < stop:
@@ -130,13 +129,8 @@ class Corpus:
           IndexError: a row reaches outside the corpus.
         """
         starts = np.asarray(starts, np.int64)
-        if len(starts) and not (
-            0 <= starts.min() and starts.max() + length <= self.num_tokens
-        ):
-            raise IndexError(
-                f"rows of {length} at {starts.min()} to {starts.max()} of "
-                f"{self.num_tokens} tokens"
-            )
+        if len(starts):
+            check_range(starts.min(), starts.max() + length, self.num_tokens)
         if len(self.run_starts) == 1:
             return self.stream.gather(starts + self.run_starts[0], length)
         out = np.empty((len(starts), length), np.int32)

@@ -170,7 +170,6 @@ def plan_pairs(
     most = row_length - NUM_SPECIALS
     first = np.searchsorted(sentence_starts, doc_starts)
     num_docs = len(doc_starts) - 1
-    # A lane is a document in one pass; each step makes one pair of every lane.
     lanes = np.arange(num_docs * dupe_factor)
     docs = lanes % num_docs
     cursors = first[docs]
@@ -180,11 +179,10 @@ def plan_pairs(
         most,
     )
     steps, num_single = [], 0
-    step = _ordered_step if is_ordered else _step
+    planner = _Planner(sentence_starts, first, most, random)
+    step = planner.ordered_step if is_ordered else planner.step
     while len(lanes):
-        is_pair, pairs, cursors = step(
-            sentence_starts, first, docs, cursors, targets, most, random
-        )
+        is_pair, pairs, cursors = step(docs, cursors, targets)
         steps.append(tuple(values[is_pair] for values in (lanes, *pairs)))
         num_single += int((~is_pair).sum())
         more = cursors < first[docs + 1]
@@ -204,67 +202,66 @@ def plan_pairs(
     )
 
 
-def _cut_chunk(
-    starts: Array,
-    first: Array,
-    docs: Array,
-    cursors: Array,
-    targets: Array,
-    random: "_Random",
-) -> tuple[Array, Array, Array]:
-    """Each lane's next chunk: its number of sentences, its B's first, and its end."""
-    stop = _reach(starts, cursors, targets, first[docs + 1])
-    num = stop - cursors
-    middle = cursors + np.where(num > 1, 1 + random.below(np.maximum(num - 1, 1)), 1)
-    return num, middle, stop
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Makes the next pair of each lane (a document in one pass).
 
+    Attributes:
+      starts: [S+1], the sentence starts, with the end.
+      first: [D+1], the first sentence of each document, with the end.
+      most: the maximum number of tokens of A and B.
+    """
 
-def _step(
-    starts: Array,
-    first: Array,
-    docs: Array,
-    cursors: Array,
-    targets: Array,
-    most: int,
-    random: "_Random",
-) -> tuple[Array, tuple[Array, ...], Array]:
-    """Whether each lane gives a pair (here True), the pairs, and the next cursors."""
-    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
-    a_lengths = starts[middle] - starts[cursors]
-    is_random = (num == 1) | (random.uniform(len(num)) < 0.5)
-    others = random.below(np.full(len(num), len(first) - 2))
-    others += others >= docs
-    begin = first[others] + random.below(first[others + 1] - first[others])
-    end = _reach(starts, begin, targets - a_lengths, first[others + 1])
-    b_starts = np.where(is_random, starts[begin], starts[middle])
-    b_lengths = np.where(is_random, starts[end], starts[stop]) - b_starts
-    pairs = _truncate(starts[cursors], b_starts, a_lengths, b_lengths, most, random)
-    return num > 0, (*pairs, is_random), np.where(is_random, middle, stop)
+    starts: Array
+    first: Array
+    most: int
+    random: "_Random"
 
+    def step(
+        self, docs: Array, cursors: Array, targets: Array
+    ) -> tuple[Array, tuple[Array, ...], Array]:
+        """Whether each lane gives a pair (here True), the pairs, the next cursors."""
+        starts, first, random = self.starts, self.first, self.random
+        num, middle, stop = self._cut_chunk(docs, cursors, targets)
+        a_lengths = starts[middle] - starts[cursors]
+        is_random = (num == 1) | (random.uniform(len(num)) < 0.5)
+        others = random.below(np.full(len(num), len(first) - 2))
+        others += others >= docs
+        begin = first[others] + random.below(first[others + 1] - first[others])
+        end = self._reach(begin, targets - a_lengths, first[others + 1])
+        b_starts = np.where(is_random, starts[begin], starts[middle])
+        b_lengths = np.where(is_random, starts[end], starts[stop]) - b_starts
+        segments = starts[cursors], b_starts, a_lengths, b_lengths
+        pairs = *_truncate(*segments, self.most, random), is_random
+        return num > 0, pairs, np.where(is_random, middle, stop)
 
-def _ordered_step(
-    starts: Array,
-    first: Array,
-    docs: Array,
-    cursors: Array,
-    targets: Array,
-    most: int,
-    random: "_Random",
-) -> tuple[Array, tuple[Array, ...], Array]:
-    """`_step` of ordered pairs; a chunk of one sentence gives no pair."""
-    num, middle, stop = _cut_chunk(starts, first, docs, cursors, targets, random)
-    is_swapped = random.uniform(len(num)) < 0.5
-    borders = np.stack([starts[cursors], starts[middle], starts[stop]])
-    begins, lengths = borders[:-1], np.diff(borders, axis=0)
-    begins = np.where(is_swapped, begins[::-1], begins)
-    lengths = np.where(is_swapped, lengths[::-1], lengths)
-    pairs = _truncate(begins[0], begins[1], lengths[0], lengths[1], most, random)
-    return num > 1, (*pairs, is_swapped), stop
+    def ordered_step(
+        self, docs: Array, cursors: Array, targets: Array
+    ) -> tuple[Array, tuple[Array, ...], Array]:
+        """`step` of ordered pairs; a chunk of one sentence gives no pair."""
+        num, middle, stop = self._cut_chunk(docs, cursors, targets)
+        is_swapped = self.random.uniform(len(num)) < 0.5
+        borders = self.starts[np.stack([cursors, middle, stop])]
+        begins, lengths = borders[:-1], np.diff(borders, axis=0)
+        a_starts, b_starts = np.where(is_swapped, begins[::-1], begins)
+        a_lengths, b_lengths = np.where(is_swapped, lengths[::-1], lengths)
+        segments = a_starts, b_starts, a_lengths, b_lengths
+        pairs = *_truncate(*segments, self.most, self.random), is_swapped
+        return num > 1, pairs, stop
 
+    def _cut_chunk(
+        self, docs: Array, cursors: Array, targets: Array
+    ) -> tuple[Array, Array, Array]:
+        """Each lane's next chunk: its number of sentences, its B's first, its end."""
+        stop = self._reach(cursors, targets, self.first[docs + 1])
+        num = stop - cursors
+        inside = 1 + self.random.below(np.maximum(num - 1, 1))
+        return num, cursors + np.where(num > 1, inside, 1), stop
 
-def _reach(starts: Array, begin: Array, lengths: Array, last: Array) -> Array:
-    """The first sentence start after `lengths` tokens, between the next and `last`."""
-    return np.clip(np.searchsorted(starts, starts[begin] + lengths), begin + 1, last)
+    def _reach(self, begin: Array, lengths: Array, last: Array) -> Array:
+        """The first sentence start after `lengths` tokens, at most `last`."""
+        ends = np.searchsorted(self.starts, self.starts[begin] + lengths)
+        return np.clip(ends, begin + 1, last)
 
 
 def _truncate(

@@ -5,6 +5,12 @@ from collections.abc import Sequence
 import numpy as np
 
 
+def check_range(start: int, stop: int, num_tokens: int) -> None:
+    """Raises IndexError if tokens start..stop-1 are not among `num_tokens`."""
+    if not 0 <= start <= stop <= num_tokens:
+        raise IndexError(f"tokens {start} to {stop} of {num_tokens}")
+
+
 class TokenStream:
     """The concatenated tokens of shards, read by position.
 
@@ -28,8 +34,7 @@ class TokenStream:
         Raises:
           IndexError: some of them do not exist.
         """
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+        check_range(start, stop, self.num_tokens)
         out = np.empty(stop - start, np.int32)
         self._copy(int(start), out)
         return out
@@ -41,13 +46,8 @@ class TokenStream:
           IndexError: a row reaches past the end.
         """
         starts = np.asarray(starts, np.int64)
-        if len(starts) and not (
-            0 <= starts.min() and starts.max() + length <= self.num_tokens
-        ):
-            raise IndexError(
-                f"rows of {length} at {starts.min()} to {starts.max()} of "
-                f"{self.num_tokens} tokens"
-            )
+        if len(starts):
+            check_range(starts.min(), starts.max() + length, self.num_tokens)
         out = np.empty((len(starts), length), np.int32)
         # By slices, not one index array, to read memory maps contiguously.
         for row, start in zip(out, starts.tolist(), strict=True):
