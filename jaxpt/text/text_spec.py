@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from jaxpt.errors import UserError
 from jaxpt.text.sources.source import SourceSpec, parse_mixture
-from jaxpt.text.stores.prepare import SENTENCES
+from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 SPLITS = ("auto", "documents", "position")

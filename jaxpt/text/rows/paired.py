@@ -43,7 +43,7 @@ def plan_pair_rows(
       form: one of `PAIRS`.
 
     Raises:
-      UserError: the vocabulary lacks a special token, there are too few documents, or
+      UserError: a special token is missing, there are too few documents, or
         the text gives no pair.
     """
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]

@@ -30,7 +30,6 @@ from jaxpt.text.sources.source import (
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
 from jaxpt.text.stores.layout import Layout
 from jaxpt.text.stores.pool import WorkerDied, count_cores, encode_tasks
-from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.stores.store import (
     DTYPES,
     FORMAT,
@@ -43,8 +42,6 @@ from jaxpt.text.stores.store import (
 )
 from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
-
-__all__ = ["SENTENCES", "Sizes", "prepare", "take", "write_store"]
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,9 @@ class TokenizerSpec:
         or a folder with a `tokenizer.json` (such as a prepared store), with
         encoder.json and vocab.bpe, or with vocab.json and merges.txt.
       vocab_size: of bpe, wordpiece and unigram, including specials and sentinels.
-      specials: keys of `vocab.SPECIALS`, in id order; those that a file lacks are added
+      specials: keys of `vocab.SPECIALS`, in id order; missing ones of a file are added
         at its end.
-      num_sentinels: how many `<extra_id_*>` there are; those that a file lacks are
+      num_sentinels: the number of `<extra_id_*>`; missing ones of a file are
         added at its end.
       lowercase: whether wordpiece lowercases text; a vocab.txt determines it itself.
 
