@@ -5,7 +5,6 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
-from jaxpt import processes
 from jaxpt.comparison.assembly import (
     add_parts,
     assemble,
@@ -33,6 +32,7 @@ from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
 from jaxpt.config.plan import Plan, make_compare_spec, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
+from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.files.folder import REPORT, hold, load_config, write_config
 from jaxpt.finetuning.reuse import Reuse
@@ -40,25 +40,25 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.report.costs import add_costs
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.summary import summarise
-from jaxpt.run.check import check_measures, check_run
-from jaxpt.run.data import with_token_counts
-from jaxpt.run.loop import train
-from jaxpt.run.program import Program
-from jaxpt.run.task import make_task
-from jaxpt.run.teacher import lacks_teacher, with_teacher
-from jaxpt.run.text_progress import SILENT, make_reporter
-from jaxpt.run.workdir import (
+from jaxpt.statistics.assumptions import describe_seeds
+from jaxpt.text.dataset import Split, load_text
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.check import check_measures, check_run
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.loop import train
+from jaxpt.training.program import Program
+from jaxpt.training.task import make_task
+from jaxpt.training.teacher import lacks_teacher, with_teacher
+from jaxpt.training.text_progress import SILENT, make_reporter
+from jaxpt.training.workdir import (
     DIVERGED,
     flatten,
     load_divergence,
     load_examples,
     with_defaults,
 )
-from jaxpt.statistics.assumptions import describe_seeds
-from jaxpt.text.dataset import Split, load_text
-from jaxpt.text.text_spec import TextSpec
-from jaxpt.text.tokens.tokenizer import Tokenizer
-from jaxpt.text.tokens.vocab import Vocab
 
 # Runs that are trained are asked more, or less, without being trained again.
 ASKED_AFTER = (
@@ -109,9 +109,9 @@ def prepare(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepare
 
 
 def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
-    spec, plans, text = processes.run_on_all(lambda: _make_plans(config, given))
+    spec, plans, text = processes.on_all(lambda: _make_plans(config, given))
     labelled = Reuse()
-    processes.run_on_all(lambda: identify_tasks(spec, labelled))
+    processes.on_all(lambda: identify_tasks(spec, labelled))
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = {
         name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
@@ -120,14 +120,14 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
     processes.on_first(lambda: check_folder(workdir, config))
     taught = {name: plan for name, plan in plans.items() if lacks_teacher(plan)}
     others = {name: plan for name, plan in plans.items() if name not in taught}
-    processes.run_on_all(lambda: _check_runs(others, spec, vocabs, tokenizer, corpora))
+    processes.on_all(lambda: _check_runs(others, spec, vocabs, tokenizer, corpora))
     if taught:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
     for name, plan in taught.items():
         folder = workdir / "teachers" / name
         plans[name] = with_teacher(plan, tokenizer, corpora, folder, given)
         taught[name] = plans[name]
-    processes.run_on_all(lambda: _check_runs(taught, spec, vocabs, tokenizer, corpora))
+    processes.on_all(lambda: _check_runs(taught, spec, vocabs, tokenizer, corpora))
     tuning = {}
     if tuned := [name for name in plans if spec.list_trials(name)]:
         processes.on_first(lambda: write_config(workdir / "compare.json", config))
@@ -150,9 +150,9 @@ def _prepare(config: dict, workdir: Path, given: Collection[str]) -> Prepared:
         name: fit_warmup(plan, _list_given(name, spec, given))
         for name, plan in plans.items()
     }
-    processes.run_on_all(lambda: _check_steps(plans, vocabs))
+    processes.on_all(lambda: _check_steps(plans, vocabs))
     made = {name: make_task(plan, vocabs[name]) for name, plan in plans.items()}
-    processes.run_on_all(lambda: check_networks(spec, made, tokenizer, labelled))
+    processes.on_all(lambda: check_networks(spec, made, tokenizer, labelled))
     return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
@@ -185,7 +185,7 @@ class Trainer:
         prepared = self._prepared
         task = prepared.make_task(name, seed)
         if self._program is None or self._name != name:
-            self._program = processes.run_on_all(lambda: Program(task))
+            self._program = processes.on_all(lambda: Program(task))
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.run.finished_runs import (
+from jaxpt.training.finished_runs import (
     OF_TEXT,
     FoundRun,
     is_same_text,

@@ -16,7 +16,6 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from jaxpt import processes
 from jaxpt.comparison.compare import (
     Trainer,
     check_folder,
@@ -37,10 +36,11 @@ from jaxpt.comparison.prepared import (
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import LOCK, claim, hold, load_config, load_measured
 from jaxpt.report.summary import format_table
-from jaxpt.run.workdir import DIVERGED, check_same, load_divergence
+from jaxpt.training.workdir import DIVERGED, check_same, load_divergence
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is all of it
 WAIT_SECONDS = 2.0  # between two looks at runs that others hold
@@ -123,7 +123,7 @@ def do_part(part: Part, config, workdir: Path, given: Collection[str] = ()) -> s
     config = to_dict(config)
     if not part.what:
         return _tell_report(compare(config, workdir, given), workdir)
-    runs = processes.run_on_all(lambda: part.choose(make_compare_spec(config)))
+    runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
     if part.what == "list":
         return "\n".join(run_name(*run) for run in runs)
     if part.what == "prepare":
@@ -135,7 +135,7 @@ def do_part(part: Part, config, workdir: Path, given: Collection[str] = ()) -> s
         train_runs(prepared, workdir, runs)
         return processes.on_first(lambda: _tell_runs(workdir, runs))
     with hold(workdir):
-        found = processes.run_on_all(lambda: collect_runs(prepared, workdir))
+        found = processes.on_all(lambda: collect_runs(prepared, workdir))
         return _tell_report(write_report(prepared, found, workdir), workdir)
 
 

@@ -11,16 +11,16 @@ budget buys) is in plans.json, so that other processes and machines train the sa
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt import processes
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan
 from jaxpt.config.sections import CompareSpec
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json, write_json
-from jaxpt.run.data import with_token_counts
-from jaxpt.run.task import Task, make_task
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.task import Task, make_task
 
 PLANS = "plans.json"
 FIRST = "prepare it first, with --part=prepare, in a folder that all machines share"

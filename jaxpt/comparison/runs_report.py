@@ -25,13 +25,13 @@ from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.costs import add_costs
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.report.summary import summarise
-from jaxpt.run import manifest
-from jaxpt.run.finished_runs import FoundRun, is_same_text, load_runs
-from jaxpt.run.workdir import load_corpora
 from jaxpt.statistics import ALPHA
 from jaxpt.statistics.assumptions import MERGED
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split
+from jaxpt.training import manifest
+from jaxpt.training.finished_runs import FoundRun, is_same_text, load_runs
+from jaxpt.training.workdir import load_corpora
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # A report's kinds of budget, the first of which that all runs spent alike is its own.

@@ -17,7 +17,7 @@ from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune, show
 from jaxpt.finetuning.reuse import Reuse
-from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.training.checkpoint import Checkpointer
 from tests.finetuning.folders import read_all, silent
 
 FORMS = {
