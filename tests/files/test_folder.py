@@ -80,7 +80,7 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
         compare = ["compare", f"--config={given}", f"--workdir={run}"]
         assert BUSY in fails(compare, capsys)
         assert snapshot(run) == before
-        if end == signal.SIGCONT:  # reading goes on
+        if end == signal.SIGCONT:  # reading continues
             assert main(["generate", f"--workdir={run}", "--num_tokens=2"]) == 0
         first.send_signal(end)
         first.communicate()
@@ -208,7 +208,7 @@ def trained(tmp_path_factory, speech):
 
 
 def flips(data, num=10**6):
-    """The bytes with one digit or letter changed, at so many places."""
+    """The bytes with one digit or letter changed, at some places."""
     places = [m.start() for m in re.finditer(rb"[0-9A-Za-z]", data)]
     for place in places[:: max(1, len(places) // num)]:
         changed = bytearray(data)
@@ -244,7 +244,7 @@ def test_one_digit_of_a_config_is_another_model(trained, capsys):
         told = fails(["generate", f"--workdir={trained}", "--num_tokens=2"], capsys)
     finally:
         path.write_text(whole)
-    assert f"{path}: was altered" in told and "put it back" in told
+    assert f"{path}: was altered" in told and "restore it" in told
 
 
 # What reads each file; RUN is the run and NEW a folder that there is not.
@@ -341,8 +341,8 @@ def test_a_run_of_an_earlier_version_is_used_with_a_line(trained, tmp_path, caps
     capsys.readouterr()
     assert main(["generate", f"--workdir={run}", "--num_tokens=2"]) == 0
     err = capsys.readouterr().err
-    assert f"{run}: nothing vouches" in err and err.count("\n") == 1
-    # Trained on, it is vouched for from then on.
+    assert f"{run}: has no checksums.json" in err and err.count("\n") == 1
+    # Further training records checksums.
     assert main(["train", f"--workdir={run}"]) == 0
     text = (run / "config.json").read_text()
     (run / "config.json").write_text(text.replace("1e-05", "5e-05"))

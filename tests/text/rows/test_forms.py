@@ -24,12 +24,12 @@ VOCAB = Vocab(size=1000, pad=PAD, cls=CLS, sep=SEP)
 
 
 def count_up(num_tokens, **arrays) -> Corpus:
-    """The tokens 0 .. n-1, so that a token says where it stands."""
+    """The tokens 0 .. n-1, so that a token is its position."""
     return Corpus.from_arrays(np.arange(num_tokens), **arrays)
 
 
 def lay_out(documents) -> Corpus:
-    """Documents of sentences of so many tokens each."""
+    """Documents of sentences with these numbers of tokens."""
     sentences = np.cumsum([0, *(n for doc in documents for n in doc or [0])])
     starts = np.cumsum([0, *map(sum, documents)])
     return count_up(starts[-1], doc_starts=starts, sentence_starts=sentences)
@@ -118,7 +118,7 @@ def test_full_sentences_by_hand():
     assert rows.notes == ()
     rows = make_rows(lay_out(TEXT), RowsSpec(5, "full_sentences"), VOCAB)
     found = read_all(rows)
-    # The sentence of 6 is cut into 5 + 1, and the next document goes on from there.
+    # The sentence of 6 is cut into 5 + 1, and the next document continues the row.
     assert strip(found["tokens"])[-2:] == [[11, 12, 13, 14, 15], [16, 17, 18]]
     assert found["segment_ids"][-1].tolist() == [1, 2, 2, 0, 0]
     assert rows.notes == ("1 sentences longer than a row cut",)
@@ -324,7 +324,7 @@ def test_any_places_read_the_same(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_runs_of_a_split_do_not_show(form):
-    """A split whose documents lie apart in the stream reads as if they did not."""
+    """Documents that are not adjacent in the stream read as adjacent ones."""
     whole = lay_out(TEXT * 4)
     is_in = np.arange(len(whole.labels)) % 3 != 1
     for split in (select(whole, is_in, "x"), cut(whole, 2, 60, "y")):

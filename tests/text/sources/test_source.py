@@ -171,7 +171,7 @@ def test_globs(folder, monkeypatch):
     assert names("b/*.txt") == ["x.txt"]
     assert names("*.md") == ["b.md"]
     assert names("./*/x.txt") == ["b/x.txt"]
-    # A file of that very name is no glob.
+    # A file of exactly this name is not a glob.
     Path("b[1].txt").write_text("x")
     assert names("b[1].txt") == ["b[1].txt"]
 
@@ -339,7 +339,7 @@ for arg in sys.argv[1:]:
 def measure(*args: str) -> list[tuple[int, float]]:
     """Characters read so far, and the peak of memory in MB, after each path=rule."""
     if not Path("/proc/self/status").exists():
-        pytest.skip("the system does not tell the peak of memory")
+        pytest.skip("the system does not report peak memory")
     lines = run_python(MEMORY, *args).splitlines()
     return [(int(num), float(peak)) for num, peak in map(str.split, lines)]
 

@@ -240,7 +240,7 @@ KINDS = {
 
 def find_tokenizer(path):
     if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
+        pytest.skip("shared/data is not next to this checkout")
     return read_published(path, ("eos",))
 
 
@@ -312,7 +312,7 @@ def test_little_is_read_ahead(tmp_path):
         workers=2,
         progress=lambda done: ahead.append(pulled - done[0] // 1000),
     )
-    assert 1 < max(ahead) <= 5  # 2 busy, 2 waiting, 1 at hand
+    assert 1 < max(ahead) <= 5  # 2 busy, 2 waiting, 1 being made
 
 
 def test_workers_find_modules_from_any_folder(tmp_path, monkeypatch, undisturbed):
@@ -325,7 +325,7 @@ def test_workers_find_modules_from_any_folder(tmp_path, monkeypatch, undisturbed
     assert read_folder(tmp_path / "s") == undisturbed
 
 
-# Interrupted and gone on with.
+# Interrupted and resumed.
 
 
 class Interrupted(Exception):
@@ -355,7 +355,7 @@ def test_goes_on_where_it_was(tmp_path, undisturbed, monkeypatch):
     _, lines = write(documents, folder)
     assert read_folder(folder) == undisturbed
     assert "resuming after" in lines[0]
-    # Not more than what lies between two entries of the journal was done again.
+    # At most the work between two journal entries was repeated.
     total = sum(len(doc.text) for doc in documents)
     assert encoded < total + len(documents) / 3 * (3000 + 2 * 1000)
     assert not list(tmp_path.glob("*.partial"))
@@ -401,7 +401,7 @@ def test_a_damaged_partial_is_no_danger(tmp_path, undisturbed, name, how):
     ["../victim", "ABSOLUTE", "tokens-00000.bin/../../victim", "victim", "card.json"],
 )
 def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
-    """It would be cut to the length that the journal tells."""
+    """It would be cut to its length in the journal."""
     partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
     victim.write_text("dear diary")
     (partial / "victim").write_text("dear diary")
@@ -420,7 +420,7 @@ def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
 @pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
 @pytest.mark.parametrize("name", ["tokens-00000.bin", "labels.bin", "journal.json.tmp"])
 def test_no_link_in_a_partial_is_written_through(tmp_path, undisturbed, how, name):
-    """To a file that is as the journal tells, and goes on."""
+    """To a file with the content in the journal, and more."""
     partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
     path = partial / name
     data = (path.read_bytes() if path.exists() else b"") + b"dear diary"
@@ -523,7 +523,7 @@ def test_disk_full(tmp_path, undisturbed, monkeypatch, code):
                 patch.setattr(os, name, call)
             try:
                 write(make_documents(), folder)
-                break  # so many calls are never made
+                break  # this number of calls is never reached
             except UserError as error:
                 message = str(error)
         assert len(message.splitlines()) == 1

@@ -97,7 +97,7 @@ def test_chunked_is_whole(pair, text):
     ids, sizes = chunked.encode_sized(text)
     assert ids.tolist() == whole.encode(text).tolist()
     assert sizes.min(initial=0) >= 0 and sizes.sum() <= len(text.encode())
-    # Of what is dropped at a text's very beginning the library takes no account.
+    # The library does not report what it drops at a text's beginning.
     behind = f"x {text}"
     sizes, wanted = chunked.encode_sized(behind)[1], whole.encode_sized(behind)[1]
     assert sizes.tolist() == wanted.tolist()
@@ -145,7 +145,7 @@ class Encoding(NamedTuple):
 
 
 class Core:
-    """Counts what it is asked for; a chunk's id is its length."""
+    """Counts its calls; a chunk's id is its length."""
 
     def __init__(self, size=9):
         self.asked, self.size = [], size

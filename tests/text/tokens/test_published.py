@@ -235,7 +235,7 @@ def plain(text):
     return "".join(c for c in parts if unicodedata.category(c) != "Mn")
 
 
-# What a token is called -> what may stand for it in a text.
+# The name of a token -> its possible spellings in a text.
 READINGS = {
     "gpt2": lambda piece, span: span == piece,
     # A space before the text is the tokenizer's own.
@@ -284,7 +284,7 @@ def test_unknown_is_counted(mine):
 
 
 def test_adding_specials(mine):
-    # T5's sentinels are no part of the file; [MASK] is none of GPT-2's.
+    # T5's file does not have the sentinels, nor GPT-2's [MASK].
     t5 = read_published(locate("t5"), ("mask", "pad"), 100)
     assert t5.vocab.size == 32101
     assert t5.vocab.mask == 32000
@@ -435,7 +435,7 @@ def test_odd_sentencepiece_model(tmp_path, refuses):
 
 
 def test_roles_by_name(tmp_path):
-    # </s> separates where there is <s> (RoBERTa), not where there is none (T5).
+    # </s> is a separator if the vocabulary has <s> (RoBERTa), not otherwise (T5).
     tokens = ["[UNK]", "</s>", "a"]
     for more, sep in (([], None), (["<s>"], 1)):
         (tmp_path / "v.txt").write_text("\n".join(tokens + more))

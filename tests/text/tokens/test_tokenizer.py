@@ -121,7 +121,7 @@ def test_unreadable_file(tmp_path, refuses):
 
 
 def test_texts_are_streamed():
-    # Each is asked for when those before it are done with, and no file reads any.
+    # Each text is requested after the previous one is processed; a file reads none.
     read = []
 
     def texts():

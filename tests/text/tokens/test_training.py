@@ -90,7 +90,7 @@ for kind in %r:
 
 
 def test_two_trainings_are_alike():
-    # In processes of their own: the library seeds its tables at random in each.
+    # In separate processes: the library seeds its tables at random in each.
     code = CODE % (TEXTS, KINDS, ROLES)
     command = [sys.executable, "-c", code]
     outputs = [
