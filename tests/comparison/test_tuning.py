@@ -91,6 +91,7 @@ def test_bad_settings(setting, value, refuses):
         CompareSpec(amount=1, seeds=(1, 2), **{setting: value})
 
 
+@pytest.mark.slow_cases("changes2-optim.lr=-1.0", "changes0*", "*lr='fast'")
 @pytest.mark.parametrize(
     "changes, named",
     [

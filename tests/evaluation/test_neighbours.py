@@ -91,6 +91,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_runs_neighbours(runs, capsys):
     shown = {}
     for name in ("skip_gram", "clm"):
@@ -105,6 +106,7 @@ def test_a_runs_neighbours(runs, capsys):
     assert len(shown["clm"]) == 3
 
 
+@pytest.mark.slow
 def test_counts_are_the_runs_own(runs, capsys):
     held = json.loads((runs / "skip_gram" / "counts.json").read_text())["counts"]
     assert sum(held) > 2000 and not (runs / "clm" / "counts.json").exists()
@@ -125,6 +127,7 @@ def test_counts_are_the_runs_own(runs, capsys):
     assert f"{path}: was altered" in capsys.readouterr().err
 
 
+@pytest.mark.slow_cases("flags0--*")
 @pytest.mark.parametrize(
     "flags, told",
     [

@@ -172,6 +172,7 @@ def test_a_process_that_is_killed_goes_on(make_base, make_tune, tmp_path, splits
     assert one == two
 
 
+@pytest.mark.slow
 def test_a_grid_grows_and_finished_runs_are_kept(make_base, make_tune, tmp_path):
     base, folder = str(make_base("mlm")), tmp_path / "to"
     first = finetune(make_tune(), base, folder, silent)
@@ -234,6 +235,7 @@ def test_what_no_task_reads_is_not_trained(make_base, make_tune):
     assert alone.lm_weight == 0
 
 
+@pytest.mark.slow_cases("changes0-task.head=bart")
 @pytest.mark.parametrize(
     "changes, told",
     [

@@ -18,6 +18,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.workdir import load_run
 
 
+@pytest.mark.slow_except("gpt2-clm-clm_mlm")
 @pytest.mark.parametrize(
     "name, first, other", [("gpt2", "clm", "clm_mlm"), ("bert", "mlm", "spanbert")]
 )
@@ -35,6 +36,7 @@ def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tm
     assert is_drawn == (other == "spanbert")
 
 
+@pytest.mark.slow_cases("bilm-parts2", "causal_distillation-parts4")
 @pytest.mark.parametrize(
     "objective, parts",
     [
@@ -144,6 +146,7 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     assert err.count("\n") == 1 and "--config.model.num_layers=1: must be 2" in err
 
 
+@pytest.mark.slow_except("changes1-28")
 @pytest.mark.parametrize(
     "changes, size",
     [
@@ -217,6 +220,7 @@ def use(run, tmp_path, capsys, *asks):
     return told, load_file(to / "model.safetensors"), to / "tokenizer.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, asks",
     [

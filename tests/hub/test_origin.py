@@ -119,6 +119,7 @@ def export(speech, tmp_path):
 SOME = ("clm", "span_corruption", "electra", "bert", "spanbert", "distillation")
 
 
+@pytest.mark.slow_cases("clm", "electra", "spanbert", "distillation", "span_corruption")
 @pytest.mark.parametrize("run", slow_but(SOME, RUNS))
 def test_an_exported_run_comes_back(run, export, tmp_path):
     config, params, theirs = export(run)
@@ -194,6 +195,7 @@ def test_a_student_needs_its_teacher_or_another(export, speech, tmp_path, refuse
     same(load_run(tmp_path / "mlm")[2], params["student"])
 
 
+@pytest.mark.slow_cases("content3-parts3")
 @pytest.mark.parametrize(
     "content, parts",
     [

@@ -89,6 +89,7 @@ def test_how_a_model_is_computed_is_not_the_checkpoints_to_say(tmp_path):
     assert stored["attention"] == "xla" and stored["activation"] == "gelu_tanh"
 
 
+@pytest.mark.slow_except("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "bert", "roberta", "t5", "t5-1.1", "llama"])
 def test_import_and_export(name, make_run, tmp_path):
     run = make_run(name)
@@ -130,6 +131,7 @@ def train_briefly(tmp_path, objective, **changes):
     return run
 
 
+@pytest.mark.slow
 def test_a_trained_roberta_has_its_places_in_transformers(tmp_path, capsys):
     """Its places begin at row 2, its [PAD] is 0: theirs are counted from there."""
     run = train_briefly(tmp_path, "mlm", **ROBERTA)
@@ -178,6 +180,7 @@ def test_weights_that_are_no_numbers_are_not_exported(make_run, tmp_path, refuse
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow_except("nan")
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])
 def test_weights_that_are_no_numbers_are_not_imported(bad, tmp_path, refuses):
     fixture, name = Fixture("t5"), "decoder.block.1.layer.2.DenseReluDense.wo.weight"
@@ -267,6 +270,7 @@ def test_electra_is_two_folders(tmp_path, refuses):
             np.testing.assert_array_equal(value, fixture.tensors[key])
 
 
+@pytest.mark.slow
 def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     run = make_run("bert")
     before = jax.device_get(load_run(run)[2])
@@ -283,6 +287,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     assert "10 steps of 4 rows" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.slow_cases("gpt2")
 @pytest.mark.parametrize("name", slow_but(("gpt2",), ("gpt2", "bert", "t5")))
 def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     """As T5's 32,128 for 32,100 pieces: what lies beyond is never an answer."""
@@ -352,6 +357,7 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
 SMALL = {"num_layers": 2, "d_model": 64, "num_heads": 4, "d_ff": 128}
 
 
+@pytest.mark.slow_except("modern-base-changes8")
 @pytest.mark.parametrize(
     "name, changes",
     [
@@ -383,6 +389,7 @@ def test_the_first_loss_is_that_of_a_guess(name, changes):
     assert abs(float(nll.mean()) - math.log(2000)) < slack
 
 
+@pytest.mark.slow
 def test_initial_spreads_are_those_of_the_sources():
     spec = dataclasses.replace(get_preset("gpt2", **SMALL), vocab_size=500)
     ids, masks = jnp.zeros((1, 4), int), {"self": attention_masks.full()}

@@ -15,6 +15,7 @@ def run(speech, tmp_path_factory):
     return load_run(write_run(config, folder / "run"))
 
 
+@pytest.mark.slow
 def test_each_prompt_has_its_texts_of_a_length(run):
     prompts = ["the ", "a great "]
     texts = generate_texts(run, prompts, 5, num_samples=2, seed=1, num_steps=3)
@@ -30,6 +31,7 @@ def test_each_prompt_has_its_texts_of_a_length(run):
     assert len(whole) <= 24
 
 
+@pytest.mark.slow_cases("changes0---num_beams=2", "changes1*")
 @pytest.mark.parametrize(
     "changes, told",
     [

@@ -204,6 +204,7 @@ def test_what_is_frozen_stays_so_and_has_no_moments():
     assert len(moments) == 2 * 5  # the two of head, norm, A and two layers
 
 
+@pytest.mark.slow_except("lion")
 @pytest.mark.parametrize("name", ["adafactor", "lamb", "lion", "muon"])
 def test_other_optimizers_can_be_unfrozen_too(name):
     states = run(OptimSpec(name, lr=0.1, schedule="linear"), GRADUAL, 5)

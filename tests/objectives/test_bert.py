@@ -232,6 +232,7 @@ def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
         np.testing.assert_allclose(found[ours], wanted[theirs], rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_order_reads_labels_of_its_own(make_case, make_rows):
     case = make_case("bert", sentence_task="sop")
     rows = make_rows(case, 8)
@@ -287,6 +288,7 @@ def test_fresh_pairs_are_a_coins_throw(make_case):
     assert total / weight == pytest.approx(math.log(2), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("masking", ["words", "spans"])
 def test_the_cap_holds_for_words_and_spans(masking, vocab):
     # Words of three tokens each, of which at 40 % two would fit, and four tokens more.

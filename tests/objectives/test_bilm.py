@@ -75,6 +75,7 @@ def test_masks_say_what_the_states_carry(make_case, make_rows):
         np.testing.assert_array_equal(seen[ids > 0], allowed[ids > 0])
 
 
+@pytest.mark.slow
 @given(st.integers(2, 12), st.integers(0, 2**31 - 1), st.booleans())
 @settings(max_examples=40, deadline=None)
 def test_targets_are_the_neighbours_of_the_same_document(length, seed, is_packed):
@@ -138,6 +139,7 @@ def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows):
     assert np.abs(turned[1] - layers[1]).max() > 1e-2
 
 
+@pytest.mark.slow
 def test_both_directions_share_words_and_softmax(make_case, make_rows):
     case = make_case("bilm")
     batch = case.corrupt(make_rows(case, 2))

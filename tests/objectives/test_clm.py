@@ -89,6 +89,7 @@ def test_packed_documents_do_not_see_each_other(make_case, make_rows):
 LRS = {"adamw": 1e-2, "adafactor": 0.1, "lamb": 0.04, "lion": 4e-3, "muon": 1e-2}
 
 
+@pytest.mark.slow_except("lion")
 @pytest.mark.parametrize("name", OWN)
 def test_every_optimizer_learns_one_batch_by_heart(name, make_case, make_rows, vocab):
     case = make_case("clm")

@@ -42,6 +42,7 @@ def packed(draw):
     return np.where(is_special, 3, tokens).astype(np.int32), np.array(ids, np.int32)
 
 
+@pytest.mark.slow
 @given(packed(), st.sampled_from([0.15, 0.4, 0.9]), st.integers(0, 2**31 - 1))
 @settings(max_examples=50, deadline=None)
 def test_what_is_hidden_is_an_exact_count_and_can_be_put_back(row, rate, seed):
@@ -86,6 +87,7 @@ def kinds(spec, num=2000, **rows):
     return np.asarray(corrupt(spec)(jax.random.key(1), rows)["is_prefix"][:, 0])
 
 
+@pytest.mark.slow_except("1.0")
 @pytest.mark.parametrize("share", [0.0625, 0.5, 1.0])
 def test_rows_are_masked_by_their_share(share):
     found = kinds(clm_mlm.Spec(4, mlm_share=share)).mean()
@@ -193,6 +195,7 @@ def test_fills_are_read_one_place_before(make_case, make_rows):
     assert (later[:, 7] != found[:, 7]).any()  # it sees what follows
 
 
+@pytest.mark.slow
 def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
     """0.25 of the mean over masked rows and 0.75 of that over causal ones."""
     mixed = make_case("clm_mlm", mlm_share=0.25)

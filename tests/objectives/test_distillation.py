@@ -72,6 +72,7 @@ def test_cosine_is_0_on_scaled_copies():
     assert float(total) == pytest.approx(4.0)  # target +1: opposite is 2 apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 def test_chunks_of_teaching_are_the_whole(bias):
     draw = np.random.default_rng(0)
@@ -97,6 +98,7 @@ def test_chunks_of_teaching_are_the_whole(bias):
     )
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_a_student_like_its_teacher_has_nothing_to_learn_from_it(
     name, make_packed, make_rows
@@ -113,6 +115,7 @@ def test_a_student_like_its_teacher_has_nothing_to_learn_from_it(
     assert other["kl_loss"][0] > 1e-3
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_the_losses_by_hand(name, make_packed, make_rows):
     case = make_packed(name, (("init_std", 0.3),))
@@ -164,6 +167,7 @@ def test_the_weights_are_distilberts():
     assert causal.coefficients == wanted
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows):
     case = make_packed(name)
@@ -187,6 +191,7 @@ def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows):
     assert all(jnp.abs(leaf).max() > 0 for _, leaf in pulled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "lamb", "lion", "muon"])
 def test_the_teacher_has_no_moments_and_never_moves(
     optimizer, make_case, make_rows, vocab
@@ -225,6 +230,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
         assert jnp.abs(tokens - params["student"]["embed"]["tokens"]).max() > 0
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     """Not even one that decays whatever it is given."""
@@ -237,6 +243,7 @@ def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     assert norm(jax.tree.map(jnp.subtract, after["student"], before["student"])) > 0
 
 
+@pytest.mark.slow
 def test_without_that_setting_positions_are_trained(make_case, make_rows):
     case = make_case("distillation")
     grads, _ = case.gradients(make_rows(case, 4))
@@ -246,6 +253,7 @@ def test_without_that_setting_positions_are_trained(make_case, make_rows):
     assert norm(grads["student"]["embed"]["positions"]) == 0
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_scanned", [False, True])
 def test_the_students_layers_are_copies(is_scanned, vocab):
     """DistilBERT's: 0 2 4 7 9 11 of 12, with embeddings, norms and head."""
@@ -282,6 +290,7 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
     jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
 
 
+@pytest.mark.slow_cases("True")
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
     case = make_case("distillation", restrict_kl=is_restricted)
@@ -300,6 +309,7 @@ def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
     assert batch["weights"]["kl_loss"].sum() == (9 if is_restricted else 60)
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_the_teacher_reads_what_the_student_reads(is_restricted, make_case, make_rows):
     """No leak: what is hidden is hidden from the teacher too."""

@@ -47,6 +47,7 @@ def term_gradients(both, make_case, make_rows):
     return both
 
 
+@pytest.mark.slow
 def test_the_discriminators_loss_does_not_reach_the_generator(term_gradients):
     found = sizes(term_gradients["discriminator_loss"])
     assert set(found) == {"embed", "generator", "discriminator", "score"}
@@ -66,6 +67,7 @@ def test_the_generators_loss_reaches_the_shared_embeddings_too(term_gradients, v
     assert 0 < len(read) < 40 and vocab.mask not in read  # it never sees [MASK]
 
 
+@pytest.mark.slow
 def test_the_weights_of_the_losses_are_one_and_fifty(make_case, make_rows):
     spec = electra.Spec.for_seq_len(20)
     wanted = {"generator_loss": 1.0, "discriminator_loss": 50.0}
@@ -288,6 +290,7 @@ def test_bad_values_are_named(name, value):
         electra.Spec.for_seq_len(20, **{name: value})
 
 
+@pytest.mark.slow
 def test_the_founding_experiments_init_starts_near_ln_v_too(make_case):
     case = make_case("electra", (("init", "torch"), ("tie_embeddings", False)))
     rows = {"tokens": jnp.arange(80).reshape(4, 20) % 25 + 7, "index": jnp.arange(4)}

@@ -99,6 +99,7 @@ def exact_bound(model, params):
     return total
 
 
+@pytest.mark.slow
 def test_the_loss_is_the_exact_bound_in_mean(tiny):
     spec, model, params = tiny
     num = 20_000
@@ -144,6 +145,7 @@ def test_a_uniform_model_is_bounded_by_the_size_of_its_vocabulary(tiny):
     assert found == {"bits_per_byte_bound": pytest.approx(wanted, rel=1e-5)}
 
 
+@pytest.mark.slow
 def test_a_row_that_was_learnt_is_unmasked(make_case, make_rows, vocab):
     case = make_case("masked_diffusion")
     rows = make_rows(case, 4)

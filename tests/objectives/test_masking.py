@@ -43,6 +43,7 @@ def hidden_sets(batch):
     return [tuple(sorted(places[is_drawn].tolist())) for places, is_drawn in pairs]
 
 
+@pytest.mark.slow_cases("mlm")
 @both
 def test_whole_words_are_berts_six_sets(name):
     """For any tokenizer: HF's and BERT's know words by "##" alone."""
@@ -148,6 +149,7 @@ def test_long_spans_lie_within_documents():
     assert 0 < sum(map(found.get, across)) < 0.3 * sum(map(found.get, within))
 
 
+@pytest.mark.slow_except("mlm")
 @both
 def test_static_masks_are_a_rows_own(name, make_case, make_rows):
     """RoBERTa's comparison: whatever the step and the place, one of n."""
@@ -178,6 +180,7 @@ def test_static_masks_do_not_depend_on_padding(make_case, make_rows):
         np.testing.assert_array_equal(one[key][drawn], two[key][drawn])
 
 
+@pytest.mark.slow_except("tokens-mlm")
 @both
 @pytest.mark.parametrize("kind", ["tokens", "spans"])
 def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):

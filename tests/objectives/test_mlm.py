@@ -62,6 +62,7 @@ def test_a_full_row_fills_every_slot():
     assert mlm.Spec.for_seq_len(48).row_length == 48
 
 
+@pytest.mark.slow_cases("shares0", "shares2")
 @pytest.mark.parametrize("shares", [(0.8, 0.1), (0.5, 0.5), (1.0, 0.0), (0.0, 0.0)])
 def test_shares_of_what_is_shown(shares, make_rows):
     spec = mlm.Spec(R, 0.5, *shares)

@@ -45,6 +45,7 @@ def test_seqio_unpacked():
     assert row["is_prefix"] == [1, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
+@pytest.mark.slow_cases("targets0*")
 @pytest.mark.parametrize(
     "targets, sizes, inputs, weights, is_prefix",
     [
@@ -208,6 +209,7 @@ def test_two_stacks_hold_a_document_between_them(row, seed):
     np.testing.assert_array_equal(batch["weights"]["loss"], weights)
 
 
+@pytest.mark.slow
 def test_rows_of_one_text_fill_both_halves_at_most():
     spec = prefix_lm.Spec.for_seq_len(24, is_seq2seq=True)
     assert spec.lengths == {"encoder": 24, "decoder": 24}
@@ -246,6 +248,7 @@ def test_what_follows_cannot_be_seen_and_the_prefix_can(make_case, make_rows):
     assert (before != within).any(-1).all()
 
 
+@pytest.mark.slow_except("relative")
 @pytest.mark.parametrize("positions", ["learned", "relative", "rotary"])
 def test_a_prompt_is_read_as_a_prefix_was_in_training(
     positions, make_case, make_rows, vocab

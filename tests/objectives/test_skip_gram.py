@@ -137,6 +137,7 @@ def test_the_loss_by_hand():
     assert terms["loss"][1] == 4 == batch["weights"]["loss"].sum()
 
 
+@pytest.mark.slow
 def test_it_learns_the_mutual_information_of_words():
     """v u -> log p(w, c) / (p(w) q(c)) - log K: Levy & Goldberg 2014.
 

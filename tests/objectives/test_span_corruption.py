@@ -242,6 +242,7 @@ def compositions(total, num_parts):
                 yield (first, *rest)
 
 
+@pytest.mark.slow_except("0.5-1.5")
 @pytest.mark.parametrize("noise_density, mean_span", [(0.15, 3.0), (0.5, 1.5)])
 def test_the_static_lengths_are_the_most_that_any_row_needs(noise_density, mean_span):
     spec = span_corruption.Spec(10, noise_density, mean_span, max_documents=3)

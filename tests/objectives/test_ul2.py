@@ -120,6 +120,7 @@ def hide(spec):
     return jax.jit(run)
 
 
+@pytest.mark.slow
 def test_one_long_span_is_the_suffix_unless_rolled():
     """(64, .15) of 512 tokens: 77 hidden, in T5's order always the last 77."""
     texts, rngs = jnp.ones(512, int), jax.random.split(jax.random.key(0), 200)
@@ -135,6 +136,7 @@ def test_one_long_span_is_the_suffix_unless_rolled():
     assert (starts.sum(1) == 1).all()  # one span, if the row is closed to a ring
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_rolled", [False, True])
 def test_counts_are_t5s_for_every_denoiser(is_rolled):
     spec = ul2.Spec(60, random_roll=is_rolled)
@@ -293,6 +295,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.slow
 @given(st.sampled_from(SPECS), packed_rows(), st.integers(0, 2**31 - 1))
 @settings(max_examples=60, deadline=None)
 def test_texts_are_rebuilt_from_both_halves(spec, rows, seed):
@@ -307,6 +310,7 @@ def test_texts_are_rebuilt_from_both_halves(spec, rows, seed):
         np.testing.assert_array_equal(batch["weights"]["loss"], ids > 0)
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_seq2seq", [False, True])
 def test_the_static_lengths_hold_every_row_and_some_fill_them(is_seq2seq):
     spec = ul2.Spec(20, max_documents=2, is_seq2seq=is_seq2seq)

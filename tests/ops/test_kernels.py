@@ -12,6 +12,7 @@ from ops.alike import assert_alike, normal
 from jaxpt.ops import kernels
 
 
+@pytest.mark.slow_except("shape2")
 @pytest.mark.parametrize("shape", [(5, 3), (2, 2, 5, 3), (3,)])
 def test_dense(shape):
     for num_out in (7, 2):  # wide and tall kernels
@@ -30,6 +31,7 @@ def test_kernel_gradient(num_in, num_out):
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=3 * rtol)
 
 
+@pytest.mark.slow_cases("shape0")
 @pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
 def test_layer_norm(shape):
     def naive(x, scale, bias):
@@ -162,6 +164,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.slow_cases("MI,IO->MO")
 @pytest.mark.parametrize("equation", PRODUCTS)
 def test_products_in_bfloat16_sum_in_float32(equation):
     shapes = PRODUCTS[equation]

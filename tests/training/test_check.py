@@ -42,6 +42,7 @@ def prepare(path, objective, **changes):
     return make_task(plan, vocab), tokenizer, corpora
 
 
+@pytest.mark.slow_except("skip_gram")
 @pytest.mark.parametrize("name", [*OBJECTIVES, *(n for n in VARIANTS if "/" in n)])
 def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     name, labelled, monkeypatch
@@ -92,6 +93,7 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
     assert drawn <= set(report["figures"])
 
 
+@pytest.mark.slow_except("*row of 24", "clm-changes0*")
 @pytest.mark.parametrize(
     "objective, changes, told",
     [
@@ -169,6 +171,7 @@ def test_a_model_that_cannot_read_a_measurement_is_found_by_its_shapes(
         check_run(task, tokenizer, corpora)
 
 
+@pytest.mark.slow_except("train")
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_nothing_is_trained_before_all_is_known_to_be_measured(
     command, labelled, tmp_path, capsys

@@ -61,6 +61,7 @@ def train(made, folder):
     return loop.train(task, tokenizer, corpora, folder, compiled)
 
 
+@pytest.mark.slow_except("2.2-2", "30.0-1")
 @pytest.mark.parametrize(
     "call, num_calls", [(1.0, 5), (0.5, 10), (1.3, 4), (2.2, 2), (1.9, 3), (30.0, 1)]
 )
@@ -81,6 +82,7 @@ def test_a_run_ends_nearest_to_its_seconds(call, num_calls, clock, made, tmp_pat
     assert found.result["steps"] == 2 * num_calls
 
 
+@pytest.mark.slow_cases("0.5")
 @pytest.mark.parametrize("call", [0.5, 1.0])
 def test_the_learning_rate_follows_the_time(call, clock, made, tmp_path):
     clock.call = call

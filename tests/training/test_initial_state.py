@@ -39,6 +39,7 @@ def first(tmp_path_factory, speech):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_begins_where_another_ended(first, tmp_path, capsys):
     flags = [
         f"--config={first / 'config.json'}",
@@ -58,6 +59,7 @@ def test_a_run_begins_where_another_ended(first, tmp_path, capsys):
     jax.tree.map(np.testing.assert_array_equal, start.params, old)
 
 
+@pytest.mark.slow
 def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
     """mlm, then clm_mlm, then clm: one tree of parameters."""
     _, _, held, _ = load_run(first)
@@ -81,6 +83,7 @@ def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
     assert set(metrics) & {"valid_loss", "valid_clm_loss"} == {"valid_loss"}
 
 
+@pytest.mark.slow
 def test_clm_first_and_mlm_after(tmp_path, speech):
     """A kind of row that is not there adds nothing to the loss."""
     config = make_config(
@@ -106,6 +109,7 @@ def no_figures(monkeypatch):
     monkeypatch.setattr(figures, "draw", lambda *args: {})
 
 
+@pytest.mark.slow
 def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figures):
     config = make_config(
         speech,
@@ -126,6 +130,7 @@ def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figu
         assert loss == pytest.approx(held, rel=1e-5)
 
 
+@pytest.mark.slow_except("mlm-changes2-told2")
 @pytest.mark.parametrize(
     "objective, changes, told",
     [
@@ -168,6 +173,7 @@ def bare(tmp_path_factory, speech):
 ROTARY, RELATIVE = {"model__positions": "rotary"}, {"model__positions": "relative"}
 
 
+@pytest.mark.slow_cases("bilm-held12-values12", "electra-held11-values11")
 @pytest.mark.parametrize(
     "objective, held, values",
     [
@@ -263,6 +269,7 @@ def test_who_goes_on_reads_as_the_other_did(tmp_path, speech):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, capsys):
     """What its config does not say stands at its default, in every command."""
     shutil.copytree(first, tmp_path / "run")
@@ -323,6 +330,7 @@ def test_the_start_needs_a_checkpoint(first, tmp_path, speech, refuses):
         make_start(program, program.task.plan.train)
 
 
+@pytest.mark.slow
 def test_runs_of_one_program_begin_by_their_own_seeds(tmp_path, speech, no_figures):
     config = make_config(
         speech,

@@ -94,6 +94,7 @@ OPTIM = {
 }
 
 
+@pytest.mark.slow_cases("clm", "electra")
 @pytest.mark.parametrize("objective", slow_but(("clm", "mlm", "electra"), CORE))
 def test_stopped_and_resumed_ends_bit_identical(
     objective, speech, tmp_path, monkeypatch
@@ -211,6 +212,7 @@ def test_killed_with_sigkill_and_started_again_ends_bit_identical(
     assert final_hash(task, tmp_path / "whole") == final_hash(task, tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_says_so(speech, tmp_path):
     write_config(tmp_path / "config.py", speech, train__steps=100_000)
     process = start(tmp_path / "config.py", tmp_path / "run")
@@ -251,6 +253,7 @@ def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_result_and_log_say_what_was_done(speech, tmp_path):
     config = make_config(speech, "mlm", train__eval_every=4)
     task, result = run(config, tmp_path)
@@ -269,6 +272,7 @@ def test_result_and_log_say_what_was_done(speech, tmp_path):
     assert any((tmp_path / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     changes = {"train__eval_every": 6}
     _, plain_result = run(make_config(speech, **changes), tmp_path / "plain")
@@ -298,6 +302,7 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     assert all(("valid_loss" in line) == ("ema_decay" in line) for line in lines)
 
 
+@pytest.mark.slow_cases("mlm")
 @pytest.mark.parametrize("objective", slow_but(("mlm",), CORE))
 def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsys):
     settings = {"train__steps": 4, "train__eval_every": 2, "model__dropout": 0.1}
@@ -330,6 +335,7 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
     hashes, traces, program = [], [], None
     for num in (0, 3):
@@ -359,6 +365,7 @@ def test_a_run_of_many_shows_no_samples(speech, tmp_path):
     assert not any("sample" in line for line in read_metrics(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
     config = make_config(speech, optim__name="muon", optim__warmup_steps=10)
     run(config, tmp_path)
@@ -590,6 +597,7 @@ def test_refuses_when_no_checkpoint_is_good(speech, tmp_path):
         run(config, tmp_path)
 
 
+@pytest.mark.slow_except("change1-train.seed")
 @pytest.mark.parametrize(
     "change, named",
     [
@@ -622,6 +630,7 @@ def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
         run(make_config(text), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
     """Wherever the run lies, and whatever became of the file that it was given."""
     given, first = tmp_path / "given.json", tmp_path / "first"

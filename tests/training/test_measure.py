@@ -67,6 +67,7 @@ def of(**metrics):
     return Measured(metrics, {}, {})
 
 
+@pytest.mark.slow
 def test_controls_are_measured_on_untrained_parameters(measured):
     program, corpora, fresh = measured
     trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
@@ -210,6 +211,7 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
     assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
 
 
+@pytest.mark.slow_except("mlm-before1-after1-gap1")
 @pytest.mark.parametrize(
     "objective, before, after, gap",
     [
@@ -246,6 +248,7 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_except("clm")
 @pytest.mark.parametrize("objective", ["clm", "electra", "ul2"])
 def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
     """Not over what stands around it, nor over what fills up a batch."""
@@ -311,6 +314,7 @@ def test_words_are_asked_for_where_settings_say_so(speech):
     assert again["word_accuracy"] == again["word_accuracy_random"] == 0.5
 
 
+@pytest.mark.slow_except("bart")
 @pytest.mark.parametrize("objective", ["mlm", "electra", "span_corruption", "bart"])
 def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
     """In place of the word its mask or sentinel; a decoder's as it would write it."""
@@ -358,6 +362,7 @@ def score_decoder(model, params, ids, written):
     return jax.nn.log_softmax(logits)[0]
 
 
+@pytest.mark.slow_cases("clm", "mlm", "electra", "prefix_lm")
 @pytest.mark.parametrize("objective", CHOOSERS)
 def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
     name, settings = VARIANTS.get(objective, (objective, {}))
@@ -434,6 +439,7 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_choices_are_asked_for_where_settings_say_so(measured):
     program, corpora, fresh = measured
     plan = program.task.plan

@@ -61,6 +61,7 @@ def list_cases():
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 
+@pytest.mark.slow_cases("electra-some", "span_corruption-some")
 @pytest.mark.parametrize("objective, cases", list(list_cases()))
 def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -121,6 +122,7 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
     assert told[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
 
 
+@pytest.mark.slow
 def test_every_step_draws_its_own_corruption(speech):
     # Too small a rate to change a parameter: rows and masks alone make the loss.
     plan = make_plan(make_config(speech, "mlm", optim__lr=1e-30))
@@ -152,6 +154,7 @@ def test_a_run_is_used_on_other_devices_than_those_it_trained_on(speech):
     assert _fit_mesh(task, 3) == (1, 3, 1)  # each holds a third
 
 
+@pytest.mark.slow
 def test_steps_per_call_does_not_change_the_numbers(speech):
     states = []
     for size in (1, 4):

@@ -2,6 +2,7 @@
 
 import jax
 import numpy as np
+import pytest
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
@@ -12,6 +13,7 @@ from jaxpt.training.task import make_task
 from jaxpt.training.train_calls import make_train_call
 
 
+@pytest.mark.slow
 def test_the_mask_rate_falls_while_a_run_trains(speech):
     changes = {"mlm__mask_rate": 0.5, "mlm__mask_rate_end": 0.1, "train__steps": 4}
     plan = make_plan(make_config(speech, "mlm", **changes))

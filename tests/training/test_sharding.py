@@ -98,6 +98,7 @@ def test_every_parameter_of_every_family_has_a_rule(shapes):
             assert any(re.search(f"(^|/)({rule})$", n) for n in held), f"unused: {rule}"
 
 
+@pytest.mark.slow
 def test_every_matrix_is_split_over_fsdp_and_tensor(shapes):
     """But small ones; what is whole on each device is no matrix."""
     small = r"words/table|types|positions|relative|project|transform|score"
@@ -152,6 +153,7 @@ def specs_of(state):
     }
 
 
+@pytest.mark.slow_cases("optimizer0", "optimizer1", "optimizer2")
 @pytest.mark.parametrize(
     "optimizer",
     [

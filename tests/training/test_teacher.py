@@ -59,6 +59,7 @@ def make_student(speech, teacher, objective="distillation", **changes):
 TAUGHT = [("mlm", "distillation"), ("clm", "causal_distillation")]
 
 
+@pytest.mark.slow_except("mlm-distillation")
 @pytest.mark.parametrize("kind, objective", slow_but(TAUGHT[1:], TAUGHT))
 def test_it_begins_with_its_teacher(kind, objective, teachers, speech):
     theirs, tokenizer, taught, _ = load_run(teachers / kind)
@@ -110,6 +111,7 @@ def readers(tmp_path_factory, speech):
     return folder
 
 
+@pytest.mark.slow_except("prefix_lm-both")
 @pytest.mark.parametrize(
     "kind, directions", [("clm", "past"), ("clm_mlm", "both"), ("prefix_lm", "both")]
 )
@@ -186,6 +188,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow_cases("changes2*")
 @pytest.mark.parametrize(
     "changes, told",
     [
@@ -218,6 +221,7 @@ def test_layers_are_lent_to_who_reads_them_alike(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech):
     """A config that is taken from a run says what its teacher was."""
     student = make_student(speech, teachers / "mlm", distillation__student_layers=())
@@ -229,6 +233,7 @@ def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech)
         check_start(task, tokenizer)
 
 
+@pytest.mark.slow
 def test_its_config_says_what_the_teacher_is(teachers, speech):
     plan = make_plan(make_student(speech, teachers / "mlm"))
     written = plan.config["distillation"]["teacher_model"]
@@ -252,6 +257,7 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     same(start.params["teacher"], taught)
 
 
+@pytest.mark.slow_cases("*is another")
 @pytest.mark.parametrize(
     "kind, changes, told",
     [
@@ -305,6 +311,7 @@ def alone(tmp_path_factory, speech):
     return folder
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_not_named_is_trained_first(alone):
     run, out = alone / "run", (alone / "out.txt").read_text()
     task, _ = load_task(run)
@@ -325,6 +332,7 @@ def test_a_teacher_that_is_not_named_is_trained_first(alone):
     jax.tree.map(np.testing.assert_array_equal, params["teacher"], taught)
 
 
+@pytest.mark.slow
 def test_it_is_the_run_that_names_that_teacher(alone, tmp_path, speech):
     named = {"causal_distillation__teacher": str(alone / "run" / "teacher")}
     config = make_config(speech, "causal_distillation", **ALONE, **named)
@@ -340,6 +348,7 @@ def test_it_is_the_run_that_names_that_teacher(alone, tmp_path, speech):
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
+@pytest.mark.slow
 def test_started_again_it_takes_the_teacher_that_it_has(
     alone, tmp_path, speech, capsys, monkeypatch
 ):

@@ -187,6 +187,7 @@ class Loop:
         return np.log(kept)[start:].tolist()
 
 
+@pytest.mark.slow_cases("bart", "clm_mlm")
 def test_every_rule_is_its_loop(made):
     scorer, loop = made, Loop(made)
     texts = [np.array(text, np.int32) for text in TEXTS]

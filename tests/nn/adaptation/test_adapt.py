@@ -78,6 +78,7 @@ CASES += [("bilm", "bitfit"), ("skip_gram", "linear_probe"), ("skip_gram", "full
 CASES += [("bilm", "linear_probe"), ("encoder_decoder", "prompt"), ("causal", "bitfit")]
 
 
+@pytest.mark.slow_cases("encoder-houlsby")
 @pytest.mark.parametrize(
     "kind, method", slow_but([("encoder", "lora"), ("encoder", "houlsby")], CASES)
 )
@@ -101,6 +102,7 @@ def inside(path, part):
     return f"{path}/".startswith(f"{part}/")
 
 
+@pytest.mark.slow_cases("prompt", "pfeiffer")
 @pytest.mark.parametrize("method", METHODS)
 def test_the_trained_parameters_are_counted(method):
     spec = AdaptSpec(method, **SIZES.get(method, {}))

@@ -72,6 +72,7 @@ def by_hand(params, extra, spec, position):
     )
 
 
+@pytest.mark.slow_cases("houlsby-pre")
 @both_norms
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
 def test_a_layer_by_hand(spec, position):
@@ -87,6 +88,7 @@ def test_a_layer_by_hand(spec, position):
     np.testing.assert_allclose(found[is_text], wanted[is_text], atol=1e-5)
 
 
+@pytest.mark.slow_cases("pre")
 @both_norms
 def test_houlsbys_stand_after_every_sublayers_dropout(position):
     """Sublayers that give 0 show nothing of dropout, and adapters none either."""
@@ -124,6 +126,7 @@ def test_a_first_layer_without_a_norm():
     assert np.abs(states(params, shake(extra)) - base).max() > 1e-2
 
 
+@pytest.mark.slow_except("spec1-0.02-1")
 @pytest.mark.parametrize(
     "spec, std, bound",
     [
@@ -147,6 +150,7 @@ def test_how_they_begin(spec, std, bound):
         np.testing.assert_allclose(states(params, extra), states(params, {}), atol=1e-3)
 
 
+@pytest.mark.slow_cases("houlsby-bilm")
 @pytest.mark.parametrize("kind", ["bilm", "skip_gram"])
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
 def test_networks_without_such_layers_are_refused(kind, spec, refuses):
