@@ -47,7 +47,8 @@ def _read(text):
 
 
 def check_refusal(make, parts, refuses):
-    """Asserts that the message begins with the first part and has the others."""
+    """The error's message, which begins with the first part and has the others."""
     with refuses(*parts) as caught:
         make()
     assert str(caught.value).startswith(parts[0])
+    return str(caught.value)

@@ -189,27 +189,7 @@ def test_words_are_read_by_their_spelling(make_case, vocab):
         assert np.abs(words[0] - words[other]).max() > 0
 
 
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"num_chars": 6},
-        {"char_width": 0},
-        {"filters": ()},
-        {"filters": (4, 0)},
-        {"num_highway": -1},
-        {"cell_clip": 0.0},
-        {"proj_clip": float("nan")},
-    ],
-)
-def test_bad_values_are_named(values, refuses):
-    name, value = next(iter(values.items()))
-    with refuses(f"bilm.{name}={value}"):
-        bilm.Spec.for_seq_len(20, **values)
-
-
 def test_what_cannot_be_spelt_is_refused(vocab, refuses):
-    with refuses("data.row_length=1"):
-        bilm.Spec(1)
     with refuses("tokenizer", "spelt"):
         bare = dataclasses.replace(vocab, pieces=())
         bilm.Spec(20).make_network(ModelSpec(vocab_size=40), bare)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.state import make_state
@@ -355,32 +354,6 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
             restored = batch["inputs"][i].copy()
             restored[places] = batch["targets"][i][drawn]
             np.testing.assert_array_equal(restored, tokens[i])
-
-
-@pytest.mark.parametrize(
-    "values, told",
-    [
-        ({"temperature": 0.0}, "distillation.temperature=0.0: must be above 0"),
-        ({"kl_weight": 0.0}, "distillation.kl_weight=0.0"),
-        ({"mlm_weight": -1.0}, "distillation.mlm_weight=-1.0"),
-        ({"cosine_weight": float("nan")}, "distillation.cosine_weight=nan"),
-        ({"mask_rate": 1.0}, "distillation.mask_rate=1.0"),
-        ({"replace_mask": -0.1}, "distillation.replace_mask=-0.1"),
-        ({"replace_random": 0.3}, "distillation.replace_mask=0.8"),
-    ],
-)
-def test_bad_values_are_named(values, told, refuses):
-    with refuses(told):
-        distillation.Spec.for_seq_len(R, **values)
-
-
-@pytest.mark.parametrize("values", [{"temperature": -1.0}, {"clm_weight": -0.1}])
-def test_bad_values_of_the_causal_one(values, refuses):
-    name, value = next(iter(values.items()))
-    with refuses(f"causal_distillation.{name}={value}"):
-        causal_distillation.Spec.for_seq_len(R, **values)
-    with pytest.raises(UserError, match="data.row_length=1"):
-        causal_distillation.Spec(1)
 
 
 @both

@@ -211,8 +211,3 @@ def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
     row = answers["ids"][:1]  # of one document and a half: segments are left out here
     logits = plain.fill_logits(kept, row)
     assert logits.shape == (1, 20, 40)
-
-
-def test_an_unknown_variant_is_refused(refuses):
-    with refuses("electra.variant=bert: must be one of full, electra_15, replace_mlm"):
-        electra.Spec.for_seq_len(20, variant="bert")

@@ -220,25 +220,6 @@ def test_without_a_schedule_progress_changes_nothing(make_case, make_rows):
 
 
 @both
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"masking": "word"}, "masking=word: must be one of tokens, words, spans"),
-        ({"span_p": 0.0}, "span_p=0.0: must be above 0 and below 1"),
-        ({"span_p": 1.0}, "span_p=1.0: must"),
-        ({"max_span_length": 0}, "max_span_length=0: must be at least 1"),
-        ({"static_masks": -1}, "static_masks=-1: must be at least 0"),
-        ({"mask_rate_end": 1.0}, "mask_rate_end=1.0: must be between 0 and 1"),
-        ({"static_masks": 2, "mask_rate_end": 0.1}, "static_masks=2: must be 0 with"),
-        ({"mask_rate": 1.0}, "mask_rate=1.0: must be between 0 and 1"),
-    ],
-)
-def test_bad_values_name_their_section(name, values, message, refuses):
-    with refuses(f"{name}.{message}"):
-        MODULES[name].Spec.for_seq_len(R, **values)
-
-
-@both
 def test_words_of_a_tokenizer_that_knows_none_are_refused(name, make_case, refuses):
     case = make_case(name)
     spec = dataclasses.replace(case.spec, masking="spans")

@@ -361,38 +361,6 @@ def test_packed_rows_need_a_spec_for_them(make_case, make_rows, vocab):
         ul2.corrupt(jax.random.key(0), rows, vocab, case.spec)
 
 
-@pytest.mark.parametrize(
-    "values, told",
-    [
-        ({"rates": (0.0, 0.0, 0.0)}, "rates=.*: must be three weights"),
-        ({"rates": (1.0, -1.0, 1.0)}, "rates="),
-        ({"rates": (1.0, 1.0)}, "rates="),
-        ({"rates": (1.0, float("nan"), 1.0)}, "rates="),
-        ({"rates": (float("inf"), 1.0, 1.0)}, "rates="),
-        ({"r_densities": (0.0, 0.15)}, "r_densities=.*above 0 and below 1"),
-        ({"x_mean_spans": (0.5, 8.0, 64.0, 64.0)}, "x_mean_spans=.*at least 1"),
-        ({"x_mean_spans": (3.0,)}, "x_mean_spans=.*as many as ul2.x_densities"),
-        ({"r_densities": (), "r_mean_spans": ()}, "r_densities="),
-        (
-            {"r_densities": (0.9,), "r_mean_spans": (1.0,)},
-            "r_densities=.* 36 spans do not fit 36 noise and 4 clean",
-        ),
-    ],
-)
-def test_bad_values_are_named(values, told):
-    with pytest.raises(UserError, match=f"^ul2.{told}"):
-        ul2.Spec(40, **values)
-
-
-def test_rows_that_are_too_short_are_refused():
-    with pytest.raises(UserError, match="^data.row_length=1: ul2 needs at least 2"):
-        ul2.Spec(1)
-    with pytest.raises(UserError, match="^data.seq_len=4: ul2 needs at least 6"):
-        ul2.Spec.for_seq_len(4)
-    with pytest.raises(UserError, match="^data.max_documents=-1"):
-        ul2.Spec(9, max_documents=-1)
-
-
 @pytest.mark.parametrize("kind", ["char", "byte", "bpe"])
 def test_modes_are_specials_of_every_tokenizer(kind, tmp_path):
     """By name, so that a prompt can say `[S2S]`, and no text ever does."""
