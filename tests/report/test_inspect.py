@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import CORE, SEQ2SEQ, make_config, slow_but
+from tiny import CORE, SEQ2SEQ, make_config, prepare, slow_but
 
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -12,16 +12,12 @@ from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import load_text
-from jaxpt.training.data import make_feed, with_token_counts
-from jaxpt.training.task import make_task
+from jaxpt.training.data import make_feed
 
 
 def make(speech, objective="mlm", **changes):
     config = make_config(speech, objective, **changes)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    return make_task(plan, vocab), tokenizer, corpora
+    return prepare(config)
 
 
 FORMS = {"bert": ("pairs",)}

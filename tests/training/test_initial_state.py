@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, write_run, write_stored
+from tiny import claim_run, make_config, prepare, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.comparison.compare import compare
@@ -24,9 +24,8 @@ from jaxpt.training.workdir import load_run
 
 def run(config, workdir):
     """The result of training."""
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    return loop.train(make_task(plan, tokenizer.vocab), tokenizer, corpora, workdir)
+    task, tokenizer, corpora = prepare(config)
+    return loop.train(task, tokenizer, corpora, workdir)
 
 
 @pytest.fixture(scope="module")

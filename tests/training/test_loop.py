@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import CORE, make_config, slow_but, write_config
+from tiny import CORE, make_config, prepare, slow_but, write_config
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -243,9 +243,7 @@ def test_a_signal_during_the_last_measurement_is_not_lost(
 def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     speech, tmp_path, monkeypatch
 ):
-    plan = make_plan(make_config(speech))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(make_config(speech))
     three = jax.devices() * 3
     monkeypatch.setattr(jax, "devices", lambda: three)
     with pytest.raises(UserError, match="train.batch_size=8"):
@@ -310,9 +308,7 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     for num in (0, 2):
         folder = tmp_path / str(num)
         config = make_config(speech, objective, eval__samples=num, **settings)
-        plan = make_plan(config)
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(config)
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, folder, program)
         hashes.append(final_hash(task, folder))
@@ -340,9 +336,7 @@ def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
     hashes, traces, program = [], [], None
     for num in (0, 3):
         settings = {"train__steps": 8, "train__profile_steps": num}
-        plan = make_plan(make_config(speech, "clm", **settings))
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(make_config(speech, "clm", **settings))
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, tmp_path / str(num), program)
         hashes.append(final_hash(task, tmp_path / str(num)))
@@ -358,9 +352,7 @@ def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
 
 def test_a_run_of_many_shows_no_samples(speech, tmp_path):
     config = make_config(speech, "clm", train__steps=2, eval__samples=1)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, label="clm seed 0")
     assert not any("sample" in line for line in read_metrics(tmp_path))
 
@@ -410,9 +402,8 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
 def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     """Of a published preset's dropout on a GPU, where cuDNN would have served."""
     changes = {"model__dtype": "bfloat16", "model__attention_dropout": 0.1}
-    plan = make_plan(make_config(speech, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    program, feed = check_run(make_task(plan, tokenizer.vocab), tokenizer, corpora)
+    task, tokenizer, corpora = prepare(make_config(speech, **changes))
+    program, feed = check_run(task, tokenizer, corpora)
     log = run_log.RunLog(program, feed, corpora, tmp_path)
     assert not any("fused" in line for line in log.describe_run())
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
@@ -427,9 +418,8 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     wrong = {"loss": packing.exactly(16)}
     monkeypatch.setattr(masked_diffusion.Spec, "prediction_laws", wrong)
     settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
-    plan = make_plan(make_config(speech, "masked_diffusion", **settings))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    config = make_config(speech, "masked_diffusion", **settings)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
     lines = capsys.readouterr().out.splitlines()
     (found,) = [line for line in lines if line.startswith("warning: ")]

@@ -10,20 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec
-from tiny import VARIANTS, make_config
+from tiny import VARIANTS, make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import make_state
 from jaxpt.nn.networks.network import TRANSFORMER_RULES
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training import sharding
 from jaxpt.training.sharding import partition, shape_mesh, shard_params, shard_state
-from jaxpt.training.task import make_task
 
 SIZES = {"data": 2, "fsdp": 2, "tensor": 2}
 MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
@@ -213,9 +210,7 @@ def test_a_mesh_is_all_devices_or_an_error(num_devices, fsdp, tensor):
 
 
 def make_mlm(speech, objective="mlm", **changes):
-    plan = make_plan(make_config(speech, objective, **changes))
-    tokenizer, _ = load_text(plan.text)
-    return make_task(plan, tokenizer.vocab)
+    return prepare(make_config(speech, objective, **changes))[0]
 
 
 def check(task, shape):
