@@ -251,21 +251,3 @@ def test_what_does_not_fit_is_refused(changes, told, make_base, make_tune, refus
     base = str(make_base("mlm", model__positions="learned"))
     with refuses(told):
         load_program(make_tune(**changes), base)
-
-
-@pytest.mark.parametrize(
-    "changes, told",
-    [
-        ({"task__head": "tail"}, "task.head=tail"),
-        ({"train__lr": ()}, "train.lr=()"),
-        ({"train__seeds": (0, 0)}, "train.seeds=(0, 0)"),
-        ({"train__epochs": (-1,)}, "train.epochs=(-1,)"),
-        ({"train__keep": "first"}, "train.keep=first"),
-        ({"train__warmup_share": 1.0}, "train.warmup_share=1.0"),
-        ({"optim__name": "muon"}, "optim.name=muon"),
-        ({"data__train": ""}, "data.train="),
-    ],
-)
-def test_bad_settings_are_refused(changes, told, make_tune, refuses):
-    with refuses(told):
-        make_tune(**changes)
