@@ -31,7 +31,7 @@ def plan(section, **settings):
         *refused(plan, "data", "train=", "data"),
         (
             lambda: plan("train", lr=(1.0, math.inf)),
-            ["train.lr=(1.0, inf): must be fin"],
+            ["train.lr=(1.0, inf): must"],
         ),
         (lambda: plan("train", lr=(math.nan,)), ["train.lr=(nan,): must"]),
     ],
