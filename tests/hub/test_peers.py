@@ -307,9 +307,7 @@ PUBLISHED = {
     "t5-base": published("t5", "seq2seq", 768, 3072, 12, 12),
     "t5-v1.1-small": published("t5", "seq2seq", 0, 1024, 8, 6, **GATED),
     "t5-v1.1-base": published("t5", "seq2seq", 768, 2048, 12, 12, **GATED),
-    "bart-base": published(
-        "bart", "seq2seq", attention_dropout=0.1, d_model=768, **BART
-    ),
+    "bart-base": published("bart", "seq2seq", attention_dropout=0.1, **BART),
     "bart-large": published("bart", "seq2seq", attention_dropout=0.1),
     "llama-135m": published(
         "llama", "causal", 576, 30, 9, 1536, rms_norm_eps=1e-5, **SMOL
