@@ -119,12 +119,17 @@ TRAITS = {
 }
 
 
+def slow(*values):
+    """A case to parametrize by that `make test` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def slow_but(quick, cases):
-    """Cases to parametrise by, of which `make test` runs only the quick ones."""
+    """Cases to parametrize by, of which `make test` runs only the quick ones."""
 
     def mark(case):
         values = case if isinstance(case, tuple) else (case,)
-        return pytest.param(*values, marks=() if case in quick else pytest.mark.slow)
+        return pytest.param(*values) if case in quick else slow(*values)
 
     return [mark(case) for case in cases]
 

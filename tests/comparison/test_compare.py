@@ -6,7 +6,7 @@ import types
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
 
 from jaxpt.comparison import budget
 from jaxpt.comparison import compare as comparison
@@ -367,14 +367,13 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
     assert not (tmp_path / "c").exists()
 
 
-@pytest.mark.slow_cases("changes3*", "changes6*", "changes7*")
 @pytest.mark.parametrize(
     "changes, named",
     [
         ({"compare__overrides": {"gpt": {}}}, "compare.overrides.gpt"),
         ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
         ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
-        (
+        slow(
             {
                 "compare__overrides": {
                     "span_corruption": {"model": {"num_decoder_layers": 0}}
@@ -384,8 +383,8 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ),
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "gpt")}, "compare.objectives"),
-        ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
-        ({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
+        slow({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
+        slow({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
         (
             {"compare__objectives": ("clm", "words")},
             "compare.objectives=.*compare.overrides.words.objective",

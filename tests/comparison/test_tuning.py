@@ -6,7 +6,7 @@ import sys
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
 from tiny_refusals import check_refusal, refused
 
 from jaxpt import trust
@@ -88,13 +88,12 @@ def test_a_setting_is_tuned_once(refuses):
         CompareSpec(amount=1, seeds=(1, 2), tune=twice)
 
 
-@pytest.mark.slow_cases("changes2-optim.lr=-1.0", "changes0*", "*lr='fast'")
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
-        ({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
-        ({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
+        slow({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
+        slow({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
+        slow({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
         ({"compare__tune": "train.steps=3,4"}, "train.steps is not tuned"),
         ({"compare__tune": "data.row_length=16,24"}, "same rows of one text"),
         ({"compare__tune": "data.rows=chunks,documents"}, "same rows of one text"),

@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import write_config
+from tiny import slow, write_config
 
 from jaxpt.cli import main
 from jaxpt.evaluation import neighbours
@@ -127,11 +127,10 @@ def test_counts_are_the_runs_own(runs, capsys):
     assert f"{path}: was altered" in capsys.readouterr().err
 
 
-@pytest.mark.slow_cases("flags0--*")
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--word=zebra"], "--word='zebra': must occur in the"),
+        slow(["--word=zebra"], "--word='zebra': must occur in the"),
         (["--word= "], "--word=' ': must be a word"),
         (["--word=bank", "--top_k=0"], "--top_k=0"),
         (["--word=bank", "--sentences=0"], "--sentences=0"),

@@ -9,7 +9,7 @@ import time
 import jax
 import numpy as np
 import pytest
-from tiny import slow_but
+from tiny import slow, slow_but
 
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning import grid, results
@@ -235,11 +235,10 @@ def test_what_no_task_reads_is_not_trained(make_base, make_tune):
     assert alone.lm_weight == 0
 
 
-@pytest.mark.slow_cases("changes0-task.head=bart")
 @pytest.mark.parametrize(
     "changes, told",
     [
-        ({"task__head": "bart"}, "task.head=bart"),
+        slow({"task__head": "bart"}, "task.head=bart"),
         ({"task__max_len": 100}, "task.max_len=100"),
         ({"train__lm_weight": 0.5}, "train.lm_weight=0.5"),
         ({"data__num_train": 41}, "data.num_train=41"),

@@ -8,7 +8,7 @@ from hub.conftest import flags, same, stored
 from hub.test_families import Fixture
 from hub.test_runs import make_tokenizer
 from safetensors.numpy import load_file
-from tiny import write_config
+from tiny import slow, write_config
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -36,15 +36,14 @@ def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tm
     assert is_drawn == (other == "spanbert")
 
 
-@pytest.mark.slow_cases("bilm-parts2", "causal_distillation-parts4")
 @pytest.mark.parametrize(
     "objective, parts",
     [
         ("mlm", ["must be one of clm, prefix_lm, clm_mlm, ul2, causal_distillation"]),
         ("span_corruption", ["whose runs have a causal model"]),
-        ("bilm", ["must be one of clm"]),
+        slow("bilm", ["must be one of clm"]),
         ("nonesuch", ["must be one of clm"]),
-        ("causal_distillation", ["causal_distillation.teacher=: must name"]),
+        slow("causal_distillation", ["causal_distillation.teacher=: must name"]),
     ],
 )
 def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, refuses):
@@ -146,15 +145,14 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     assert err.count("\n") == 1 and "--config.model.num_layers=1: must be 2" in err
 
 
-@pytest.mark.slow_except("changes1-28")
 @pytest.mark.parametrize(
     "changes, size",
     [
-        ({"num_sentinels": 3}, 30),
+        slow({"num_sentinels": 3}, 30),
         ({"num_sentinels": 1}, 28),
-        ({"specials": ("nlu", "nlg", "mask")}, 30),
-        ({"specials": ("nlu",), "num_sentinels": 2}, 30),
-        ({"kind": "file", "lowercase": False, "vocab_size": 28}, 28),
+        slow({"specials": ("nlu", "nlg", "mask")}, 30),
+        slow({"specials": ("nlu",), "num_sentinels": 2}, 30),
+        slow({"kind": "file", "lowercase": False, "vocab_size": 28}, 28),
     ],
 )
 def test_specials_are_added_where_the_model_has_room(changes, size, theirs):

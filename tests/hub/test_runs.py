@@ -11,7 +11,7 @@ import pytest
 import tiny
 from hub.test_families import Fixture, roberta_places
 from safetensors.numpy import load_file, save_file
-from tiny import slow_but
+from tiny import slow, slow_but
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -357,18 +357,17 @@ def test_bad_imports_are_one_line(make_run, tmp_path, refuses):
 SMALL = {"num_layers": 2, "d_model": 64, "num_heads": 4, "d_ff": 128}
 
 
-@pytest.mark.slow_except("modern-base-changes8")
 @pytest.mark.parametrize(
     "name, changes",
     [
-        ("gpt2", {}),
-        ("bert-base", {}),
-        ("roberta-base", {}),
-        ("electra-small-generator", {"embedding_size": 32}),
-        ("t5-small", {"num_decoder_layers": 2, "head_dim": 16}),
-        ("t5-v1.1-small", {"num_decoder_layers": 2, "head_dim": 16}),
-        ("bart-base", {"num_decoder_layers": 2}),
-        ("llama-135m", {"num_kv_heads": 2}),
+        slow("gpt2", {}),
+        slow("bert-base", {}),
+        slow("roberta-base", {}),
+        slow("electra-small-generator", {"embedding_size": 32}),
+        slow("t5-small", {"num_decoder_layers": 2, "head_dim": 16}),
+        slow("t5-v1.1-small", {"num_decoder_layers": 2, "head_dim": 16}),
+        slow("bart-base", {"num_decoder_layers": 2}),
+        slow("llama-135m", {"num_kv_heads": 2}),
         ("modern-base", {}),
     ],
 )

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny import slow
 
 from jaxpt.learn.optim_spec import OWN, OptimSpec
 from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
@@ -235,8 +236,7 @@ def orthogonalise(x):
     return x
 
 
-@pytest.mark.slow_cases("shape0")
-@pytest.mark.parametrize("shape", [(3, 12), (12, 3)])
+@pytest.mark.parametrize("shape", [slow((3, 12)), (12, 3)])
 def test_muon_orthogonalises_the_layers_and_has_adamw_for_the_rest(shape):
     draw = np.random.default_rng(0).normal
 

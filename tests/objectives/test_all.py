@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 from products import count_products
-from tiny import MODELS, TRAITS, VARIANTS, Traits, slow_but
+from tiny import MODELS, TRAITS, VARIANTS, Traits, slow, slow_but
 
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
@@ -588,16 +588,6 @@ def costed(name, values, settings):
     return counted, train_step, eval_step, params, rows
 
 
-@pytest.mark.slow_except(
-    "clm-values0-settings0",
-    "clm-values1-settings1",
-    "mlm-values2-settings2",
-    "mlm-values3-settings3",
-    "bert-values13-settings13",
-    "bert-values14-settings14",
-    "bert-values17-settings17",
-    "prefix_lm-values9-settings9",
-)
 @pytest.mark.parametrize(
     "name, values, settings",
     [
@@ -605,25 +595,27 @@ def costed(name, values, settings):
         ("clm", GATED | {"positions": "rotary"}, {}),
         ("mlm", {"embedding_size": 128}, {}),
         ("mlm", {"head_transform": True, "norm_position": "post"}, {"mask_rate": 0.3}),
-        ("span_corruption", {"embedding_size": 128}, {}),
-        ("span_corruption", GATED | {"tie_embeddings": False}, {"max_documents": 4}),
-        ("ul2", {}, {}),
-        ("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
-        ("clm_mlm", GATED, {"mask_rate": 0.3}),
+        slow("span_corruption", {"embedding_size": 128}, {}),
+        slow(
+            "span_corruption", GATED | {"tie_embeddings": False}, {"max_documents": 4}
+        ),
+        slow("ul2", {}, {}),
+        slow("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
+        slow("clm_mlm", GATED, {"mask_rate": 0.3}),
         ("prefix_lm", {"embedding_size": 128}, {}),
-        ("prefix_lm/seq2seq", GATED, {}),
-        ("electra", {}, {"generator_size": 0.5}),
-        ("electra", GATED | {"embedding_size": 128, "num_kv_heads": 1}, {}),
+        slow("prefix_lm/seq2seq", GATED, {}),
+        slow("electra", {}, {"generator_size": 0.5}),
+        slow("electra", GATED | {"embedding_size": 128, "num_kv_heads": 1}, {}),
         ("bert", {"embedding_size": 128}, {}),
         ("bert", {"head_transform": True}, {"sentence_task": "none"}),
-        ("bart", {"embedding_size": 128}, {}),
-        ("bart", {"tie_embeddings": False}, {"insert_rate": 0.1}),
+        slow("bart", {"embedding_size": 128}, {}),
+        slow("bart", {"tie_embeddings": False}, {"insert_rate": 0.1}),
         ("bert", GATED, {"sentence_task": "sop", "max_predictions": 5}),
-        ("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
-        ("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
-        ("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
-        ("replace_mlm", {}, {"share_embeddings": False}),
-        ("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
+        slow("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
+        slow("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
+        slow("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
+        slow("replace_mlm", {}, {"share_embeddings": False}),
+        slow("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
     ],
 )
 def test_flops_are_those_of_the_products(name, values, settings):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import slow
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
@@ -45,11 +46,10 @@ def test_seqio_unpacked():
     assert row["is_prefix"] == [1, 1, 1, 1, 1, 0, 0, 0, 0]
 
 
-@pytest.mark.slow_cases("targets0*")
 @pytest.mark.parametrize(
     "targets, sizes, inputs, weights, is_prefix",
     [
-        (  # test_prefix_lm_packed
+        slow(  # test_prefix_lm_packed
             [7, 8, 5, 1, 3, 9, 1, 8, 4, 9, 3, 1, 4, 1, 0],
             [(7, 4), (7, 5), (1, 0)],
             [0, 7, 8, 5, 1, 3, 9, 0, 8, 4, 9, 3, 1, 4, 0],

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from tiny import VARIANTS, make_config, prepare, write_stored
+from tiny import VARIANTS, make_config, prepare, slow, write_stored
 
 from jaxpt.cli import main
 from jaxpt.comparison.compare import compare
@@ -87,7 +87,6 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
     assert drawn <= set(report["figures"])
 
 
-@pytest.mark.slow_except("*row of 24", "clm-changes0*")
 @pytest.mark.parametrize(
     "objective, changes, told",
     [
@@ -97,19 +96,19 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
             {"eval__probe_length": 24},
             "eval.probe_length=24: must be at most 23, as clm reads 23 tokens at once",
         ),
-        ("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
+        slow("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
         # A gap and two sides; T5's encoder reads its [EOS] behind them.
-        (
+        slow(
             "mlm",
             {"eval__num_words": 2, "eval__word_context": 12},
             "eval.word_context=12: must be at most 11, as mlm reads 24 tokens at once",
         ),
-        (
+        slow(
             "span_corruption",
             {"eval__probe_length": 24, "data__row_length": 0, "data__seq_len": 24},
             "eval.probe_length=24: must be at most 23, as span_corruption reads 24",
         ),
-        (
+        slow(
             "mlm",
             # No document has so many characters on either side of a word.
             {

@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, prepare, write_run, write_stored
+from tiny import claim_run, make_config, prepare, slow, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.comparison.compare import compare
@@ -129,12 +129,11 @@ def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figu
         assert loss == pytest.approx(held, rel=1e-5)
 
 
-@pytest.mark.slow_except("mlm-changes2-told2")
 @pytest.mark.parametrize(
     "objective, changes, told",
     [
-        ("mlm", {"model__d_model": 32}, ("mlm model has embed/", "16]", "32]")),
-        ("electra", {}, ("mlm model has", "electra one", "not at all")),
+        slow("mlm", {"model__d_model": 32}, ("mlm model has embed/", "16]", "32]")),
+        slow("electra", {}, ("mlm model has", "electra one", "not at all")),
         ("mlm", {"tokenizer__kind": "byte"}, ("its tokenizer is another",)),
     ],
 )
@@ -172,7 +171,6 @@ def bare(tmp_path_factory, speech):
 ROTARY, RELATIVE = {"model__positions": "rotary"}, {"model__positions": "relative"}
 
 
-@pytest.mark.slow_cases("bilm-held12-values12", "electra-held11-values11")
 @pytest.mark.parametrize(
     "objective, held, values",
     [
@@ -187,8 +185,8 @@ ROTARY, RELATIVE = {"model__positions": "rotary"}, {"model__positions": "relativ
         ("mlm", ROTARY, {"positions": "sinusoidal"}),
         ("mlm", RELATIVE, {"relative_max_distance": 64}),
         ("mlm", RELATIVE, {"relative_directions": "past"}),
-        ("electra", {}, {"norm_epsilon": 1e-12}),
-        ("bilm", {"bilm__num_chars": 12}, {}),
+        slow("electra", {}, {"norm_epsilon": 1e-12}),
+        slow("bilm", {"bilm__num_chars": 12}, {}),
         ("bilm", {"bilm__cell_clip": 1.0}, {}),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec
-from tiny import VARIANTS, make_config, prepare
+from tiny import VARIANTS, make_config, prepare, slow
 
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
@@ -150,13 +150,12 @@ def specs_of(state):
     }
 
 
-@pytest.mark.slow_cases("optimizer0", "optimizer1", "optimizer2")
 @pytest.mark.parametrize(
     "optimizer",
     [
-        optax.adamw(1e-3),
-        optax.lamb(1e-3),
-        optax.lion(1e-3),
+        slow(optax.adamw(1e-3)),
+        slow(optax.lamb(1e-3)),
+        slow(optax.lion(1e-3)),
         optax.contrib.muon(1e-3),
         optax.chain(optax.clip_by_global_norm(1.0), optax.ema(0.9), optax.adam(1e-3)),
         optax.adafactor(1e-3, min_dim_size_to_factor=8),

@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, slow_but, write_run, write_stored
+from tiny import claim_run, make_config, slow, slow_but, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -188,7 +188,6 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 
-@pytest.mark.slow_cases("changes2*")
 @pytest.mark.parametrize(
     "changes, told",
     [
@@ -197,7 +196,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
             {"model__relative_directions": "both", "model__num_heads": 4},
             "model.num_heads=4: must be the teacher's 2",
         ),
-        (
+        slow(
             {"model__relative_directions": "both", "model__d_ff": 64},
             "the student has encoder/layer_0/mlp/",
         ),
@@ -257,11 +256,10 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
     same(start.params["teacher"], taught)
 
 
-@pytest.mark.slow_cases("*is another")
 @pytest.mark.parametrize(
     "kind, changes, told",
     [
-        ("mlm", {"tokenizer__kind": "byte"}, "its tokenizer is another"),
+        slow("mlm", {"tokenizer__kind": "byte"}, "its tokenizer is another"),
         ("clm", {}, "holds a clm run; must hold one with a masked model"),
         ("none", {}, "must be a run's folder"),
         ("mlm", {"distillation__student_layers": (0, 3)}, "from 0 to 2"),

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from nn.adaptation.networks import BERT, make, make_batch, paths_of, shake
+from tiny import slow
 
 from jaxpt.nn.adaptation.adapt import adapted, init_extra, merge
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
@@ -126,11 +127,10 @@ def test_a_first_layer_without_a_norm():
     assert np.abs(states(params, shake(extra)) - base).max() > 1e-2
 
 
-@pytest.mark.slow_except("spec1-0.02-1")
 @pytest.mark.parametrize(
     "spec, std, bound",
     [
-        (AdaptSpec("houlsby", size=512), 1e-3, 2e-3),
+        slow(AdaptSpec("houlsby", size=512), 1e-3, 2e-3),
         (AdaptSpec("pfeiffer", size=512), 0.02, 1),
     ],
 )
