@@ -125,6 +125,7 @@ def layer_of(module: str) -> int:
     return found[0] if found else len(TEXT_LAYERS)
 
 
+@pytest.mark.slow_cases("text/rows/forms.py")
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_go_down_only(path):
     room = room_of(path.relative_to(ROOT / "jaxpt").parts)

@@ -6,7 +6,7 @@ import types
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
 
 from jaxpt.comparison import budget
 from jaxpt.comparison import compare as comparison
@@ -124,6 +124,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     assert 0 < np.mean(hits) < 1
 
 
+@pytest.mark.slow
 def test_each_objective_shows_its_work_on_the_same_passages(report):
     workdir, written, _ = report
     taken = written["samples"]
@@ -161,6 +162,7 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
     assert len(guesses) >= 3
 
 
+@pytest.mark.slow
 def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
     settings = {
         "compare__objectives": ("mlm", "words"),
@@ -262,6 +264,7 @@ def test_the_page_is_self_contained(report):
         assert (workdir / name).stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     workdir, written, _ = report
     monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
@@ -269,6 +272,7 @@ def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     assert json.loads(json.dumps(again["runs"])) == written["runs"]
 
 
+@pytest.mark.slow_except("compare.json", "checksums.json", "runs/clm-steps.json")
 @pytest.mark.parametrize(
     "name",
     [
@@ -369,7 +373,7 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ({"compare__overrides": {"gpt": {}}}, "compare.overrides.gpt"),
         ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
         ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
-        (
+        slow(
             {
                 "compare__overrides": {
                     "span_corruption": {"model": {"num_decoder_layers": 0}}
@@ -379,8 +383,8 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ),
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "gpt")}, "compare.objectives"),
-        ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
-        ({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
+        slow({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
+        slow({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
         (
             {"compare__objectives": ("clm", "words")},
             "compare.objectives=.*compare.overrides.words.objective",
@@ -440,6 +444,7 @@ def test_a_warm_up_that_nobody_asked_for_fits_the_steps(labelled):
     assert budget.fit_warmup(plan, {"optim.warmup_steps"}) is plan
 
 
+@pytest.mark.slow
 def test_the_warm_up_is_held_against_the_steps_that_are_bought(
     labelled, tmp_path, quick
 ):
@@ -457,6 +462,7 @@ def test_the_warm_up_is_held_against_the_steps_that_are_bought(
     assert [run["steps"] for run in report["runs"]] == [6]
 
 
+@pytest.mark.slow_cases("steps-0.0-evals1")
 @pytest.mark.parametrize(
     "kind, amount, evals",
     [("raw_tokens", 8 * 24 * 7.5, [0, 4, 6]), ("steps", 0.0, [0, 2, 4])],
@@ -528,6 +534,7 @@ def test_a_run_has_one_budget(labelled, tmp_path):
     assert not (tmp_path / "c" / "compare.json").exists()
 
 
+@pytest.mark.slow
 def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
     """With a length of what the model reads, clm's rows are one token longer."""
     config = make_comparison(

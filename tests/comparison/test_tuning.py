@@ -6,7 +6,8 @@ import sys
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
+from tiny_refusals import check_refusal, refused
 
 from jaxpt import trust
 from jaxpt.comparison import compare as comparison
@@ -65,38 +66,34 @@ def test_every_combination_is_a_trial():
     assert CompareSpec(amount=1).list_trials("clm") == []
 
 
-@pytest.mark.parametrize(
-    "setting, value",
-    [
-        ("tune", "optim.lr"),
-        ("tune", "optim.lr=1e-3"),  # nothing to choose from
-        ("tune", "optim.lr=1e-3,1e-3"),
-        ("tune", "optim.lr=1e-3,"),
-        ("tune", "lr=1,2"),
-        ("tune", "optim.lr=1,2;optim.lr=3,4"),
-        ("tune", "optim.lr=1e-2..1e-3"),  # downwards
-        ("tune", "optim.lr=0..1e-3"),
-        ("tune", "optim.lr=1e-3..1e-2,1e-1"),
-        ("tune_trials", 4),  # no range to draw from
-        ("tune_trials", -1),
-        ("tune_share", 0.0),
-        ("tune_share", 1.0),
-        ("tune_fraction", 1.0),
-        ("tune_seed", 2),  # a compared run's
-        ("tune_seed", -1),
-    ],
-)
-def test_bad_settings(setting, value, refuses):
-    with refuses(f"compare.{setting}={value}"):
-        CompareSpec(amount=1, seeds=(1, 2), **{setting: value})
+# A range that goes down or begins at 0, a value alone, a name alone; no range to draw
+# from; a seed of a compared run.
+REFUSED = """
+    tune=optim.lr; tune=optim.lr=1e-3; tune=optim.lr=1e-3,1e-3; tune=optim.lr=1e-3,
+    tune=lr=1,2; tune=optim.lr=1e-2..1e-3; tune=optim.lr=0..1e-3
+    tune=optim.lr=1e-3..1e-2,1e-1; tune_trials=4; tune_trials=-1
+    tune_share=0.0; tune_share=1.0; tune_fraction=1.0; tune_seed=2; tune_seed=-1
+"""
+CASES = refused(CompareSpec, "compare", REFUSED, amount=1, seeds=(1, 2))
+
+
+@pytest.mark.parametrize("make, parts", CASES)
+def test_bad_settings_are_refused(make, parts, refuses):
+    check_refusal(make, parts, refuses)
+
+
+def test_a_setting_is_tuned_once(refuses):
+    twice = "optim.lr=1,2;optim.lr=3,4"
+    with refuses(f"compare.tune={twice}"):
+        CompareSpec(amount=1, seeds=(1, 2), tune=twice)
 
 
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
-        ({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
-        ({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
+        slow({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
+        slow({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
+        slow({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
         ({"compare__tune": "train.steps=3,4"}, "train.steps is not tuned"),
         ({"compare__tune": "data.row_length=16,24"}, "same rows of one text"),
         ({"compare__tune": "data.rows=chunks,documents"}, "same rows of one text"),

@@ -123,6 +123,7 @@ def two_labels(seed, num=20, num_parts=1):
     return make_corpus(documents, labels, num_parts=num_parts)
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_a_probe_reads_what_is_there_and_no_more(num_parts):
     corpora = {

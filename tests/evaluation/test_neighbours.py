@@ -5,7 +5,7 @@ import json
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import write_config
+from tiny import slow, write_config
 
 from jaxpt.cli import main
 from jaxpt.evaluation import neighbours
@@ -91,6 +91,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_runs_neighbours(runs, capsys):
     shown = {}
     for name in ("skip_gram", "clm"):
@@ -105,6 +106,7 @@ def test_a_runs_neighbours(runs, capsys):
     assert len(shown["clm"]) == 3
 
 
+@pytest.mark.slow
 def test_counts_are_the_runs_own(runs, capsys):
     held = json.loads((runs / "skip_gram" / "counts.json").read_text())["counts"]
     assert sum(held) > 2000 and not (runs / "clm" / "counts.json").exists()
@@ -128,7 +130,7 @@ def test_counts_are_the_runs_own(runs, capsys):
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--word=zebra"], "--word='zebra': must occur in the"),
+        slow(["--word=zebra"], "--word='zebra': must occur in the"),
         (["--word= "], "--word=' ': must be a word"),
         (["--word=bank", "--top_k=0"], "--top_k=0"),
         (["--word=bank", "--sentences=0"], "--sentences=0"),

@@ -19,6 +19,7 @@ def test_what_was_written_is_read(tmp_path):
     assert sorted(os.listdir(path.parent)) == ["a.json", checksums.FILE]
 
 
+@pytest.mark.slow_except("a.json")
 @pytest.mark.parametrize("name", ["a.json", checksums.FILE])
 def test_every_flipped_bit_is_found(tmp_path, name, refuses):
     path, other = tmp_path / "a.json", tmp_path / "b.json"

@@ -58,6 +58,7 @@ def fails(argv, capsys):
 ENDS = signal.SIGCONT, signal.SIGKILL
 
 
+@pytest.mark.slow_cases("9")
 @pytest.mark.parametrize("end", slow_but(ENDS[1:], ENDS))
 def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, capsys):
     changes = {
@@ -99,6 +100,7 @@ def test_the_second_train_is_told_and_the_first_is_whole(end, speech, tmp_path, 
     assert not (run / ".lock").exists()
 
 
+@pytest.mark.slow
 def test_a_comparison_has_its_runs_for_itself(speech, tmp_path, capsys):
     config = make_config(
         speech,
@@ -164,6 +166,7 @@ def test_no_link_in_a_runs_folder_is_written_through(speech, tmp_path, victim):
     assert main(["train", f"--workdir={run}"]) == 0
 
 
+@pytest.mark.slow_cases("checksums.json", "tensorboard/events")
 @pytest.mark.parametrize(
     "name",
     [
@@ -234,6 +237,7 @@ def damaged(trained):
         path.write_bytes(data)
 
 
+@pytest.mark.slow
 def test_one_digit_of_a_config_is_another_model(trained, capsys):
     path = trained / "config.json"
     whole = path.read_text()
@@ -278,6 +282,14 @@ USES = {
 }
 
 
+@pytest.mark.slow_cases(
+    "data.json*",
+    "result.json-train --workdir=RUN",
+    "metrics.jsonl*",
+    "*GIVEN --workdir=RUN",
+    "tokenizer.json-train --workdir*",
+    "config.json-train --config=GIVEN --workdir=NEW --config.train.init_from=RUN",
+)
 @pytest.mark.parametrize("name, use", [(n, use) for n in USES for use in USES[n]])
 def test_a_flip_is_found_by_whoever_reads_the_file(
     name, use, trained, damaged, tmp_path, capsys
@@ -291,6 +303,7 @@ def test_a_flip_is_found_by_whoever_reads_the_file(
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow_except("config.json")
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "checksums.json"])
 def test_each_flip_of_what_says_what_the_model_is_is_found(
     name, trained, damaged, refuses
@@ -313,6 +326,7 @@ def test_what_can_be_measured_again_is(trained, damaged, capsys):
         assert main(["train", f"--workdir={trained}"]) == 0
 
 
+@pytest.mark.slow
 def test_a_log_that_lost_lines_is_refused(trained, capsys):
     """Each way that two runs at once have been seen to harm it, result.json or not."""
     path, result = trained / "metrics.jsonl", trained / "result.json"

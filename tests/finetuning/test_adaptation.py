@@ -92,6 +92,7 @@ CASES += [("bart", "lora"), ("bart", "prompt"), ("span_corruption", "pfeiffer")]
 CASES += [("bilm", "bitfit"), ("bilm", "linear_probe"), ("skip_gram", "full")]
 
 
+@pytest.mark.slow_cases("mlm-lora")
 @pytest.mark.parametrize("objective, method", slow_but([("mlm", "lora")], CASES))
 def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
     """The counts are told, what was trained is kept, adapter and head, and no more."""

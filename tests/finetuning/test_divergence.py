@@ -148,23 +148,6 @@ def test_a_stored_cell_of_an_earlier_version_that_diverged(tmp_path):
     json.dumps(found, allow_nan=False)
 
 
-@pytest.mark.parametrize(
-    "changes, told",
-    [
-        ({"train__lr": (1e-3, float("inf"))}, "train.lr=(0.001, inf): must be finite"),
-        ({"train__lr": (1e39,)}, "train.lr=(1e+39,): must be finite in float32"),
-        ({"train__lr": (float("nan"),)}, "train.lr=(nan,)"),
-        ({"optim__weight_decay": float("inf")}, "optim.weight_decay=inf"),
-        ({"optim__epsilon": float("inf")}, "optim.epsilon=inf"),
-        ({"optim__clip_norm": float("inf")}, "optim.clip_norm=inf"),
-        ({"train__lm_weight": float("inf")}, "train.lm_weight=inf"),
-    ],
-)
-def test_settings_that_are_not_finite_are_refused(changes, told, make_tune, refuses):
-    with refuses(told):
-        make_tune(**changes)
-
-
 def test_an_unfinished_run_is_named(make_base, make_tune, tmp_path):
     base, lines = str(make_base("mlm")), []
     plan = make_tune(train__epochs=(0,))

@@ -123,6 +123,7 @@ def test_what_a_family_lacks_is_refused_with_what_there_is(refuses):
         find_names(FAMILIES["gpt2"], CHOICES, "gpt2")
 
 
+@pytest.mark.slow_cases("electra-classification*")
 @pytest.mark.parametrize("family, task, head", slow_but(QUICK, BACK))
 def test_an_export_comes_back_with_all_its_numbers(
     family, task, head, exports, tmp_path
@@ -167,6 +168,7 @@ def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):
     assert not program.goes_on
 
 
+@pytest.mark.slow
 def test_settings_that_make_another_head_are_refused(exports, tmp_path, refuses):
     made = exports("electra", "choice", "electra_dense")
     config = read_json(made.out, "config.json")

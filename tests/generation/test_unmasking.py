@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import slow
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
@@ -61,6 +62,7 @@ def test_the_surest_stay_and_as_many_as_is_said(num_steps, wanted):
     assert write(count_masks, SURENESS, 5, num_steps=num_steps) == [wanted] * 2
 
 
+@pytest.mark.slow_cases("2")
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 7])
 def test_of_equals_the_first_stay(num_steps):
     """The number is exact, and kept tokens do not change."""
@@ -93,7 +95,9 @@ def test_what_was_written_and_the_prompt_are_read():
     assert write(fill, 1.0, 3, prompts=PROMPTS[1:]) == [[5, 6, 7]]
 
 
-@pytest.mark.parametrize("spec", [GREEDY, SampleSpec(), SampleSpec(top_k=2)])
+@pytest.mark.parametrize(
+    "spec", [GREEDY, slow(SampleSpec()), slow(SampleSpec(top_k=2))]
+)
 def test_what_is_banned_is_never_chosen(spec):
     scores = np.zeros((6, V), np.float32)
     scores[:, [MASK, 3, 7]] = 50.0

@@ -26,6 +26,7 @@ def squared(params, batch, rngs, total):
     return error / total, {"loss": (error, batch["weights"].sum())}
 
 
+@pytest.mark.slow_except("4")
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4, 8])
 def test_microbatches_add_up_to_the_batchs_gradient(num_microbatches):
     draw = np.random.default_rng(0).normal
@@ -114,6 +115,7 @@ def linear(params, batch, rngs):
     return terms, {"rows": (jnp.float32(len(a)), jnp.ones(()))}
 
 
+@pytest.mark.slow
 def test_the_norm_is_of_the_whole_gradient_and_so_is_the_clip():
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
     state = make_state({"a": jnp.zeros(2), "b": jnp.zeros(())}, optimizer)
@@ -138,6 +140,7 @@ def test_the_norm_is_of_the_whole_gradient_and_so_is_the_clip():
     assert moved.step.tolist() == [1, 1]
 
 
+@pytest.mark.slow_except("2-4")
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4])
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
@@ -188,6 +191,7 @@ def test_on_one_device_no_axis_is_needed():
     assert metrics["b_loss"] == (0, 0) and int(moved.step) == 1
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("num_microbatches", [1, 2])
 def test_frozen_parameters_get_no_gradient_and_never_move(num_microbatches):
     """Nor weight decay or moments; and they are not differentiated."""
@@ -236,6 +240,7 @@ def test_rows_that_only_fill_up_a_batch_weigh_nothing():
     assert batch["weights"] is weights and weights["mlm_loss"][1].any()
 
 
+@pytest.mark.slow_cases("0.5")
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.99999])
 def test_the_mean_weighs_a_step_back_by_the_decay(decay):
     draw = np.random.default_rng(0).normal

@@ -45,6 +45,7 @@ def draw(module, *args, scale=1.0, **kwargs):
     return jax.tree.map(lambda x: jnp.float32(make(0, scale, x.shape)), shapes)
 
 
+@pytest.mark.slow_except("True-*")
 @pytest.mark.parametrize("clip", [3.0, 0.4])
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_cell_by_hand(clip, is_reversed):
@@ -63,6 +64,7 @@ def test_the_cell_by_hand(clip, is_reversed):
     assert clip > 1 or (np.abs(found) > clip - 1e-6).any()
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_its_gradient_is_autodiffs(is_reversed, monkeypatch):
     draw = np.random.default_rng(1).normal
@@ -87,6 +89,7 @@ def test_its_gradient_is_autodiffs(is_reversed, monkeypatch):
     assert 0.02 < float((found[0] == 0).mean()) < 0.9
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_it_reads_one_way_only_and_never_over_a_border(is_reversed):
     x = jnp.float32(np.random.default_rng(1).normal(0, 1, (1, 8, 6)))
@@ -195,6 +198,7 @@ def read_layer(weights, direction, layer):
     }
 
 
+@pytest.mark.slow
 def test_the_published_fixture():
     """AllenNLP's biLM on its 30 sentences: `test_elmo_bilm`, atol 1e-6 there.
 

@@ -50,6 +50,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow_except("gpt2")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_gives_float32_logits_and_trains_every_parameter(
     family, make_spec, make_params
@@ -124,6 +125,7 @@ def test_parameters_of_a_factorised_tied_model(make_spec, make_params):
     assert num_parameters(params) == total
 
 
+@pytest.mark.slow_except("sinusoidal")
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "relative", "none"])
 def test_a_causal_model_does_not_see_what_comes_after(
     positions, make_spec, make_params
@@ -189,6 +191,7 @@ def test_packed_documents_are_isolated(make_spec, make_params):
         np.testing.assert_allclose(grad, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_except("none-False")
 @pytest.mark.parametrize(
     "positions, is_causal",
     [("learned", True), ("sinusoidal", False), ("relative", True), ("none", False)],
@@ -341,6 +344,7 @@ def naive_forward(params, ids, num_heads, norm_position):
     return np.stack(rows)
 
 
+@pytest.mark.slow_cases("pre")
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_a_decoder_only_model_is_the_one_written_in_numpy(
     norm_position, make_spec, make_params
@@ -389,6 +393,7 @@ def test_a_tied_table_gets_the_gradient_of_both_its_uses(make_spec, make_params)
     np.testing.assert_allclose(jax.grad(tied)(table), sum(parts), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow_except("learned")
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_more_tokens_than_places_are_refused(positions, make_spec, make_params):
     model, params = make_params(make_spec(positions=positions, max_len=8))
@@ -404,6 +409,7 @@ def test_relative_positions_know_no_longest(make_spec, make_params):
     assert found.shape == (1, 9, 11)
 
 
+@pytest.mark.slow_except("attention_dropout")
 @pytest.mark.parametrize("name", ["dropout", "embed_dropout", "attention_dropout"])
 def test_dropout_is_off_when_deterministic_and_needs_a_key(
     name, make_spec, make_params
@@ -468,6 +474,7 @@ def test_bfloat16_computes_near_float32_on_float32_parameters(make_spec, make_pa
     assert all(grad.dtype == jnp.float32 for grad in jax.tree.leaves(grads))
 
 
+@pytest.mark.slow
 def test_initial_parameters_have_their_spread():
     spec = ModelSpec(vocab_size=500, d_model=128, num_layers=1, positions="none")
     ids = jnp.zeros((1, 2), jnp.int32)

@@ -121,6 +121,7 @@ def test_segments_are_isolated():
         assert not np.where(first, 0, grad).any() and np.where(first, grad, 0).any()
 
 
+@pytest.mark.slow_except("*-xla")
 @pytest.mark.parametrize("kernel", ["auto", "xla"])
 @pytest.mark.parametrize("bias_heads", [0, 1, 4])
 def test_a_head_of_keys_serves_a_group_of_queries(kernel, bias_heads):

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh
-from tiny import many_devices
+from tiny import many_devices, slow
 
 from jaxpt.ops import chunked_loss, kernels, losses
 
@@ -74,7 +74,7 @@ CHUNKS = (1, 4, 5, 100)
 
 @pytest.mark.parametrize(
     "shape, with_bias",
-    [((24,), True), ((23,), False), ((3, 7), True), ((2, 2, 5), True)],
+    [slow((24,), True), slow((23,), False), slow((3, 7), True), ((2, 2, 5), True)],
 )
 def test_chunks_change_nothing(shape, with_bias):
     args = make(shape, with_bias=with_bias)
@@ -138,6 +138,7 @@ def test_no_gradient_passes_nll():
         assert not grad(x).any()
 
 
+@pytest.mark.slow_except("1000")
 @pytest.mark.parametrize("chunk", [1, 11, 20, 1000])
 def test_samples_are_those_of_all_logits_at_once(chunk):
     args = make((6, 5))

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 from ops.alike import assert_alike, normal
+from tiny import slow
 
 from jaxpt.ops import kernels
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (2, 2, 5, 3), (3,)])
+@pytest.mark.parametrize("shape", [slow((5, 3)), slow((2, 2, 5, 3)), (3,)])
 def test_dense(shape):
     for num_out in (7, 2):  # wide and tall kernels
         x, kernel, bias = normal(0, *shape), normal(1, 3, num_out), normal(2, num_out)
@@ -30,7 +31,7 @@ def test_kernel_gradient(num_in, num_out):
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=3 * rtol)
 
 
-@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+@pytest.mark.parametrize("shape", [slow((5, 8)), (2, 3, 8)])
 def test_layer_norm(shape):
     def naive(x, scale, bias):
         mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
@@ -178,6 +179,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.slow_cases("MI,IO->MO")
 @pytest.mark.parametrize("equation", PRODUCTS)
 def test_products_in_bfloat16_sum_in_float32(equation):
     shapes = PRODUCTS[equation]

@@ -115,6 +115,7 @@ IDS = jnp.ones((1, 4), jnp.int32)
 LENGTHS = jnp.ones(1, jnp.int32)
 
 
+@pytest.mark.slow_cases("False-mask0-said0")
 @pytest.mark.parametrize(
     "mask, said",
     [

@@ -48,6 +48,7 @@ def result(analysed):
     return json.loads((analysed / "analysis.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_kind_of_run_is_read(result):
     assert [run["name"] for run in result["runs"]] == list(KINDS)
     assert result["rows"] == 8 and result["row_length"] == 12

@@ -3,18 +3,15 @@
 import numpy as np
 import pytest
 from reports import make_report, make_run
-from tiny import make_config
+from tiny import make_config, prepare
 
 from jaxpt.comparison.assembly import add_parts, measure_references
-from jaxpt.config.plan import make_plan
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import list_omissions, list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.statistics.examples import Examples
-from jaxpt.text.dataset import load_text
-from jaxpt.training.task import make_task
 
 CHOICE = "choice_bayes_accuracy"
 SEEDS = range(4)
@@ -110,9 +107,7 @@ def test_networks_say_which_part_of_them_fills_masks(speech):
     tasks = {}
     for name in ("mlm", "electra"):
         settings = {"eval__num_choices": 3, "eval__word_context": 4}
-        plan = make_plan(make_config(speech, name, **settings))
-        tokenizer, corpora = load_text(plan.text)
-        tasks[name] = make_task(plan, tokenizer.vocab)
+        tasks[name], _, corpora = prepare(make_config(speech, name, **settings))
     mlm, electra = add_parts([make_run("mlm"), make_run("electra")], tasks)
     assert "parts" not in mlm
     assert electra["parts"] == {

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import CORE, SEQ2SEQ, make_config, slow_but
+from tiny import CORE, SEQ2SEQ, make_config, prepare, slow_but
 
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -12,16 +12,12 @@ from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import load_text
-from jaxpt.training.data import make_feed, with_token_counts
-from jaxpt.training.task import make_task
+from jaxpt.training.data import make_feed
 
 
 def make(speech, objective="mlm", **changes):
     config = make_config(speech, objective, **changes)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    return make_task(plan, vocab), tokenizer, corpora
+    return prepare(config)
 
 
 FORMS = {"bert": ("pairs",)}
@@ -35,6 +31,15 @@ of_all_forms = pytest.mark.parametrize("objective, rows", slow_but(QUICK, ALL))
 SHOWN = [(name, rows) for name, rows in QUICK if name in (*CORE, "bert")]
 
 
+@pytest.mark.slow_cases(
+    "mlm-chunks",
+    "mlm-packed",
+    "bert-pairs",
+    "electra-chunks",
+    "electra-packed",
+    "span_corruption-chunks",
+    "span_corruption-packed",
+)
 @pytest.mark.parametrize("objective, rows", slow_but(SHOWN, ALL))
 def test_every_objective_is_shown(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}
@@ -48,6 +53,7 @@ def test_every_objective_is_shown(objective, rows, speech):
     assert max(map(len, rows_shown.splitlines())) <= 90
 
 
+@pytest.mark.slow
 def test_the_batch_shown_is_the_batch_trained_on(speech):
     task, tokenizer, corpora = make(speech)
     rows = make_feed(task, corpora["train"])[3]
@@ -101,6 +107,7 @@ def strips_of(view):
     return {strip.name: strip for strip in view.strips}
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
     _, found = views(speech, CORE, 12, mlm__mask_rate=0.3)
     clm, mlm, span, electra = map(strips_of, found)
@@ -165,6 +172,21 @@ def test_the_page_counts_masked_tokens_as_the_predictions_of_diffusion(
     assert found.signal == {"loss": pytest.approx(share, abs=0.03)}
 
 
+@pytest.mark.slow_except(
+    "clm-packed",
+    "ul2-packed",
+    "bart-packed",
+    "bilm-chunks",
+    "bilm-packed",
+    "clm_mlm-packed",
+    "spanbert-packed",
+    "prefix_lm-packed",
+    "skip_gram-packed",
+    "distillation-packed",
+    "masked_diffusion-packed",
+    "causal_distillation-chunks",
+    "causal_distillation-packed",
+)
 @of_all_forms
 def test_every_objective_has_a_view(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}

@@ -152,6 +152,7 @@ def count_pixels(path, color):
     return int((abs(pixels - matplotlib.colors.to_rgb(color)).max(-1) < 0.01).sum())
 
 
+@pytest.mark.slow_except("pretrained_vs_random")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture_is_a_sharp_png_whose_texts_do_not_overlap(name, figures, tmp_path):
@@ -183,6 +184,7 @@ def test_drawing_needs_neither_pyplot_nor_jax(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_an_objective_has_its_colour_in_every_picture(tmp_path):
     curves, dots = tmp_path / "curves.png", tmp_path / "dots.png"
     plots.learning_curves([make_run("electra"), make_run("clm")], curves)

@@ -220,12 +220,3 @@ def test_a_question_that_leaves_no_room():
         span_qa.encode([example], make_encoder(), Spec(), is_training=True)
     spec = Spec(max_question=8)
     assert span_qa.encode([example], make_encoder(), spec, is_training=True)
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [{"answers": ""}, {"null_mark": "X"}, {"stride": 0}, {"metric": "em"}],
-)
-def test_settings(settings):
-    with pytest.raises(UserError, match=f"task.{next(iter(settings))}="):
-        Spec(**settings)

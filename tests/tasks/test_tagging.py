@@ -150,11 +150,3 @@ def test_faults(words, tags, known, settings, message):
     with pytest.raises(UserError, match=message):
         spec = tagging.Spec(**settings)
         tagging.read(make_table(words, tags), spec, known)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"words": ""}, {"metric": "f1"}, {"labels": ("O",)}, {"max_len": -1}]
-)
-def test_settings(settings):
-    with pytest.raises(UserError, match=f"task.{next(iter(settings))}="):
-        tagging.Spec(**settings)

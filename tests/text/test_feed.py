@@ -391,6 +391,7 @@ def spread(counts) -> float:
     return (((counts - mean) ** 2 / mean).sum() - freedom) / (2 * freedom) ** 0.5
 
 
+@pytest.mark.slow_cases("4", "5")
 @pytest.mark.parametrize("num", [2, 3, 4, 5])
 def test_every_order_is_as_likely(num):
     num_epochs = 60 * math.factorial(num)
@@ -502,6 +503,7 @@ def test_an_exception_of_the_consumer_ends_the_thread():
     assert count_threads() == 0
 
 
+@pytest.mark.slow_cases("pass")
 @pytest.mark.parametrize("ending", ["pass", "stacks = 0"])
 def test_a_program_that_ends_leaves_nothing_behind(ending):
     """It need not close the generator: the thread neither holds it up nor aborts it."""

@@ -8,17 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import MODELS, VARIANTS, make_config, slow_but
+from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
-from jaxpt.config.plan import make_plan
 from jaxpt.inference.scorer import find_form
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
-from jaxpt.text.dataset import load_text
-from jaxpt.training.data import with_token_counts
-from jaxpt.training.task import make_task
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,
@@ -45,10 +41,7 @@ def make_scorer(speech, case, **changes):
     if name == "bilm":
         changes |= {f"bilm__{field}": value for field, value in SMALL.items()}
     model = {f"model__{k}": v for k, v in MODELS.get(case, {}).items()}
-    plan = make_plan(make_config(speech, name, **model, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    task = make_task(plan, vocab)
+    task, _, _ = prepare(make_config(speech, name, **model, **changes))
     params = jax.jit(task.model.init_params)(jax.random.key(0))
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: np.asarray(x) + rng.normal(0, 0.5, x.shape), params)
@@ -188,6 +181,7 @@ class Loop:
         return np.log(kept)[start:].tolist()
 
 
+@pytest.mark.slow_cases("bart", "clm_mlm")
 def test_every_rule_is_its_loop(made):
     scorer, loop = made, Loop(made)
     texts = [np.array(text, np.int32) for text in TEXTS]

@@ -27,6 +27,7 @@ from jaxpt.tasks.writing import Writing
 PROMPT = AdaptSpec("prompt", prompt_length=3)
 
 
+@pytest.mark.slow_cases("encoder_decoder-values6")
 @pytest.mark.parametrize(
     "kind, values",
     slow_but(
@@ -69,6 +70,7 @@ def test_a_prompt_of_tokens_vectors_is_those_tokens(kind, values):
     assert outputs.shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_prompts_begin_as_tokens_and_as_labels():
     spec = dataclasses.replace(PROMPT, prompt_length=10)
     _, state, _ = make_model("encoder", spec)

@@ -339,30 +339,6 @@ def test_runs_of_a_split_do_not_show(form):
             np.testing.assert_array_equal(found[key], expected[key])
 
 
-@pytest.mark.parametrize(
-    "settings, parts",
-    [
-        ({"rows": "rows"}, ["data.rows='rows'", "chunks, windows, packed"]),
-        ({"long_documents": "drop"}, ["data.long_documents='drop'", "split, truncate"]),
-        ({"row_length": 0}, ["data.row_length=0", "at least 1"]),
-        ({"row_length": 4, "rows": "pairs"}, ["data.row_length=4", "at least 5"]),
-        ({"max_documents": 0}, ["data.max_documents=0", "at least 1"]),
-        ({"dupe_factor": 0}, ["data.dupe_factor=0", "at least 1"]),
-        ({"short_seq_prob": -0.1}, ["data.short_seq_prob=-0.1"]),
-        ({"short_seq_prob": float("nan")}, ["data.short_seq_prob=nan"]),
-        ({"row_length": 4, "rows": "ordered_pairs"}, ["data.row_length=4"]),
-        ({"rows": "pairs", "sentence_ids": True}, ["data.sentence_ids=True", "pairs"]),
-        (
-            {"rows": "ordered_pairs", "sentence_ids": True},
-            ["data.sentence_ids=True", "'ordered_pairs'"],
-        ),
-    ],
-)
-def test_bad_settings(settings, parts, refuses):
-    with refuses(*parts):
-        RowsSpec(**{"row_length": 8} | settings)
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_what_a_form_needs(form, refuses):
     text, uncut = (

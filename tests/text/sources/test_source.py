@@ -349,6 +349,7 @@ LINE = "It was the best of times, it was the worst of times. " * 20
 TEXT = (f"{LINE}\n" * 190 + f"{LINE}\u2014\n").encode()
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_with_80_mb(tmp_path):
     small, large, one = tmp_path / "small", tmp_path / "large", tmp_path / "one"
     small.write_bytes(TEXT * 4)
@@ -382,6 +383,7 @@ def find_corpus(name: str) -> Path:
     )
 
 
+@pytest.mark.slow_cases("train-601")
 @pytest.mark.parametrize("part, num", [("train", 601), ("valid", 60), ("test", 60)])
 def test_wikitext_articles(part, num):
     """600, 60, 60 (Merity et al. 2016, table 1), and a book set as a title in one."""

@@ -27,6 +27,7 @@ def test_encode_by_hand():
     assert found.sizes.tolist() == [1] * 8 and found.sizes.dtype == np.uint32
 
 
+@pytest.mark.slow_except("babyberta/babyberta.json")
 @pytest.mark.parametrize(
     "path",
     [

@@ -159,6 +159,7 @@ def describe(store):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     texts=st.lists(
@@ -244,6 +245,9 @@ def find_tokenizer(path):
     return read_published(path, ("eos",))
 
 
+@pytest.mark.slow_cases(
+    "gpt2", "t5/sentencepiece.model", "babyberta/babyberta.json", "bert/bert*"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     tokenizer = KINDS[kind]()
@@ -279,6 +283,7 @@ def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     assert store.doc_bytes.tolist() == wanted and len(wanted) > 40
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_any_number_of_workers_gives_the_same(tmp_path, undisturbed, workers):
     counts = []
@@ -511,6 +516,7 @@ def fail_at(number, code):
     return {name: wrap(name) for name in real}
 
 
+@pytest.mark.slow_except("28")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_disk_full(tmp_path, undisturbed, monkeypatch, code):
     number = 0
@@ -645,6 +651,7 @@ def find_processes(folder):
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path, tinyshakespeare):
     whole = start(tinyshakespeare, tmp_path / "whole", 2)
     lines = whole.communicate()[0].splitlines()
