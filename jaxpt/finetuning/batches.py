@@ -127,7 +127,7 @@ def collate(
     rows that only fill the batch).
 
     Args:
-      pads: see `Task.PADS`.
+      pads: see `TaskSpec.PADS`.
       pad: the id of padding.
     """
     fills = {"tokens": pad, "type_ids": 0, "segment_ids": 0} | pads

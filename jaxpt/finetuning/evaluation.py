@@ -85,7 +85,7 @@ def make_batch(
     program: TuneProgram, rows: list[Row], batch: Batch, batch_size: int
 ) -> dict[str, np.ndarray]:
     """The arrays of a batch, without what is only known on the host."""
-    pad, pads = program.base.encoder.pad, program.task.PADS
+    pad, pads = program.base.encoder.pad, program.spec.PADS
     chosen = [rows[i] for i in batch.rows]
     arrays = collate(chosen, batch.length, batch_size, pads, pad)
     del arrays["example"]

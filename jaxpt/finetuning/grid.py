@@ -129,7 +129,7 @@ def make_program(
     length = choose_lengths(
         [row["tokens"].shape[-1] for row in rows], 1, base.encoder.max_len
     )[0]
-    arrays = collate(rows, length, 2, plan.task.PADS, base.encoder.pad)
+    arrays = collate(rows, length, 2, plan.spec.PADS, base.encoder.pad)
     del arrays["example"]
     return reuse.make_program(plan, base, labels, arrays)
 

@@ -59,7 +59,7 @@ class TuneProgram:
     def __init__(self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict):
         self.plan, self.base, self.labels, self.batch = plan, base, labels, batch
         self.task, self.spec = plan.task, plan.spec
-        num = self.task.num_outputs(plan.spec, labels)
+        num = plan.spec.num_outputs(labels)
         head = None
         if num:
             make: Any = HEADS[plan.spec.READS]

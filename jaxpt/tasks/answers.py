@@ -1,4 +1,4 @@
-"""Answers that a network writes: their loss where they are given, else the answers."""
+"""Generated answers: their loss in training, and generation in evaluation."""
 
 import dataclasses
 from typing import Any
@@ -9,71 +9,72 @@ from jaxtyping import Array, Int
 
 from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.nn.adaptation.prompts import make_room
-from jaxpt.nn.networks.network import Network
+from jaxpt.ops.losses import SumWeight
 from jaxpt.tasks.model import TaskModel, shift_right
 from jaxpt.tasks.writing import Writing
 
 
-def answer_loss(model: TaskModel, params: Any, batch: dict, writing: Writing, rngs):
+def answer_loss(
+    model: TaskModel, params: dict, batch: dict, writing: Writing, rngs: dict | None
+) -> SumWeight:
     """The cross-entropy of the answers' tokens: (sum, weight)."""
     if writing.has_decoder:
         targets = batch["answer"]
-        is_asked = targets >= 0
-        ids = jnp.where(is_asked, targets, writing.pad)
+        is_target = targets >= 0
+        ids = jnp.where(is_target, targets, writing.pad)
         batch = batch | {
             "dec_inputs": shift_right(ids, writing.start),
-            "dec_segment_ids": is_asked.astype(jnp.int32),
+            "dec_segment_ids": is_target.astype(jnp.int32),
         }
     else:
         targets = batch["targets"]
         batch = batch | {"is_prefix": batch["is_prefix"] > 0}
-        is_asked = targets >= 0
+        is_target = targets >= 0
     states = model.states(params, batch, rngs)
-    weights = is_asked * batch["row_weights"][:, None]
-    found = jnp.where(is_asked, targets, 0), weights.astype(jnp.float32)
+    weights = (is_target * batch["row_weights"][:, None]).astype(jnp.float32)
+    targets = jnp.where(is_target, targets, 0)
     network: Any = model.network
 
-    def score():
-        own = {"params": params["network"]}
-        return network.apply(own, states, *found, method="score").loss
+    def score() -> SumWeight:
+        variables = {"params": params["network"]}
+        return network.apply(variables, states, targets, weights, method="score").loss
 
     return model.adapt(params["extra"], score)
 
 
 def write_answers(
     model: TaskModel,
-    params: Any,
+    params: dict,
     batch: dict,
     writing: Writing,
     num_tokens: int,
     longest: int,
     sampling: SampleSpec,
 ) -> dict[str, Array]:
-    """The answers to what a batch reads: "tokens" [B, L], and "counts" [B] of them.
+    """Generates the answers of a batch: "tokens" [B, L], and their "counts" [B].
 
     Args:
-      num_tokens: the most of an answer.
-      longest: the most that a row of the batch reads. It may exceed the model's
-        `max_len` where positions are relative, as it may in training.
+      num_tokens: the maximum length of an answer.
+      longest: the maximum length of an input. It may exceed the model's `max_len` if
+        positions are relative, as in training.
     """
-    network: Network = model.network
-    decoder = network.make_decoder(writing.start if writing.has_decoder else None)
+    decoder = model.network.make_decoder(writing.start if writing.has_decoder else None)
     batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
-    # Only padding is cut.
+    # This removes only padding.
     prompts = prompts[:, max(0, prompts.shape[1] - longest) :]
     decoder = dataclasses.replace(
         decoder, max_len=max(decoder.max_len, longest + num_tokens)
     )
 
-    def write():
+    def write() -> tuple[Array, Array]:
         return generate(
             decoder,
             params["network"],
             prompts,
             lengths,
             num_tokens,
-            jax.random.key(0),  # nothing is drawn
+            jax.random.key(0),  # unused: the search is deterministic
             sampling,
             stop=writing.ends,
             banned=writing.banned,
@@ -89,7 +90,7 @@ def write_answers(
 def align_right(
     ids: Int[Array, "B T"], segment_ids: Int[Array, "B T"]
 ) -> tuple[Int[Array, "B T"], Int[Array, "B"]]:
-    """Rows padded on the right as rows padded on the left, and their lengths.
+    """Moves padding from the right to the left; the rows and their lengths.
 
     >>> ids, own = jnp.array([[5, 6, 0]]), jnp.array([[1, 1, 0]])
     >>> align_right(ids, own)[0].tolist()

@@ -193,7 +193,7 @@ def test_subjqa_itself(tmp_path):
     "row, settings, message",
     [
         (squad(), {}, "question 0: answers: has no answer; set task.has_null=True"),
-        (squad(("dog", 4)), {}, "'dog' does not stand at 4 .* has 'cat' there"),
+        (squad(("dog", 4)), {}, "'dog' is not at 4 .* has 'cat' there"),
         (
             squad() | {"s": "(9, 4)"},
             {"spans": "s", "answers": ""},

@@ -234,7 +234,7 @@ def test_rows_are_aligned_for_generation():
     [
         ({"text": ["a"], "label": ["x"]}, {}, "no column 'sentence'; it has 'text'"),
         ({"sentence": ["a"], "label": ["x"]}, {}, "has the one label 'x'"),
-        (COLUMNS, {"labels": ("a", "b")}, "label='wide': task.labels has a, b"),
+        (COLUMNS, {"labels": ("a", "b")}, "label='wide': task.labels has 'a', 'b'"),
         (COLUMNS, {"kind": "number"}, "row 0: label='wide': must be a number"),
         (COLUMNS, {"kind": "text", "target": "gold*"}, "no column 'gold.'; it has"),
         ({"sentence": ["a"], "label": [[]]}, {"kind": "answer"}, "must be an answer"),
@@ -251,7 +251,7 @@ def test_faults(columns, settings, message):
 
 
 def test_networks_that_do_not_write_and_rows_without_room():
-    with pytest.raises(UserError, match="writes from left to right"):
+    with pytest.raises(UserError, match="generates from left to right"):
         encode(COLUMNS, None)
     with pytest.raises(UserError, match="task.max_len=12: must be above"):
         encode(COLUMNS, ONE, max_len=12, max_target=10)
