@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import make_config
 
-from jaxpt.comparison import budget
+from jaxpt.comparison import budget, plan_runs
 from jaxpt.comparison import compare as comparison
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
@@ -326,7 +326,7 @@ def quick(monkeypatch):
     Both compile much; test_check.py and the comparison of four have them.
     """
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
 
 
 @pytest.mark.slow  # three objectives and their pictures
@@ -426,7 +426,7 @@ def test_overrides_of_what_is_not_compared_are_not_read(labelled):
     config = make_comparison(
         labelled, compare__objectives=("clm", "mlm"), compare__overrides=overrides
     )
-    _, plans, _ = comparison._make_plans(to_dict(config), ())
+    _, plans, _ = plan_runs.make_compared_plans(to_dict(config), ())
     assert list(plans) == ["clm", "mlm"] and plans["mlm"].spec.masking == "tokens"
 
 

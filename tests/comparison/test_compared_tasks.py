@@ -9,9 +9,8 @@ from tiny import make_config
 
 from jaxpt import trust
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison.compare import compare
+from jaxpt.comparison.compare import Part, compare, do_part
 from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
-from jaxpt.comparison.parts import Part, do_part
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError

@@ -150,7 +150,7 @@ def test_rows_of_a_group_are_references_of_one_text():
     columns["id"] = ["1", "2", "1", "2"]
     with pytest.raises(UserError, match="row 3: id='2': rows of one group must have"):
         read(columns, known=(), **settings | {"group": "id"})
-    with pytest.raises(UserError, match="task.group=mr: must be ''"):
+    with pytest.raises(UserError, match="task.group=mr: must be empty"):
         Spec(group="mr")
 
 
