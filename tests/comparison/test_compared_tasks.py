@@ -8,7 +8,7 @@ from reports import make_run
 from tiny import make_config
 
 from jaxpt import trust
-from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.comparison.compare import Part, compare, do_part
 from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
 from jaxpt.config.plan import make_compare_spec
@@ -53,7 +53,7 @@ def quick():
     """No pictures, and no look ahead at what will be measured: both compile much."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         yield
 
 

@@ -10,6 +10,7 @@ from tiny import make_config
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.comparison.inequalities import find_tests, list_inequalities
 from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.runs_report import report_runs
@@ -42,7 +43,7 @@ def trained(labelled, tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         comparison.compare(make_config(labelled, **settings), folder / "both")
     plan = make_plan(
         make_config(labelled, tokenizer__specials=("pad", "unk", "eos"), **TEXT)

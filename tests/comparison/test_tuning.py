@@ -102,7 +102,7 @@ def test_bad_settings(setting, value, refuses):
         ({"compare__tune": "data.row_length=16,24"}, "same rows of one text"),
         ({"compare__tune": "data.rows=chunks,documents"}, "same rows of one text"),
         ({"compare__tune": "eval.num_choices=2,4"}, "on the same examples"),
-        ({"compare__tune": "compare.amount=1e8,2e8"}, "no setting of a run"),
+        ({"compare__tune": "compare.amount=1e8,2e8"}, "not a setting of a run"),
         ({"compare__tune": "mlm.mask_rate=0.1,0.9"}, "compare.tune_by=valid_loss"),
         ({"compare__tune": "mlm.mask_rat=0.1,0.9"}, "compare.tune: mlm.mask_rat"),
         ({"compare__tune": "data.valid_fraction=0.2,0.3"}, "same rows of one text"),

@@ -152,7 +152,7 @@ def test_an_export_comes_back_with_all_its_numbers(
     assert again.encoder.frame == base.encoder.frame
     assert again.head.form in ("", again.form)
     program = make_program(plan, again, found.program.labels, Examples([], made.rows))
-    assert program.goes_on
+    assert program.keeps_head
     ours = read_outputs(program, program.init_params(0), Examples([], made.rows))
     same(ours, made.outputs)
 
@@ -164,7 +164,7 @@ def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):
     base = load_base(str(tmp_path / "run"), "electra", plan.spec.max_len, 0.0)
     labels = made.found.program.labels
     program = make_program(plan, base, labels, Examples([], made.rows))
-    assert not program.goes_on
+    assert not program.keeps_head
 
 
 def test_settings_that_make_another_head_are_refused(exports, tmp_path, refuses):
