@@ -31,27 +31,27 @@ FLOPS_NOTE = (
     "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
     "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
     "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
-    "training step is three forward passes. A student's teacher reads along; what it "
-    "cost to train is in columns of its own. Embedding look-ups, norms, softmax and "
-    "the optimizer are not counted."
+    "training step is three forward passes. A student's steps include its teacher's "
+    "forward pass; the cost of training the teacher has separate columns. Embedding "
+    "look-ups, norms, softmax and the optimizer are not counted."
 )
 NOTES = {
     "flops": FLOPS_NOTE,
-    "flops_left_out": "The share of all operations that FLOPs leave out, of one "
-    "training step as XLA's cost analysis counts it before it compiles: an operation "
-    "for each element of a sum, a comparison or a random bit's shift; of exp, tanh and "
-    "their like it keeps a count apart, which is in neither. Loops count each time.",
-    "teacher and tuning": "What a teacher cost, with its own teacher, and what all "
-    "trials of an objective cost; each is paid once, whatever the number of seeds.",
+    "flops_left_out": "The share of the operations of a training step that FLOPs do "
+    "not include, by XLA's cost analysis before compilation: one operation for each "
+    "element of a sum, a comparison or a random bit's shift. Exp, tanh and similar "
+    "functions are counted separately and are in neither number. Every iteration of "
+    "a loop counts.",
+    "teacher and tuning": "The cost of a teacher, including its own teacher, and of all "
+    "trials of an objective; each is paid once, for any number of seeds.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
-    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
-    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
-    "finished call, compilation included (later seeds reuse the compiled step).",
-    "probe": "Logistic regression on the hidden states of a passage, held out by "
-    "document. Which layer, and whether the mean of its states, the first or the last "
-    "one, is chosen for each run on training documents that are set apart for it; the "
-    "held-out passages are asked of that choice alone. probe_accuracy_random is the "
-    "same, with a choice of its own, on freshly initialised parameters.",
+    "seconds": "train_seconds is the time in training steps, without compilation, "
+    "evaluation and checkpoints. first_step_seconds is from the start of a run to its "
+    "first finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the hidden states of passages, held out by "
+    "document. The layer and the pooling (mean, first or last state) are chosen for "
+    "each run on separate training documents, and only this choice is evaluated on the "
+    "held-out passages. probe_accuracy_random is the same for random initialization.",
 }
 
 

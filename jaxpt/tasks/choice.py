@@ -7,7 +7,7 @@ Radford et al. 2018 and BERT's SWAG (Devlin et al. 2019, section 4.4).
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -145,11 +145,7 @@ def metrics(
 
 
 def describe(
-    outputs: list,
-    predictions: list[int],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The numbers of the options from 0, and the score 1 or 0."""
     records = pair_records((example.right for example in examples), predictions)

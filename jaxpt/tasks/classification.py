@@ -191,11 +191,7 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
 
 
 def describe(
-    outputs: list,
-    predictions: list,
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """Labels as the column has them, as lists if there may be several.
 

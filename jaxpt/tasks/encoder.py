@@ -55,6 +55,11 @@ class Framed:
     sources: Int[np.ndarray, "n"]
     places: Ids
 
+    def row(self, example: int, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+        """The `Row` of a task, with the number of its example and further arrays."""
+        row = {"tokens": self.tokens, "type_ids": self.type_ids} | arrays
+        return row | {"example": np.array(example, np.int32)}
+
 
 @dataclasses.dataclass(frozen=True)
 class Words:
@@ -196,14 +201,7 @@ class TextEncoder:
                 orders.append((example.pair, example.text))
             for first, second in orders:
                 framed = self.texts(first, second)
-                rows.append(
-                    {
-                        "tokens": framed.tokens,
-                        "type_ids": framed.type_ids,
-                        "targets": targets[number],
-                        "example": np.asarray(number, np.int32),
-                    }
-                )
+                rows.append(framed.row(number, targets=targets[number]))
         return rows
 
 

@@ -130,11 +130,7 @@ def metrics(
 
 
 def describe(
-    outputs: list,
-    predictions: list[float],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The numbers."""
     return Described(pair_records((x.value for x in examples), predictions))

@@ -249,17 +249,14 @@ def encode(
             framed = encoder.row(question, ids[start:stop])
             inside = framed.sources == 2
             place = np.where(inside, framed.places + start, 0)
-            rows.append(
-                {
-                    "tokens": framed.tokens,
-                    "type_ids": framed.type_ids,
-                    "targets": _locate(answer, place, inside),
-                    "begins": _pick(begins, place, inside, -1),
-                    "ends": _pick(ends, place, inside, -1),
-                    "can_start": _pick(best == window, place, inside, 0),
-                    "example": np.array(number, np.int32),
-                }
+            row = framed.row(
+                number,
+                targets=_locate(answer, place, inside),
+                begins=_pick(begins, place, inside, -1),
+                ends=_pick(ends, place, inside, -1),
+                can_start=_pick(best == window, place, inside, 0),
             )
+            rows.append(row)
     return rows
 
 
@@ -399,11 +396,7 @@ def metrics(
 
 
 def describe(
-    outputs: list,
-    predictions: list[Prediction],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The answers, "" for none, and the score F1."""
     records = []

@@ -9,7 +9,7 @@ words into several rows, so every word is trained and scored.
 
 import dataclasses
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -141,15 +141,9 @@ def encode(
             place = np.where(framed.sources > 0, framed.places + start, 0)
             is_word = (framed.sources > 0) & is_first[place]
             own = words.word_ids[place]
-            rows.append(
-                {
-                    "tokens": framed.tokens,
-                    "type_ids": framed.type_ids,
-                    "targets": np.where(is_word, tags[own], IGNORED).astype(np.int32),
-                    "words": np.where(is_word, own, -1).astype(np.int32),
-                    "example": np.array(number, np.int32),
-                }
-            )
+            targets = np.where(is_word, tags[own], IGNORED).astype(np.int32)
+            words_at = np.where(is_word, own, -1).astype(np.int32)
+            rows.append(framed.row(number, targets=targets, words=words_at))
     return rows
 
 
@@ -239,11 +233,7 @@ def constant(
 
 
 def describe(
-    outputs: list,
-    predictions: list[list[str]],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The tags of each word."""
     return Described(pair_records((list(x.tags) for x in examples), predictions))

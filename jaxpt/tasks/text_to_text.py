@@ -377,11 +377,7 @@ def metrics(
 
 
 def describe(
-    outputs: list[str],
-    predictions: list[Any],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """Answers; for classes and numbers also the generated "text".
 

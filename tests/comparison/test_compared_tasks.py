@@ -1,4 +1,4 @@
-"""Downstream tasks of a comparison: asked once of every run, alike, and reported."""
+"""Downstream tasks of a comparison: every run is evaluated once, and reported."""
 
 import json
 import shutil
@@ -122,7 +122,7 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
     for metric in metrics:
         assert found[metric]["is_common"] and len(found[metric]["pairs"]) == 1
         assert set(found[metric]["by_name"]) == {"clm", "mlm"}
-    assert found["task_toy_4"]["baselines"]  # against fresh parameters
+    assert found["task_toy_4"]["baselines"]  # compared with random initialization
     page = (workdir / "report.html").read_text()
     assert "Fine-tuning" in page and 'id="tuned"' in page
     assert "task_toy_4" in (workdir / "results.csv").read_text()

@@ -124,7 +124,7 @@ def check_two_workers(config, whole, workdir):
     runs = [run_name(*run) for run in list_runs(make_compare_spec(to_dict(config)))]
     (victim,) = list_trained(outs[0])
     assert f"resuming from step 4 in {workdir / 'runs' / victim}\n" in outs[1]
-    assert sorted(list_trained(outs[1])) == sorted(runs)  # each once, by nobody else
+    assert sorted(list_trained(outs[1])) == sorted(runs)  # each once, in one process
     assert f"\nfinished: {runs[0]}, {runs[1]}" in outs[1]
     told = do_part(Part("report"), config, workdir)
     assert told.endswith(f"report: {workdir / 'report.html'}")
@@ -161,7 +161,7 @@ def test_a_run_that_another_process_has_is_waited_for(
 
     def wait(seconds):
         waits.append(seconds)
-        if len(waits) == 2:  # it says so only once
+        if len(waits) == 2:  # printed only once
             assert not (folder / "config.json").exists()
             holder.kill()
             holder.communicate()

@@ -246,7 +246,7 @@ def test_a_range_needs_trials_and_a_name_only_a_range_of_its_own(refuses):
 
 
 def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatch):
-    """And a restart draws the same; nobody's number of trials is another one."""
+    """A restart draws the same trials; all objectives have the same number."""
     monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
     seen = []
 

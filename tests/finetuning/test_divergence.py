@@ -20,7 +20,7 @@ from tests.finetuning.folders import silent
 
 
 def read_strictly(folder):
-    """All JSON files of a folder; NaN and Infinity are no JSON."""
+    """All JSON files of a folder; NaN and Infinity are not JSON."""
 
     def refuse(name):
         raise AssertionError(f"{name} in JSON")

@@ -211,7 +211,7 @@ def test_a_network_that_reads_ahead_is_no_gpt2(tmp_path, refuses, monkeypatch):
 
 
 def test_gpt2_needs_an_id_that_no_text_ends_with(tmp_path, refuses):
-    """Without a [PAD] it is [EOS], as long as that is not a text's own last token."""
+    """Without a [PAD] it is [EOS], unless texts end with [EOS]."""
     specials = {"tokenizer__specials": ("unk", "mask", "eos", "sep")}
     run = make_family(tmp_path, "gpt2", framed=False, **specials)
     task = "regression"

@@ -15,7 +15,7 @@ from jaxpt.finetuning.results import rename_old
 from jaxpt.finetuning.summary import format_summary
 from tests.finetuning.folders import read_all, silent
 
-NEAR = (1.0000001e-3, 1e-3)  # alike in six digits
+NEAR = (1.0000001e-3, 1e-3)  # equal in six digits
 LONG, SHORT = "lr0.0010000001-b8-e1-s0", "lr0.001-b8-e1-s0"
 
 

@@ -112,7 +112,7 @@ def test_the_best_span():
     # A start only where its window is the best; an end anywhere in the text.
     can_start = np.array([False, True, False, False, False])
     assert find_best(starts, ends, is_text, can_start, spec) == (7.0, 1, 1)
-    # With one start and one end tried, 2 and 1, there is no span.
+    # With one start and one end, 2 and 1, no span is left.
     assert find_best(starts, ends, is_text, is_text, Spec(num_best=1)) is None
     assert find_best(starts, ends, ~(is_text | True), is_text, spec) is None
 

@@ -34,7 +34,7 @@ def test_rouge_lsum_is_of_lines():
     swapped = ["second one follows.\nfirst sentence here."]
     found = rouge_metrics(lines, [swapped])
     assert found["rougeL"] == 0.5 and found["rougeLsum"] == 1.0
-    # Sentences of one line are told apart, too.
+    # Sentences on one line are split, too.
     flat = [text.replace("\n", " ") for text in swapped]
     assert rouge_metrics(lines, [flat])["rougeLsum"] == 1.0
     assert split_into_lines('He said "No!" Why?') == 'He said "No!"\nWhy?'

@@ -1,4 +1,4 @@
-"""T5's strings and numbers, what rows of each network hold, answers told apart."""
+"""Text to text: T5's strings and numbers, the rows of each network, the metrics."""
 
 import dataclasses
 
@@ -186,7 +186,7 @@ def test_one_stack_reads_the_answer_behind_the_text():
     answer = encoder.ids("wide").tolist()
     row = rows[0]
     assert row["tokens"].tolist() == [0, *ids, 4, *answer]
-    # Each target is the token after: the answer's first is told behind the last mark.
+    # Each target is the next token: the answer's first is predicted at the last mark.
     ignored = [-1] * (len(ids) + 1)
     assert row["targets"].tolist() == [*ignored, *answer, 4]
     num = len(ids) + 2
@@ -218,7 +218,7 @@ def test_long_texts_and_answers_are_cut():
     settings = {"kind": "text", "keys": ("",), "max_target": 6}
     _, (row,) = encode(columns, ONE, max_len=20, **settings)
     assert len(row["tokens"]) == 19 and (row["targets"] >= 0).sum() == 6
-    assert row["targets"][-1] == 4  # the end stands even so
+    assert row["targets"][-1] == 4  # the end is kept
     _, (row,) = encode(columns, TWO, max_len=20, **settings)
     assert len(row["tokens"]) == 20 and len(row["answer"]) == 6
 
