@@ -42,7 +42,7 @@ NOTES = {
     "element of a sum, a comparison or a random bit's shift. Exp, tanh and similar "
     "functions are counted separately and are in neither number. Every iteration of "
     "a loop counts.",
-    "teacher and tuning": "The cost of a teacher, including its own teacher, and of all "
+    "teacher and tuning": "The cost of a teacher, with its own teacher, and of all "
     "trials of an objective; each is paid once, for any number of seeds.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
     "seconds": "train_seconds is the time in training steps, without compilation, "

@@ -55,7 +55,7 @@ def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path)
     assert result["parameters"]["trained"] <= result["parameters"]["total"]
     assert any("trained: " in line for line in lines)
     text = format_summary(result)
-    assert "constant" in text and "test, the picked setting" in text
+    assert "baseline" in text and "test, the picked setting" in text
 
 
 def run_whole(plan, base, folder):
