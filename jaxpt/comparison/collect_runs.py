@@ -2,12 +2,7 @@
 
 from pathlib import Path
 
-from jaxpt.comparison.assembly import (
-    assemble,
-    describe_rows,
-    describe_text,
-    publish,
-)
+from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
 from jaxpt.comparison.compared_tasks import describe_tasks
 from jaxpt.comparison.inequalities import describe_difference
 from jaxpt.comparison.plan_runs import (

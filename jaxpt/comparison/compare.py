@@ -124,10 +124,7 @@ class Part:
 
 
 def do_part(
-    part: Part,
-    config: Mapping[str, Any],
-    workdir: Path,
-    given: Collection[str] = (),
+    part: Part, config: Mapping[str, Any], workdir: Path, given: Collection[str] = ()
 ) -> str:
     """Does a part of a comparison; the text to print.
 

@@ -151,10 +151,7 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
 
 
 def check_networks(
-    spec: CompareSpec,
-    tasks: Mapping[str, Task],
-    tokenizer: Tokenizer,
-    reuse: Reuse,
+    spec: CompareSpec, tasks: Mapping[str, Task], tokenizer: Tokenizer, reuse: Reuse
 ) -> None:
     """Checks before training that every network can be fine-tuned on every task.
 

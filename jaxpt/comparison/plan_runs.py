@@ -154,15 +154,8 @@ class _Planner:
         for name in self.plans:
             self.plans[name] = self._fit_steps(name, self.plans[name], name)
         processes.run_on_all(self._check_networks)
-        return Prepared(
-            self.config,
-            self.spec,
-            self.plans,
-            self.vocabs,
-            self.tokenizer,
-            self.corpora,
-            tuning,
-        )
+        text = self.vocabs, self.tokenizer, self.corpora
+        return Prepared(self.config, self.spec, self.plans, *text, tuning)
 
     def _write_config(self) -> None:
         path = self.workdir / CONFIG

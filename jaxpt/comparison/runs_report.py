@@ -5,12 +5,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from jaxpt.comparison.assembly import (
-    assemble,
-    describe_rows,
-    describe_text,
-    publish,
-)
+from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
 from jaxpt.comparison.inequalities import (
     find_tests,
     is_equal_cost,

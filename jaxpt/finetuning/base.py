@@ -30,12 +30,7 @@ from jaxpt.hub.task_heads import KeptHead, load_head
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import (
-    CausalLM,
-    CausalMaskedLM,
-    PairMaskedLM,
-    PrefixLM,
-)
+from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM, PrefixLM
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS

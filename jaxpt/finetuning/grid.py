@@ -53,11 +53,7 @@ def list_cells(train: dict) -> list[Cell]:
 
 
 def finetune(
-    plan: FinetunePlan,
-    source: str,
-    folder: Path,
-    log: Log,
-    reuse: Reuse | None = None,
+    plan: FinetunePlan, source: str, folder: Path, log: Log, reuse: Reuse | None = None
 ) -> dict:
     """Runs the unfinished runs of a grid; the result of all runs.
 

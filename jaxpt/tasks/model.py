@@ -1,4 +1,4 @@
-"""A network with the head of a task."""
+"""A network with the head of a task, or as a generator of answers."""
 
 import dataclasses
 from collections.abc import Callable
@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Int
 
+from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.nn.adaptation.adapt import adapted
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import make_room
@@ -141,3 +142,91 @@ def class_loss(
     is_counted = targets >= 0
     targets = jnp.where(is_counted, targets, 0)
     return losses.cross_entropy(logits, targets, weights * is_counted)
+
+
+def answer_loss(
+    model: TaskModel, params: dict, batch: dict, writing: Writing, rngs: dict | None
+) -> losses.SumWeight:
+    """The cross-entropy of the answers' tokens: (sum, weight)."""
+    if writing.has_decoder:
+        targets = batch["answer"]
+        is_target = targets >= 0
+        ids = jnp.where(is_target, targets, writing.pad)
+        batch = batch | {
+            "dec_inputs": shift_right(ids, writing.start),
+            "dec_segment_ids": is_target.astype(jnp.int32),
+        }
+    else:
+        targets = batch["targets"]
+        batch = batch | {"is_prefix": batch["is_prefix"] > 0}
+        is_target = targets >= 0
+    states = model.states(params, batch, rngs)
+    weights = (is_target * batch["row_weights"][:, None]).astype(jnp.float32)
+    targets = jnp.where(is_target, targets, 0)
+    network: Any = model.network
+
+    def score() -> losses.SumWeight:
+        variables = {"params": params["network"]}
+        return network.apply(variables, states, targets, weights, method="score").loss
+
+    return model.adapt(params["extra"], score)
+
+
+def write_answers(
+    model: TaskModel,
+    params: dict,
+    batch: dict,
+    writing: Writing,
+    num_tokens: int,
+    longest: int,
+    sampling: SampleSpec,
+) -> dict[str, Array]:
+    """Generates the answers of a batch: "tokens" [B, L], and their "counts" [B].
+
+    Args:
+      num_tokens: the maximum length of an answer.
+      longest: the maximum length of an input. It may exceed the model's `max_len` if
+        positions are relative, as in training.
+    """
+    decoder = model.network.make_decoder(writing.start if writing.has_decoder else None)
+    batch = make_room(batch, model.adaptation.num_prompts)
+    prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
+    # This removes only padding.
+    prompts = prompts[:, max(0, prompts.shape[1] - longest) :]
+    decoder = dataclasses.replace(
+        decoder, max_len=max(decoder.max_len, longest + num_tokens)
+    )
+
+    def write() -> tuple[Array, Array]:
+        return generate(
+            decoder,
+            params["network"],
+            prompts,
+            lengths,
+            num_tokens,
+            jax.random.key(0),  # unused: the search is deterministic
+            sampling,
+            stop=writing.ends,
+            banned=writing.banned,
+            pad=writing.pad,
+            first=writing.first if writing.has_decoder else None,
+            last=writing.last if writing.has_decoder else None,
+        )
+
+    tokens, counts = model.adapt(params["extra"], write)
+    return {"tokens": tokens, "counts": counts}
+
+
+def align_right(
+    ids: Int[Array, "B T"], segment_ids: Int[Array, "B T"]
+) -> tuple[Int[Array, "B T"], Int[Array, "B"]]:
+    """Moves padding from the right to the left; the rows and their lengths.
+
+    >>> ids, own = jnp.array([[5, 6, 0]]), jnp.array([[1, 1, 0]])
+    >>> align_right(ids, own)[0].tolist()
+    [[0, 5, 6]]
+    """
+    lengths = jnp.sum(segment_ids > 0, axis=1)
+    size = ids.shape[1]
+    places = (jnp.arange(size) - (size - lengths)[:, None]) % size
+    return jnp.take_along_axis(ids, places, axis=1), lengths

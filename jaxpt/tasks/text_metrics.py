@@ -90,9 +90,7 @@ def rouge_metrics(
 
 
 def bleu_metrics(
-    predicted: Sequence[str],
-    references: Sequence[Sequence[str]],
-    tokenize: str = "13a",
+    predicted: Sequence[str], references: Sequence[Sequence[str]], tokenize: str = "13a"
 ) -> dict[str, float]:
     """BLEU of all texts together, between 0 and 1 (a hundredth of sacrebleu's number).
 

@@ -18,10 +18,9 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
-from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
-from jaxpt.tasks.model import TaskModel
+from jaxpt.tasks.model import TaskModel, answer_loss, write_answers
 from jaxpt.tasks.references import join_groups, read_references
 from jaxpt.tasks.span_metrics import answer_metrics, answer_scores
 from jaxpt.tasks.task import (

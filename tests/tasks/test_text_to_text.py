@@ -8,7 +8,7 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.tasks import text_to_text
-from jaxpt.tasks.answers import align_right
+from jaxpt.tasks.model import align_right
 from jaxpt.tasks.text_to_text import Spec, round_fifth
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.labelled.tables import Table
