@@ -98,11 +98,11 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
 
 def _drop_diverged(named: Groups) -> dict[str, list[FoundRun]]:
     """The finished runs by name; names without any are dropped."""
-    kept = {
+    finished = {
         name: [run for run in group if not run.has_diverged]
         for name, group in named.items()
     }
-    return {name: group for name, group in kept.items() if group}
+    return {name: group for name, group in finished.items() if group}
 
 
 def _check_folder(workdir: Path) -> None:

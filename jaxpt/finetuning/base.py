@@ -112,9 +112,9 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         return dataclasses.replace(base, source=source)
     program, tokenizer, params, step = load_run(folder)
     task = program.task
-    kept = load_head(folder)
-    if head == "auto" and kept and kept.form:
-        head = kept.form
+    own_head = load_head(folder)
+    if head == "auto" and own_head and own_head.form:
+        head = own_head.form
     base = make_fresh_base(task, tokenizer, head, max_len, dropout)
     _, params = _task_part(task, jax.device_get(params))
     pooler = None
@@ -126,7 +126,7 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
         pooler=pooler,
         source=source,
         step=step,
-        head=kept,
+        head=own_head,
         unfinished=_find_unfinished(folder, task, step),
     )
 

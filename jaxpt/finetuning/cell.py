@@ -187,7 +187,7 @@ class CellRun:
         if restored is None:
             return state
         packed, step = restored
-        _, kept = self.program.split(state.params)
+        _, frozen = self.program.split(state.params)
         path = self.folder / "history.json"
         history = load_measured(path)["history"] if path.exists() else []
         self.history = [entry for entry in history if entry["step"] <= step]
@@ -196,7 +196,7 @@ class CellRun:
             metric = max(entry["dev"][main] for entry in self.history)
             self.best = metric, packed["best"]
         self.losses = packed["losses"]
-        params = self.program.join(packed["trained"], kept)
+        params = self.program.join(packed["trained"], frozen)
         return TuneState(params, packed["opt_state"], step)
 
     def _pack(self, state: TuneState, is_template: bool = False) -> dict:

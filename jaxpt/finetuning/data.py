@@ -60,8 +60,8 @@ def read_splits(plan: FinetunePlan) -> TaskData:
             labels = known if labels is None else labels
     if "dev" not in splits:
         items = splits["train"]
-        kept, numbers["dev"] = hold_out(list(range(len(items))), plan.data.dev_share)
-        splits["train"] = [items[i] for i in kept]
+        rest, numbers["dev"] = hold_out(list(range(len(items))), plan.data.dev_share)
+        splits["train"] = [items[i] for i in rest]
         splits["dev"] = [items[i] for i in numbers["dev"]]
     return TaskData(splits, labels or (), numbers)
 
@@ -99,8 +99,8 @@ def hold_out(items: list, share: float) -> tuple[list, list]:
         )
     is_dev = np.zeros(len(items), bool)
     is_dev[np.random.default_rng(0).permutation(len(items))[:num]] = True
-    kept = [x for x, is_out in zip(items, is_dev, strict=True) if not is_out]
-    return kept, [x for x, is_out in zip(items, is_dev, strict=True) if is_out]
+    rest = [x for x, is_out in zip(items, is_dev, strict=True) if not is_out]
+    return rest, [x for x, is_out in zip(items, is_dev, strict=True) if is_out]
 
 
 def draw_nested(items: list, num: int, seed: int) -> list:

@@ -62,13 +62,13 @@ class Embedder:
         """The states of each row, padded to few lengths."""
         if not rows:
             return []
-        kept = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
+        arrays_of = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
         sizes = np.array([len(row.tokens) for row in rows])
         num = count_lengths(len(rows) // BATCH_SIZE, WORTH)
         allowed = choose_lengths(sizes.tolist(), num, self.encoder.max_len)
         result: list = [None] * len(rows)
         for batch in cut_all(sizes, BATCH_SIZE, allowed):
-            chosen = [kept[i] for i in batch.rows]
+            chosen = [arrays_of[i] for i in batch.rows]
             count = min(BATCH_SIZE, 1 << (len(chosen) - 1).bit_length())
             arrays = collate(chosen, batch.length, count, {}, self.encoder.pad)
             names = "inputs", "segment_ids", "type_ids"

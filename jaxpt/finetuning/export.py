@@ -70,7 +70,7 @@ def load_finetuned(folder: Path) -> Finetuned:
         batch["row_weights"] = jnp.ones(1)
     program = TuneProgram(plan, base, labels, batch)
     params = program.init_params(result["seed"])
-    _, kept = program.split(params)
+    _, frozen = program.split(params)
     template, _ = program.split(program.abstract)
     with Checkpointer(folder / "model") as checkpointer:
         restored = checkpointer.restore(
@@ -79,7 +79,7 @@ def load_finetuned(folder: Path) -> Finetuned:
     if restored is None:
         raise UserError(f"{folder}: its model is missing")
     trained = restored[0]["trained"]
-    return Finetuned(program, program.join(trained, kept), result)
+    return Finetuned(program, program.join(trained, frozen), result)
 
 
 def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:

@@ -213,18 +213,18 @@ class TuneProgram:
         Args:
           sizes: "num_steps" and "epoch_steps" of the run.
         """
-        trained, kept = self.split(state.params)
+        trained, frozen = self.split(state.params)
         numbers = np.float32(lr), np.int32(seed), np.int32(state.step)
         trained, opt_state, loss = self._train(
-            (trained, state.opt_state), kept, batch, numbers, **sizes
+            (trained, state.opt_state), frozen, batch, numbers, **sizes
         )
-        params = self.join(trained, kept)
+        params = self.join(trained, frozen)
         return TuneState(params, opt_state, state.step + 1), loss
 
     def _step(
         self,
         donated: tuple,
-        kept: dict,
+        frozen: dict,
         batch: dict,
         numbers: tuple,
         *,
@@ -235,14 +235,14 @@ class TuneProgram:
         rngs = {"dropout": stream(seed, step, "train")}
 
         def weighed_loss(trained: dict) -> jax.Array:
-            params = self.join(trained, kept)
+            params = self.join(trained, frozen)
             terms, coefficients = self._terms(params, batch, rngs)
             totals = {name: weight for name, (_, weight) in terms.items()}
             return weigh(terms, totals, coefficients)
 
         loss, grads = jax.value_and_grad(weighed_loss)(trained)
-        params = self.join(trained, kept)
-        zeros = jax.tree.map(jnp.zeros_like, kept)
+        params = self.join(trained, frozen)
+        zeros = jax.tree.map(jnp.zeros_like, frozen)
         optimizer = self._optimizer(num_steps, epoch_steps)
         updates, opt_state = optimizer.update(
             self.join(grads, zeros), opt_state, params
@@ -255,13 +255,13 @@ class TuneProgram:
         self, params: dict, batch: dict, rngs: dict
     ) -> tuple[Sums, dict[str, float]]:
         """The loss terms and their coefficients."""
-        kept: list = []
-        model = dataclasses.replace(self.model, kept=kept)
+        collected: list = []
+        model = dataclasses.replace(self.model, collected=collected)
         outputs = self.task.outputs(model, params, batch, rngs)
         terms = dict(self.task.loss(outputs, batch, self.spec))
         coefficients = dict.fromkeys(terms, 1.0)
         if self.lm_weight:
-            (states,) = kept
+            (states,) = collected
             terms["lm_loss"] = self._lm_loss(params, self.model.flatten(batch), states)
             coefficients["lm_loss"] = self.lm_weight
         return terms, coefficients
@@ -290,15 +290,15 @@ class TuneProgram:
     def split(self, params: Any) -> tuple[dict, dict]:
         """The trained and the frozen parameters, by path."""
         trained: dict = {}
-        kept: dict = {}
+        frozen: dict = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            (kept if is_frozen(path, self.frozen) else trained)[name] = leaf
-        return trained, kept
+            (frozen if is_frozen(path, self.frozen) else trained)[name] = leaf
+        return trained, frozen
 
-    def join(self, trained: dict, kept: dict) -> dict:
+    def join(self, trained: dict, frozen: dict) -> dict:
         """The inverse of `split`."""
         leaves, treedef = jax.tree_util.tree_flatten_with_path(self.abstract)
-        whole = trained | kept
+        whole = trained | frozen
         names = (jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
         return jax.tree_util.tree_unflatten(treedef, [whole[name] for name in names])

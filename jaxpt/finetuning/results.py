@@ -49,8 +49,8 @@ def _load(path: Path) -> dict:
     losses = [entry["loss"] for entry in result["history"]]
     if all(loss is None or math.isfinite(loss) for loss in losses):
         return result
-    kept = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
-    return kept | {"history": [], "diverged": "the loss is not finite"}
+    result = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
+    return result | {"history": [], "diverged": "the loss is not finite"}
 
 
 def find_model(folder: Path) -> dict:
@@ -59,10 +59,10 @@ def find_model(folder: Path) -> dict:
     Raises:
       UserError: no cell is finished.
     """
-    kept = [x for x in load_cells(folder) if "model_step" in x]
-    if not kept:
+    stored = [x for x in load_cells(folder) if "model_step" in x]
+    if not stored:
         raise UserError(f"{folder}: holds no finished fine-tuning")
-    return max(kept, key=lambda x: x["model_step"])
+    return max(stored, key=lambda x: x["model_step"])
 
 
 def rename_old(folder: Path, cells: Iterable[Cell]) -> None:

@@ -28,7 +28,8 @@ class TaskModel:
       form: of the head, a key of `FORMS`.
       start_id: a decoder's first input, if the head reads a decoder.
       adaptation: parameters that are added to the network, such as LoRA's.
-      kept: a list to which `outputs` appends the hidden states, for another loss on
+      collected: a list to which `outputs` appends the hidden states, for another loss
+      on
         them; or None.
       writing: how the network generates an answer; None if it cannot.
       spec: the task's settings.
@@ -39,7 +40,7 @@ class TaskModel:
     form: str
     start_id: int = 0
     adaptation: AdaptSpec = AdaptSpec()
-    kept: list | None = None
+    collected: list | None = None
     writing: Writing | None = None
     spec: Any = None
 
@@ -95,8 +96,8 @@ class TaskModel:
         shape = batch["inputs"].shape
         flat = self.flatten(batch)
         states = self.states(params, flat, rngs)
-        if self.kept is not None:
-            self.kept.append(states)
+        if self.collected is not None:
+            self.collected.append(states)
         outputs = self.head_outputs(params, flat, states, rngs)
         if len(shape) == 3:
             return outputs.reshape(*shape[:-1], *outputs.shape[1:])
