@@ -48,8 +48,7 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
 
     Raises:
       UserError: `alpha` is not between 0 and 1, a folder contains no finished run or
-      was
-        modified, two runs are the same, every run diverged, or `workdir` contains
+        was modified, two runs are the same, every run diverged, or `workdir` contains
         anything else; nothing has been written.
     """
     if not 0 < alpha < 1:

@@ -28,9 +28,8 @@ class TaskModel:
       form: of the head, a key of `FORMS`.
       start_id: a decoder's first input, if the head reads a decoder.
       adaptation: parameters that are added to the network, such as LoRA's.
-      collected: a list to which `outputs` appends the hidden states, for another loss
-      on
-        them; or None.
+      collected: a list to which `outputs` appends the hidden states, for a further
+        loss on them; or None.
       writing: how the network generates an answer; None if it cannot.
       spec: the task's settings.
     """
