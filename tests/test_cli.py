@@ -13,7 +13,7 @@ from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt import cli
-from jaxpt.run import inference
+from jaxpt.inference import predictions
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,7 +50,7 @@ def runs(files):
 def loaded_once():
     """No test of this file changes a run that it writes text with."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inference, "load_run", functools.cache(inference.load_run))
+        patch.setattr(predictions, "load_run", functools.cache(predictions.load_run))
         yield
 
 

@@ -1,6 +1,8 @@
 """The house holds: imports only go down, each outside library has its owner."""
 
 import ast
+import importlib.util
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -12,30 +14,39 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
-    *("version", "errors", "dims", "quiet", "rng", "trust", "processes", "files"),
+    *("version", "errors", "dims", "quiet", "rng", "trust", "distributed", "files"),
     *("text", "ops", "nn", "learn", "objectives"),
     *("statistics", "evaluation", "generation", "zero_shot", "analysis", "tasks"),
-    *("config", "run", "hub", "finetuning", "report", "comparison", "applets"),
+    *(
+        "config",
+        "training",
+        "inference",
+        "hub",
+        "finetuning",
+        "report",
+        "comparison",
+        "applets",
+    ),
     *("commands", "cli", "__main__", "api"),
 )
 # What it does not import although it is lower. `text` and `statistics` work
 # without jax; what is measured of a network knows no objective and no config.
 NOT = {
-    "text": {"rng", "quiet", "processes"},
+    "text": {"rng", "quiet", "distributed"},
     "files": {"rng", "trust", "quiet"},
-    "statistics": {"rng", "files", "processes", "ops", "nn", "learn", "objectives"},
-    "ops": {"text", "files", "processes"},
-    "nn": {"text", "files", "processes"},
-    "learn": {"text", "files", "processes"},
-    "objectives": {"files", "processes"},
-    "evaluation": {"files", "processes", "objectives"},
-    "generation": {"files", "processes", "objectives"},
-    "zero_shot": {"files", "processes", "objectives"},
-    "analysis": {"files", "processes", "objectives"},
-    "tasks": {"files", "processes", "objectives"},
+    "statistics": {"rng", "files", "distributed", "ops", "nn", "learn", "objectives"},
+    "ops": {"text", "files", "distributed"},
+    "nn": {"text", "files", "distributed"},
+    "learn": {"text", "files", "distributed"},
+    "objectives": {"files", "distributed"},
+    "evaluation": {"files", "distributed", "objectives"},
+    "generation": {"files", "distributed", "objectives"},
+    "zero_shot": {"files", "distributed", "objectives"},
+    "analysis": {"files", "distributed", "objectives"},
+    "tasks": {"files", "distributed", "objectives"},
     "hub": {"finetuning", "report"},
     "applets": {"finetuning", "report", "comparison"},
-    "cli": {"run", "report", "comparison", "finetuning", "hub"},
+    "cli": {"training", "inference", "report", "comparison", "finetuning", "hub"},
 }
 TOP = {"api", "config", "errors", "rng"}  # of jaxpt/__init__.py
 
@@ -57,7 +68,7 @@ OWNERS = {
     "tokenizers": ("text",),
     "sentencepiece": ("text",),
     "pyarrow": ("text/sources/files.py",),
-    "orbax": ("run/checkpoint.py", "run/manifest.py"),
+    "orbax": ("training/checkpoint.py", "training/manifest.py"),
     "ml_collections": ("config", "hub/imports.py"),
     "absl": ("commands", "config/flags.py"),
     "matplotlib": (
@@ -72,13 +83,13 @@ OWNERS = {
     "jax2onnx": ("hub/onnx_files.py",),
     "onnx": ("hub/onnx_files.py",),
     "onnxruntime": ("hub/onnx_files.py",),
-    "tensorboardX": ("run/trackers.py",),
-    "wandb": ("run/trackers.py",),
-    "mlflow": ("run/trackers.py",),
+    "tensorboardX": ("training/trackers.py",),
+    "wandb": ("training/trackers.py",),
+    "mlflow": ("training/trackers.py",),
     "seqeval": ("tasks/span_metrics.py",),
     "rouge_score": ("tasks/text_metrics.py",),
     "sacrebleu": ("tasks/text_metrics.py",),
-    "flax": ("nn", "objectives", "run", "hub"),
+    "flax": ("nn", "objectives", "training", "hub"),
     "transformers": (),
     "torch": (),
     "tensorflow": (),
@@ -235,3 +246,18 @@ def test_these_subpackages_do_not_import_jax(room):
     modules = [module_of(path) for path in FILES if path.is_relative_to(folder)]
     code = f"import sys, {', '.join(modules)}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_the_architecture_picture_has_every_subpackage_in_order():
+    spec = importlib.util.spec_from_file_location(
+        "architecture", ROOT / "docs" / "architecture.py"
+    )
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    layers = [packages.split() for _, packages in drawing.LAYERS]
+    packages = {path.parent.name for path in (ROOT / "jaxpt").glob("*/__init__.py")}
+    assert {name for layer in layers for name in layer} == packages
+    places = [[ORDER.index(name) for name in layer] for layer in layers]
+    for higher, lower in itertools.pairwise(places):
+        assert min(higher) > max(lower)
+    assert (ROOT / "docs" / "architecture.svg").read_text() == drawing.draw()

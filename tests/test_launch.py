@@ -13,9 +13,9 @@ import pytest
 import yaml
 from tiny import write_config
 
-from jaxpt.processes import VARIABLES
-from jaxpt.run.metrics_log import read_metrics
+from jaxpt.distributed.processes import VARIABLES
 from jaxpt.text.sources.source import SourceSpec, read_documents
+from jaxpt.training.metrics_log import read_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 LAUNCH = ROOT / "launch"

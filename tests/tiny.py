@@ -198,10 +198,10 @@ def claim_run(config, folder):
     """What a run's folder says before it has a checkpoint; and its task."""
     # Not above: a config that is read imports this file, and needs none of them.
     from jaxpt.config.plan import make_plan
-    from jaxpt.run.data import with_token_counts
-    from jaxpt.run.task import make_task
-    from jaxpt.run.workdir import lock_workdir
     from jaxpt.text.dataset import load_text
+    from jaxpt.training.data import with_token_counts
+    from jaxpt.training.task import make_task
+    from jaxpt.training.workdir import lock_workdir
 
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
@@ -212,8 +212,8 @@ def claim_run(config, folder):
 
 def write_run(config, folder):
     """A run's folder as it stands before its first step, which compiles little."""
-    from jaxpt.run.checkpoint import Checkpointer
-    from jaxpt.run.program import Program
+    from jaxpt.training.checkpoint import Checkpointer
+    from jaxpt.training.program import Program
 
     task = claim_run(config, folder)
     with Checkpointer(folder / "checkpoints") as checkpointer:

@@ -10,11 +10,11 @@ from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
 from jaxpt.config.finetuning import make_finetune_plan
+from jaxpt.distributed.processes import set_up_jax
 from jaxpt.finetuning.grid import finetune as run_grid
-from jaxpt.processes import set_up_jax
+from jaxpt.inference.zero_shot_results import evaluate_tasks
 from jaxpt.quiet import hushed
-from jaxpt.run.training import train_run
-from jaxpt.run.zero_shot import evaluate_tasks
+from jaxpt.training.train_run import train_run
 from jaxpt.zero_shot.outcomes import Options
 
 

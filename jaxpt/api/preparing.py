@@ -20,12 +20,12 @@ from jaxpt.errors import UserError
 from jaxpt.learn.state import TrainState, make_state
 from jaxpt.objectives import find, find_section
 from jaxpt.rng import split_step, stream
-from jaxpt.run.data import make_feed, with_token_counts
-from jaxpt.run.task import Task, make_task
-from jaxpt.run.teacher import lacks_teacher
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.data import make_feed, with_token_counts
+from jaxpt.training.task import Task, make_task
+from jaxpt.training.teacher import lacks_teacher
 
 # A config, or the file that makes one: "configs/quickstart.py", "FILE.py:ARGUMENT".
 Config = Any

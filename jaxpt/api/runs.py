@@ -18,14 +18,14 @@ from jaxpt.errors import RandomWeightsWarning, UserError
 from jaxpt.finetuning.embedding import Embedder
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
+from jaxpt.inference.predictions import fill_text, generate_texts
+from jaxpt.inference.scorer import make_scorer
 from jaxpt.nn.networks.network import Network
-from jaxpt.run.inference import fill_text, generate_texts
-from jaxpt.run.measure import measure
-from jaxpt.run.random_parts import describe_random_parts
-from jaxpt.run.scorer import make_scorer
-from jaxpt.run.task import Task
-from jaxpt.run.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.measure import measure
+from jaxpt.training.random_parts import describe_random_parts
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
 from jaxpt.zero_shot.scoring import AUTO, TextScorer
 
 Folder = str | os.PathLike
@@ -202,7 +202,7 @@ class Run:
             )
         program = self._loaded.program
         corpora = load_corpora(self.workdir, self.task, self.tokenizer)
-        return measure(program, self.params, corpora, self.task.plan.train.seed)
+        return measure(program, self.params, corpora, self.task.plan.train.seed).metrics
 
 
 def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:

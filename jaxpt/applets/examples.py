@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxpt.errors import UserError
-from jaxpt.run.run_framing import find_framing
-from jaxpt.run.workdir import LoadedRun, load_corpora
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.workdir import LoadedRun, load_corpora
 
 # For a run whose text is not at hand, such as an imported one.
 DEFAULT = (

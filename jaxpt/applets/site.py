@@ -19,7 +19,7 @@ from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
 from jaxpt.hub.onnx_export import describe, make_graphs
-from jaxpt.run.workdir import DIVERGED, LoadedRun, load_run
+from jaxpt.training.workdir import DIVERGED, LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
 # The page last: where it is, all of the site is.

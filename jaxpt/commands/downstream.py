@@ -53,8 +53,8 @@ def evaluate(argv: list[str]) -> int:
 def _evaluate_tasks(
     workdir: Path, told: list[str], rule: str, num_items: int, options: dict, values
 ) -> int:
-    from jaxpt import processes
-    from jaxpt.run.zero_shot import evaluate_tasks, format_result
+    from jaxpt.distributed import processes
+    from jaxpt.inference.zero_shot_results import evaluate_tasks, format_result
     from jaxpt.zero_shot.outcomes import Options
 
     found = evaluate_tasks(workdir, told, rule, num_items, Options(**options))
@@ -69,10 +69,10 @@ def _evaluate_tasks(
 
 
 def _evaluate(workdir: Path, values) -> int:
-    from jaxpt import processes
-    from jaxpt.run.measure import measure
-    from jaxpt.run.random_parts import describe_random_parts
-    from jaxpt.run.workdir import load_corpora, load_run
+    from jaxpt.distributed import processes
+    from jaxpt.training.measure import measure
+    from jaxpt.training.random_parts import describe_random_parts
+    from jaxpt.training.workdir import load_corpora, load_run
 
     program, tokenizer, params, step = load_run(workdir)
     if (told := describe_random_parts(program.task)) and processes.is_first():
@@ -80,7 +80,7 @@ def _evaluate(workdir: Path, values) -> int:
     corpora = processes.first_then_rest(
         lambda: load_corpora(workdir, program.task, tokenizer)
     )
-    metrics = measure(program, params, corpora, program.task.plan.train.seed)
+    metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
 
     def show():
         whose = " (EMA of the parameters)" if program.task.has_ema else ""
@@ -142,11 +142,11 @@ def analyse(argv: list[str]) -> int:
     if not values.to:
         raise UserError("--to: must name the folder to write")
     start_jax()
-    from jaxpt import processes
+    from jaxpt.distributed import processes
     from jaxpt.report.analysis import AnalysisSpec
     from jaxpt.report.analysis import analyse as analyse_runs
     from jaxpt.report.analysis_page import format_states
-    from jaxpt.run.finished_runs import find_folders
+    from jaxpt.training.finished_runs import find_folders
 
     processes.check_alone()
     given: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
@@ -173,7 +173,7 @@ def fit_scaling(argv: list[str]) -> int:
         groups = scaling.read_csv(Path(values.csv))
     else:
         start_jax()
-        from jaxpt.run.finished_runs import find_folders, load_runs
+        from jaxpt.training.finished_runs import find_folders, load_runs
 
         runs = load_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))

@@ -137,8 +137,8 @@ def generate(argv: list[str]) -> int:
     values = parse("generate", argv, define_generation)
     workdir = read_workdir(values)
     start_jax()
-    from jaxpt.run.inference import generate_texts, read_prompts
-    from jaxpt.run.workdir import load_run
+    from jaxpt.inference.predictions import generate_texts, read_prompts
+    from jaxpt.training.workdir import load_run
 
     prompts = read_prompts(values.prompt or [], values.prompt_file)
     for text in generate_texts(
@@ -170,8 +170,8 @@ def fill(argv: list[str]) -> int:
     values = parse("fill", argv, define)
     workdir = read_workdir(values)
     start_jax()
-    from jaxpt.run.inference import fill_text
-    from jaxpt.run.workdir import load_run
+    from jaxpt.inference.predictions import fill_text
+    from jaxpt.training.workdir import load_run
 
     found = fill_text(load_run(workdir), values.text, values.top_k)
     for number, candidates in enumerate(found):
@@ -193,7 +193,7 @@ def neighbours(argv: list[str]) -> int:
     values = parse("neighbours", argv, define)
     workdir = read_workdir(values)
     start_jax()
-    from jaxpt.run.inference import neighbour_words
+    from jaxpt.inference.predictions import neighbour_words
 
     found = neighbour_words(workdir, values.word, values.sentences, values.top_k)
     show = "  ".join

@@ -56,8 +56,8 @@ def show_result(values: flags.FlagValues, result: Any, show: Callable) -> None:
 def run_command(values: flags.FlagValues, function) -> int:
     """Runs a command's work, together with the other processes if there are any."""
     start_jax()
-    from jaxpt import processes
-    from jaxpt.run.signals import Stopped
+    from jaxpt.distributed import processes
+    from jaxpt.training.signals import Stopped
 
     if values.distributed:
         processes.start(values.heartbeat_seconds)
@@ -77,14 +77,14 @@ def read_workdir(values: flags.FlagValues) -> Path:
     Raises:
       UserError: none was given, or a file stands there.
     """
-    from jaxpt.run.workdir import check_workdir
+    from jaxpt.training.workdir import check_workdir
 
     return check_workdir(values.workdir)
 
 
 def start_jax() -> None:
-    """As `jaxpt.processes.set_up_jax`, which is imported where it is needed."""
-    from jaxpt.processes import set_up_jax
+    """`jaxpt.distributed.processes.set_up_jax`, imported where it is needed."""
+    from jaxpt.distributed.processes import set_up_jax
 
     set_up_jax()
 
@@ -106,8 +106,8 @@ def say(line: str) -> None:
 def run_alone(function) -> int:
     """Runs work of one process that a signal may stop."""
     start_jax()
-    from jaxpt import processes
-    from jaxpt.run.signals import Stopped
+    from jaxpt.distributed import processes
+    from jaxpt.training.signals import Stopped
 
     processes.check_alone()
     try:

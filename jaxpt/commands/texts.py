@@ -27,7 +27,7 @@ def tokenizer(argv: list[str]) -> int:
     config, values = parse_config("tokenizer train", argv[1:], define)
     if not values.to:
         raise UserError("--to: must name the file to write, such as tokenizer.json")
-    from jaxpt.run.prepare_text import write_tokenizer
+    from jaxpt.training.prepare_text import write_tokenizer
 
     write_tokenizer(config, Path(values.to))
     return 0
@@ -45,7 +45,7 @@ def prepare(argv: list[str]) -> int:
         )
 
     config, values = parse_config("prepare", argv, define)
-    from jaxpt.run.prepare_text import prepare_text
+    from jaxpt.training.prepare_text import prepare_text
 
     prepare_text(config, Path(values.to) if values.to else None, values.workers)
     return 0
@@ -77,10 +77,10 @@ def inspect(argv: list[str]) -> int:
     start_jax()
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspect import inspect_rows
-    from jaxpt.run.data import with_token_counts
-    from jaxpt.run.task import make_task
-    from jaxpt.run.text_progress import make_reporter
     from jaxpt.text.dataset import load_text
+    from jaxpt.training.data import with_token_counts
+    from jaxpt.training.task import make_task
+    from jaxpt.training.text_progress import make_reporter
 
     if values.to:
         from jaxpt.report.inspect import inspect_passage

@@ -63,7 +63,7 @@ def train(argv: list[str]) -> int:
 
 
 def _tell_costs(config, given: list[str], values) -> int:
-    from jaxpt.run.dry_run import dry_run, format_dry_run
+    from jaxpt.training.dry_run import dry_run, format_dry_run
 
     with hush(values):
         told = dry_run(config, given)
@@ -73,8 +73,8 @@ def _tell_costs(config, given: list[str], values) -> int:
 
 def _train(config, workdir: Path, given: list[str] | None, values) -> int:
     """Trains; without the names that the user has given, the config is a run's own."""
-    from jaxpt import processes
-    from jaxpt.run.training import train_run
+    from jaxpt.distributed import processes
+    from jaxpt.training.train_run import train_run
 
     with hush(values):
         result = train_run(config, workdir, given or (), given is None)
@@ -109,9 +109,9 @@ def compare(argv: list[str]) -> int:
 
 
 def _compare(config, workdir: Path, given: list[str], values) -> int:
-    from jaxpt import processes
     from jaxpt.comparison.compare import Part, do_part
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
+    from jaxpt.distributed import processes
 
     part = Part(values.part, values.run, values.run_index)
     asked = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
@@ -155,10 +155,10 @@ def report(argv: list[str]) -> int:
     values = parse("report", repeat_flag("runs", argv), define)
     workdir = read_workdir(values)
     start_jax()
-    from jaxpt import processes
     from jaxpt.comparison.runs_report import report_runs
+    from jaxpt.distributed import processes
     from jaxpt.report.summary import format_table
-    from jaxpt.run.finished_runs import find_folders
+    from jaxpt.training.finished_runs import find_folders
 
     processes.check_alone()
     folders = find_folders(values.runs or [])

@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxpt import processes
+from jaxpt.distributed import processes
 from jaxpt.evaluation.choices import measure_bigrams, measure_frequency
 from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
@@ -18,13 +18,13 @@ from jaxpt.report.samples import Collector
 from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.whole_cost import judge_whole_cost
-from jaxpt.run.data import likelihood_bytes, likelihood_documents, likelihood_rows
-from jaxpt.run.measure import list_choices, list_parts, list_questions
-from jaxpt.run.task import Task
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.data import likelihood_bytes, likelihood_documents, likelihood_rows
+from jaxpt.training.measure import list_choices, list_parts, list_questions
+from jaxpt.training.task import Task
 from jaxpt.version import __version__
 
 FLOPS_NOTE = (

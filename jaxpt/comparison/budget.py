@@ -10,17 +10,17 @@ from typing import Any
 
 import jax
 
-from jaxpt import processes
 from jaxpt.config.needs import Filler, fill_warmup
 from jaxpt.config.plan import Plan
 from jaxpt.config.sections import CompareSpec
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_measured, write_json
-from jaxpt.run.data import make_feed
-from jaxpt.run.program import Program
-from jaxpt.run.task import Task, make_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.data import make_feed
+from jaxpt.training.program import Program
+from jaxpt.training.task import Task, make_task
 
 
 def without_schedule(plan: Plan) -> Plan:
@@ -40,7 +40,7 @@ def steps_for_budget(
     """The plan with the steps that a share of its budget buys, in whole calls.
 
     With a budget of seconds they are an estimate, for the schedule and the evaluations;
-    the run ends by its own clock (`jaxpt.run.clock`).
+    the run ends by its own clock (`jaxpt.training.clock`).
 
     Args:
       name: of the file that stores the number of steps (`write_steps`).
@@ -117,7 +117,7 @@ def _seconds_per_step(
     task: Task, corpora: dict[str, Split], num_calls: int = 5
 ) -> float:
     """The median time of a step, measured on a temporary state after a warm-up call."""
-    program, train_spec = processes.run_on_all(lambda: Program(task)), task.plan.train
+    program, train_spec = processes.on_all(lambda: Program(task)), task.plan.train
     feed = make_feed(task, corpora["train"], program.row_indices)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))

@@ -16,9 +16,9 @@ from jaxpt.config.sections import CompareSpec
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_measured
 from jaxpt.report.diverged import check_any_finished, split_runs
-from jaxpt.run.task import make_task
-from jaxpt.run.workdir import DIVERGED, check_same, load_divergence, load_examples
 from jaxpt.statistics.assumptions import describe_seeds
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import DIVERGED, check_same, load_divergence, load_examples
 
 ENDS = ("result.json", DIVERGED)  # the folder of a run that has ended has one of them
 

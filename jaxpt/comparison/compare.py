@@ -14,7 +14,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxpt import processes
 from jaxpt.comparison.collect_runs import collect_runs, write_report
 from jaxpt.comparison.plan_runs import (
     Prepared,
@@ -31,10 +30,11 @@ from jaxpt.comparison.train_runs import Trainer, train_runs
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import hold
 from jaxpt.report.summary import format_table
-from jaxpt.run.workdir import DIVERGED
+from jaxpt.training.workdir import DIVERGED
 
 PARTS = ("prepare", "runs", "report", "list")  # "" is the whole comparison
 
@@ -138,7 +138,7 @@ def do_part(
     config = to_dict(config)
     if not part.what:
         return _format_report(compare(config, workdir, given), workdir)
-    runs = processes.run_on_all(lambda: part.choose(make_compare_spec(config)))
+    runs = processes.on_all(lambda: part.choose(make_compare_spec(config)))
     if part.what == "list":
         return "\n".join(run_name(*run) for run in runs)
     if part.what == "prepare":
@@ -150,7 +150,7 @@ def do_part(
         train_runs(prepared, workdir, runs)
         return processes.on_first(lambda: _format_runs(workdir, runs))
     with hold(workdir):
-        entries = processes.run_on_all(lambda: collect_runs(prepared, workdir))
+        entries = processes.on_all(lambda: collect_runs(prepared, workdir))
         return _format_report(write_report(prepared, entries, workdir), workdir)
 
 

@@ -22,23 +22,24 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from jaxpt import processes, trust
+from jaxpt import trust
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import FinetunePlan, make_finetune_plan
 from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.config.settings import override, to_dict
 from jaxpt.config.shipped import find_config, is_shipped
+from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
 from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
-from jaxpt.run.task import Task
-from jaxpt.run.workdir import load_examples, load_task, write_examples
-from jaxpt.run.zero_shot import evaluate_tasks, load_main
+from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import load_examples, load_task, write_examples
 from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
@@ -203,7 +204,7 @@ def evaluate_run(
       reuse: data and programs that are shared with other runs.
 
     Raises:
-      UserError, Stopped: as `run.zero_shot.evaluate_tasks` and
+      UserError, Stopped: as `inference.zero_shot_results.evaluate_tasks` and
         `finetune.grid.finetune`.
     """
     if has_results(folder, identity):

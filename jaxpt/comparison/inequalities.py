@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from jaxpt.comparison.naming import format_value, list_own_settings
 from jaxpt.report.summary import YARDSTICKS
-from jaxpt.run.finished_runs import (
+from jaxpt.statistics.examples import Examples
+from jaxpt.training.finished_runs import (
     FoundRun,
     is_same_text,
     is_same_tokenizer,
     number_alike,
 )
-from jaxpt.statistics.examples import Examples
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Settings whose effect another line of the list reports.

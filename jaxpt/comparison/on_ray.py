@@ -15,13 +15,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Optional
 
-from jaxpt import processes, trust
+from jaxpt import trust
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
-from jaxpt.run.signals import Stopped
+from jaxpt.training.signals import Stopped
 
 
 @dataclasses.dataclass(frozen=True)

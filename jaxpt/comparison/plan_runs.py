@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from jaxpt import processes
 from jaxpt.comparison.budget import (
     fit_warmup,
     steps_for_budget,
@@ -24,19 +23,20 @@ from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.check import check_measures, check_run
-from jaxpt.run.data import with_token_counts
-from jaxpt.run.task import Task, make_task
-from jaxpt.run.teacher import lacks_teacher, with_teacher
-from jaxpt.run.workdir import flatten, with_defaults
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.check import check_measures, check_run
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.task import Task, make_task
+from jaxpt.training.teacher import lacks_teacher, with_teacher
+from jaxpt.training.workdir import flatten, with_defaults
 
 CONFIG, PLANS = "compare.json", "plans.json"
 MAX_NAMED = 8  # run names in a message
@@ -123,11 +123,11 @@ class _Planner:
 
     def __init__(self, config: dict, workdir: Path, given: Collection[str]) -> None:
         self.config, self.workdir, self.given = config, workdir, given
-        self.spec, self.plans, text = processes.run_on_all(
+        self.spec, self.plans, text = processes.on_all(
             lambda: make_compared_plans(config, given)
         )
         self.reuse = Reuse()
-        processes.run_on_all(lambda: identify_tasks(self.spec, self.reuse))
+        processes.on_all(lambda: identify_tasks(self.spec, self.reuse))
         self.tokenizer, self.corpora = processes.first_then_rest(
             lambda: load_text(text)
         )
@@ -153,7 +153,7 @@ class _Planner:
         }
         for name in self.plans:
             self.plans[name] = self._fit_steps(name, self.plans[name], name)
-        processes.run_on_all(self._check_networks)
+        processes.on_all(self._check_networks)
         text = self.vocabs, self.tokenizer, self.corpora
         return Prepared(self.config, self.spec, self.plans, *text, tuning)
 
@@ -175,7 +175,7 @@ class _Planner:
                         measures = check_measures(checked[0], self.corpora)
                         check_choice(measures, self.spec)
 
-        processes.run_on_all(check)
+        processes.on_all(check)
 
     def _tune(self, name: str) -> dict:
         """Sets the plan with the tuned settings; the record of the trials."""

@@ -16,12 +16,12 @@ from jaxpt.comparison.naming import name_runs
 from jaxpt.errors import UserError
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.diverged import check_any_finished, split_runs
-from jaxpt.run import manifest
-from jaxpt.run.finished_runs import FoundRun, is_same_text, load_runs
-from jaxpt.run.workdir import load_corpora
 from jaxpt.statistics import ALPHA
 from jaxpt.statistics.assumptions import MERGED
 from jaxpt.text.dataset import Split
+from jaxpt.training import manifest
+from jaxpt.training.finished_runs import FoundRun, is_same_text, load_runs
+from jaxpt.training.workdir import load_corpora
 
 Groups = Mapping[str, Sequence[FoundRun]]
 # Kinds of budget; a report has the first one of which all runs spent the same amount.

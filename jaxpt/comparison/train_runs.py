@@ -12,17 +12,17 @@ from collections.abc import Collection
 from functools import partial
 from pathlib import Path
 
-from jaxpt import processes
 from jaxpt.comparison.collect_runs import describe_divergence, describe_run
 from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
 from jaxpt.comparison.plan_runs import Prepared, list_some, run_name, run_path
+from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
 from jaxpt.files.folder import LOCK, claim
 from jaxpt.finetuning.reuse import Reuse
-from jaxpt.run.loop import train
-from jaxpt.run.program import Program
-from jaxpt.run.text_progress import SILENT, make_reporter
-from jaxpt.run.workdir import DIVERGED, load_divergence
+from jaxpt.training.loop import train
+from jaxpt.training.program import Program
+from jaxpt.training.text_progress import SILENT, make_reporter
+from jaxpt.training.workdir import DIVERGED, load_divergence
 
 WAIT_SECONDS = 2.0  # between two checks of runs that other processes train
 
@@ -48,7 +48,7 @@ class Trainer:
         prepared = self._prepared
         task = prepared.make_task(name, seed)
         if self._program is None or self._name != name:
-            self._program = processes.run_on_all(lambda: Program(task))
+            self._program = processes.on_all(lambda: Program(task))
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"

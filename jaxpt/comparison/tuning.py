@@ -26,11 +26,11 @@ from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.report.summary import YARDSTICKS
-from jaxpt.run.loop import train
-from jaxpt.run.task import make_task
 from jaxpt.text.dataset import Split, hold_out
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.loop import train
+from jaxpt.training.task import make_task
 
 # Settings and sections that are the same for all trials and objectives, and why.
 BUDGET = "the budget and the seeds decide it"

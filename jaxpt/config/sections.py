@@ -46,7 +46,7 @@ class TrainSpec:
       steps: of the optimizer.
       seconds: of training, after which the run ends, whatever its steps; the schedule
         of `steps` steps is spread over that time, and so are `eval_every` and
-        `checkpoint_every` (`jaxpt.run.clock`). 0 is no limit.
+        `checkpoint_every` (`jaxpt.training.clock`). 0 is no limit.
       batch_size: rows in a step, over all devices and microbatches.
       seed: of the parameters, the order of the rows, corruption and dropout.
       num_microbatches: gradients are summed over so many parts of the batch.
@@ -63,7 +63,7 @@ class TrainSpec:
         the end.
       keep_checkpoints: the newest so many are kept.
       trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
-        (Weights & Biases) and "mlflow" (`jaxpt.run.trackers`).
+        (Weights & Biases) and "mlflow" (`jaxpt.training.trackers`).
       profile_steps: of so many steps, in whole calls, after the first call of a start
         has compiled, JAX writes a trace to `<workdir>/profile`; 0 writes none.
     """
@@ -135,9 +135,9 @@ class EvalSpec:
       choice_questions: how many such gaps.
       probe_every_eval: probe, and ask for words and choices, at every evaluation too,
         for the learning curves.
-      samples: held-out passages of which each evaluation of a run shows what the model
-        makes (`jaxpt.run.samples`); no number depends on it. Compared runs show
-        theirs in the report.
+      samples: number of held-out passages on which each evaluation shows what the model
+        predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
+        of a comparison show their samples in the report.
     """
 
     num_rows: int = 0

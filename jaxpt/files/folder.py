@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxpt import processes
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files import checksums, disk, lock
 from jaxpt.version import __version__

@@ -35,8 +35,8 @@ from jaxpt.finetuning.evaluation import (
 from jaxpt.finetuning.meter import Meter
 from jaxpt.finetuning.program import TuneProgram, TuneState
 from jaxpt.finetuning.summary import show_rate
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.signals import SignalWatch, Stopped
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.signals import SignalWatch, Stopped
 
 WORTH_TRAINING = 32  # batches that justify compiling one more length
 

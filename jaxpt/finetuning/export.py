@@ -20,8 +20,8 @@ from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_label
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.electra import Electra
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.run_framing import find_framing
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.run_framing import find_framing
 
 IDENTITY = "identity.json"
 

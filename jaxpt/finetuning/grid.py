@@ -33,11 +33,11 @@ from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
 from jaxpt.finetuning.summary import summarise
-from jaxpt.run import manifest
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.signals import SignalWatch
-from jaxpt.run.workdir import flatten
 from jaxpt.tasks.task import Labels
+from jaxpt.training import manifest
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.signals import SignalWatch
+from jaxpt.training.workdir import flatten
 
 Log = Callable[[str], None]
 

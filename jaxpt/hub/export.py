@@ -13,14 +13,14 @@ from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
 from jaxpt.hub.origin import write_origin
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.run.run_framing import NAME, find_framing
-from jaxpt.run.task import Task
-from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
+from jaxpt.training.run_framing import NAME, find_framing
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import load_run
 
 
 def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:

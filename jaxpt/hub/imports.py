@@ -30,15 +30,15 @@ from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.objectives.distillation import get_teaching
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.initial_state import check_start
-from jaxpt.run.program import Program
-from jaxpt.run.random_parts import write_random_parts
-from jaxpt.run.run_framing import NAME
-from jaxpt.run.task import Task, make_task
-from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.initial_state import check_start
+from jaxpt.training.program import Program
+from jaxpt.training.random_parts import write_random_parts
+from jaxpt.training.run_framing import NAME
+from jaxpt.training.task import Task, make_task
+from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
 

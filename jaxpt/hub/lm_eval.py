@@ -27,10 +27,10 @@ import numpy as np
 import jaxpt.trust
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
-from jaxpt.run.inference import Writer
-from jaxpt.run.run_framing import find_framing
-from jaxpt.run.scorer import make_scorer
-from jaxpt.run.workdir import load_run
+from jaxpt.inference.predictions import Writer
+from jaxpt.inference.scorer import make_scorer
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.workdir import load_run
 from jaxpt.zero_shot.continuations import pick_rule
 
 NAME = "jaxpt"

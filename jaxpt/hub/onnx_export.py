@@ -17,10 +17,10 @@ from jaxpt.hub.onnx_files import Difference
 from jaxpt.hub.onnx_graphs import list_graphs
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.network import Network
-from jaxpt.run.inference import find_banned
-from jaxpt.run.run_framing import find_frame, find_framing
-from jaxpt.run.workdir import LoadedRun, load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.run_framing import find_frame, find_framing
+from jaxpt.training.task import find_banned
+from jaxpt.training.workdir import LoadedRun, load_run
 
 VERSION = 1
 # Of a run by the heads of its parts; a causal one that reads ahead is "prefix".
@@ -141,7 +141,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         "first": framing.first if has_decoder else None,
         "last": framing.last if has_decoder else None,
         "ends": list(framing.ends),
-        "banned": [int(i) for i in find_banned(run.program, framing, has_decoder)],
+        "banned": [int(i) for i in find_banned(run.program.task, framing, has_decoder)],
         "nonwords": [int(i) for i in task.nonwords],
         "mask": vocab.mask,
         "sentinels": list(vocab.sentinels) if task.spec.needs.num_sentinels else [],

@@ -20,7 +20,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES, is_outside
-from jaxpt.run.task import Task
+from jaxpt.training.task import Task
 
 FOLDER, RUN, FORMAT = "jaxpt", "run.json", 1
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from jaxpt.errors import UserError
 from jaxpt.hub.files import read_json
-from jaxpt.run.run_framing import NAME
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.run_framing import NAME
 
 # Defaults of transformers' config classes, by model_type.
 DEFAULTS = {

@@ -14,7 +14,7 @@ import jax
 from jax.sharding import PartitionSpec
 from jaxtyping import Array, Shaped
 
-# The mesh axes that rows are sharded over (`jaxpt.run.sharding` makes the mesh).
+# The mesh axes that rows are sharded over (`jaxpt.training.sharding` makes the mesh).
 ROW_AXES = ("data", "fsdp")
 
 

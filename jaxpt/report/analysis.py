@@ -21,15 +21,15 @@ from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import UserError
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.report import analysis_page, analysis_plots
-from jaxpt.run import inspection
-from jaxpt.run.program import Program
-from jaxpt.run.run_framing import find_frame
-from jaxpt.run.task import Task
-from jaxpt.run.workdir import load_corpora, load_run, load_task
 from jaxpt.text.dataset import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training import inspection
+from jaxpt.training.program import Program
+from jaxpt.training.run_framing import find_frame
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import load_corpora, load_run, load_task
 from jaxpt.version import __version__
 
 NAME = "analysis.json"

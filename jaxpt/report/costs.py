@@ -19,9 +19,9 @@ from jaxpt.files.folder import load_config, load_measured
 from jaxpt.objectives.distillation import get_teaching
 from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.grouping import MISSING, group_by_name
-from jaxpt.run.task import Task
-from jaxpt.run.xla_flops import count_step
 from jaxpt.text.dataset import Split
+from jaxpt.training.task import Task
+from jaxpt.training.xla_flops import count_step
 
 LEFT_OUT = "flops_left_out"
 KINDS = ("teacher", "tuning")

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt import processes
+from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, next_distribution
 from jaxpt.report import passage, plots
-from jaxpt.run.program import Program
-from jaxpt.run.task import Task
-from jaxpt.run.workdir import load_run
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.program import Program
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import load_run
 
 TEMPERATURES = (0.5, 1.0, 1.5)
 NUM_EXAMPLES = 4

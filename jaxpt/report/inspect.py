@@ -19,11 +19,11 @@ from jaxpt.ops.masks import materialise
 from jaxpt.report import passage
 from jaxpt.report.passage_page import write_views
 from jaxpt.report.passage_plot import describe_costs
-from jaxpt.run.data import describe_rows, make_feed
-from jaxpt.run.task import Task
-from jaxpt.run.text_progress import make_reporter
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.data import describe_rows, make_feed
+from jaxpt.training.task import Task
+from jaxpt.training.text_progress import make_reporter
 
 TOKEN_KEYS = (
     *("tokens", "inputs", "original", "dec_inputs", "targets"),

@@ -30,7 +30,7 @@ from jaxpt.report.summary import (
     list_verdicts,
     list_whole_cost,
 )
-from jaxpt.run.workdir import flatten
+from jaxpt.training.workdir import flatten
 
 RULE = (
     "Verdicts are given only on metrics that all objectives share. All pairs on all "

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxpt.generation.samples import Piece, write_line
-from jaxpt.run import samples
-from jaxpt.run.program import Program
-from jaxpt.run.workdir import load_task
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training import passage_samples
+from jaxpt.training.program import Program
+from jaxpt.training.workdir import load_task
 
 NUM_PASSAGES = 3
 
@@ -77,7 +77,7 @@ class Collector:
         for entry in report["runs"]:
             first.setdefault(entry["name"], entry)
         lengths = [
-            samples.passage_length(load_task(workdir / entry["workdir"])[0])
+            passage_samples.passage_length(load_task(workdir / entry["workdir"])[0])
             for name, entry in first.items()
             if name in corpora_of
         ]
@@ -88,10 +88,10 @@ class Collector:
         """Samples of one run's parameters, in every form that its network can give."""
         corpora = self._corpora_of[entry["name"]]
         split = corpora.get("heldout", corpora["valid"])
-        passages = samples.choose_passages(split, self._length, NUM_PASSAGES)
-        forms = samples.list_forms(program.task) if len(passages) else []
+        passages = passage_samples.choose_passages(split, self._length, NUM_PASSAGES)
+        forms = passage_samples.list_forms(program.task) if len(passages) else []
         taken = {
-            form: samples.make_taker(form, program, tokenizer, passages)(params)
+            form: passage_samples.make_taker(form, program, tokenizer, passages)(params)
             for form in forms
         }
         self.found[entry["name"]] = {

@@ -19,8 +19,8 @@ from jaxpt.applets.site import name_runs
 from jaxpt.generation.sampling import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import unmask
 from jaxpt.ops import masks
-from jaxpt.run.inference import find_banned
-from jaxpt.run.run_framing import find_framing
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.task import find_banned
 
 pytestmark = pytest.mark.browser
 WEB = Path(__file__).resolve().parents[2] / "web"
@@ -70,7 +70,7 @@ def compare(shown, wanted):
 
 def list_banned(run, is_answer=False):
     framing = find_framing(run.task)
-    return list(find_banned(run._loaded.program, framing, is_answer))
+    return list(find_banned(run._loaded.program.task, framing, is_answer))
 
 
 def forbid(logits, banned):

@@ -15,8 +15,8 @@ from tiny import make_config, write_run
 from jaxpt.applets import site
 from jaxpt.applets.examples import DEFAULT, choose_examples
 from jaxpt.applets.site import PAGE, STATIC, name_runs, write_site
-from jaxpt.run.workdir import load_run
 from jaxpt.text.sources.source import SourceSpec, read_documents
+from jaxpt.training.workdir import load_run
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 needs_onnx = pytest.mark.onnx

@@ -30,7 +30,7 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PrefixLM
 from jaxpt.nn.presets import PRESETS
-from jaxpt.run.workdir import load_run
+from jaxpt.training.workdir import load_run
 
 WEB = Path(__file__).resolve().parents[2] / "web"
 FAMILIES = {

@@ -22,10 +22,10 @@ KEPT = (
     "tests/objectives/test_all.py::test_one_batch_is_learnt_by_heart",
     "tests/objectives/test_all.py::test_packed_documents_are_isolated[False",
     # Stopped, killed and resumed is bit for bit the same.
-    "tests/run/test_loop.py::test_stopped_and_resumed_ends_bit_identical[mlm",
-    "tests/run/test_loop.py::test_killed_with_sigkill_and_started_again",
+    "tests/training/test_loop.py::test_stopped_and_resumed_ends_bit_identical[mlm",
+    "tests/training/test_loop.py::test_killed_with_sigkill_and_started_again",
     # Eight devices are one; two processes are one.
-    "tests/run/test_program.py::test_eight_devices_give_one_devices_numbers[mlm",
+    "tests/training/test_program.py::test_eight_devices_give_one_devices_numbers[mlm",
     "tests/test_launch.py::test_local_processes_do_one_run",
     # A whole comparison, its tuning and its verdicts.
     "tests/comparison/test_compare.py::test_every_run_is_there_with_its_numbers",
@@ -44,7 +44,7 @@ KEPT = (
     "tests/zero_shot/test_scoring.py::test_every_rule_is_its_loop[mlm]",
     # What is measured: a bound, text that was not trained on.
     "tests/objectives/test_masked_diffusion.py::test_the_bound_is_the_exact_one",
-    "tests/run/test_measure.py::test_a_likelihood_is_that_of_text_not_trained_on",
+    "tests/training/test_measure.py::test_a_likelihood_is_that_of_text_not_trained_on",
     # Traps of a source.
     "tests/objectives/test_bart.py::test_sentences_do_change_places",
     "tests/objectives/test_electra.py::test_the_specs_temperature_is_the_one",

@@ -24,7 +24,7 @@ from jaxpt.config.settings import to_dict
 from jaxpt.files.folder import LOCK
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
-from jaxpt.run.workdir import load_examples
+from jaxpt.training.workdir import load_examples
 
 ROOT = Path(__file__).resolve().parents[2]
 # One objective: most of a run's time here is compiling.
@@ -40,7 +40,7 @@ RUNS = ["clm-seed0", "clm-seed1", "clm-seed2"]
 WORKER = """
 import os, signal, sys
 from jaxpt import cli
-from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.training.checkpoint import Checkpointer
 
 last, save = int(sys.argv[1]), Checkpointer.save
 

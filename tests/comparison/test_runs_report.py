@@ -18,11 +18,11 @@ from jaxpt.config.plan import make_plan
 from jaxpt.files import folder as folders
 from jaxpt.report import figures
 from jaxpt.report.summary import format_table, summarise
-from jaxpt.run import loop
-from jaxpt.run.finished_runs import find_folders, load_runs
-from jaxpt.run.task import make_task
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import load_text
+from jaxpt.training import loop
+from jaxpt.training.finished_runs import find_folders, load_runs
+from jaxpt.training.task import make_task
 
 TEXT = {
     "data__label_field": "era",

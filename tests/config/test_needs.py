@@ -13,11 +13,11 @@ from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run import loop
-from jaxpt.run.signals import SignalWatch
-from jaxpt.run.task import make_task
-from jaxpt.run.workdir import flatten, load_task
 from jaxpt.text.dataset import load_text
+from jaxpt.training import loop
+from jaxpt.training.signals import SignalWatch
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import flatten, load_task
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 SEQ2SEQ = {"model.num_decoder_layers": 2}

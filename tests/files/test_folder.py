@@ -14,8 +14,8 @@ import pytest
 from tiny import make_config, slow_but, write_config, write_stored
 
 from jaxpt.cli import main
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.workdir import load_task
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.workdir import load_task
 
 ROOT = Path(__file__).resolve().parents[2]
 BUSY = "another process is writing into this folder"

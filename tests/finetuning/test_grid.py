@@ -18,7 +18,7 @@ from jaxpt.finetuning.data import read_data
 from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.finetuning.summary import format_summary
-from jaxpt.run.checkpoint import Checkpointer
+from jaxpt.training.checkpoint import Checkpointer
 from tests.finetuning.folders import read_all, silent
 
 FORMS = {

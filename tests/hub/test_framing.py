@@ -16,13 +16,13 @@ from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.inference import fill_text, generate_texts
-from jaxpt.run.program import Program
-from jaxpt.run.task import make_task
-from jaxpt.run.workdir import load_run
+from jaxpt.inference.predictions import fill_text, generate_texts
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.program import Program
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import load_run
 
 
 def write_run(folder, config, tokenizer):

@@ -14,8 +14,8 @@ from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.config.stored import get_config
 from jaxpt.hub.imports import TOKENIZER, import_run
-from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.workdir import load_run
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from jaxpt.hub.convert import modernise
 from jaxpt.hub.export import export_run
 from jaxpt.hub.files import read_tensors, write_tensors
 from jaxpt.hub.imports import import_run
-from jaxpt.run.workdir import load_run
+from jaxpt.training.workdir import load_run
 
 OLD = {"LayerNorm.weight": "LayerNorm.gamma", "LayerNorm.bias": "LayerNorm.beta"}
 

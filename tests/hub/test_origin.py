@@ -21,12 +21,12 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.presets import get_preset
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.program import Program
-from jaxpt.run.run_framing import find_framing
-from jaxpt.run.task import make_task
-from jaxpt.run.workdir import load_run, lock_workdir
 from jaxpt.text.dataset import load_text
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.program import Program
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import load_run, lock_workdir
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_len": 48}
 T5, BART = {"num_decoder_layers": 1, "head_dim": 8}, {"num_decoder_layers": 1}

@@ -11,8 +11,8 @@ import jaxpt
 from jaxpt.cli import main
 from jaxpt.files.folder import write_json
 from jaxpt.hub.imports import import_run
-from jaxpt.run.random_parts import NAME
-from jaxpt.run.workdir import load_run
+from jaxpt.training.random_parts import NAME
+from jaxpt.training.workdir import load_run
 
 LACKS = "the checkpoint has no head"
 RANDOM = "its weights were drawn at random"

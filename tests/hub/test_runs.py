@@ -24,13 +24,13 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.presets import get_preset
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import masks as attention_masks
-from jaxpt.run.checkpoint import Checkpointer
-from jaxpt.run.run_framing import find_framing
-from jaxpt.run.task import make_task
-from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.training import train_subword
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import load_run
 
 SPECIALS = ("pad", "unk", "cls", "sep", "mask", "bos", "eos")
 LETTERS = "abcdefghij"

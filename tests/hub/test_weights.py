@@ -21,10 +21,10 @@ from jaxpt.config.settings import default_config
 from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.hub.files import read_tensors
 from jaxpt.hub.imports import import_run
+from jaxpt.inference.predictions import generate_texts
 from jaxpt.nn.decoding import make_decoder
-from jaxpt.run.inference import generate_texts
-from jaxpt.run.workdir import load_run
 from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.workdir import load_run
 
 
 def read_checkpoint(path: Path) -> tuple[dict, dict]:

@@ -17,8 +17,8 @@ from jaxpt.objectives import clm_mlm
 from jaxpt.ops import noise
 from jaxpt.ops.masks import materialise
 from jaxpt.rng import split_step
-from jaxpt.run.measure import total_loss
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.measure import total_loss
 
 VOCAB = Vocab(size=60, pad=0, unk=1, cls=2, sep=3, mask=4)
 SHOWN = {"replace_mask": 1.0, "replace_random": 0.0}  # a [MASK] wherever one is hidden

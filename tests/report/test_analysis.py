@@ -12,8 +12,8 @@ from jaxpt.analysis import similarity
 from jaxpt.analysis.attention_maps import PLACES
 from jaxpt.report import analysis
 from jaxpt.report.analysis import AnalysisSpec
-from jaxpt.run import inspection
-from jaxpt.run.workdir import load_run
+from jaxpt.training import inspection
+from jaxpt.training.workdir import load_run
 
 KINDS = ("clm", "span_corruption", "skip_gram")
 SPECIALS = ("pad", "unk", "mask", "eos")

@@ -12,9 +12,9 @@ from jaxpt.report.answer import list_answers
 from jaxpt.report.grouping import group_by_name
 from jaxpt.report.summary import list_omissions, list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
-from jaxpt.run.task import make_task
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import load_text
+from jaxpt.training.task import make_task
 
 CHOICE = "choice_bayes_accuracy"
 SEEDS = range(4)

@@ -11,9 +11,9 @@ from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
-from jaxpt.run.data import make_feed, with_token_counts
-from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
+from jaxpt.training.data import make_feed, with_token_counts
+from jaxpt.training.task import make_task
 
 
 def make(speech, objective="mlm", **changes):

@@ -13,9 +13,9 @@ from jaxpt.analysis import scaling_laws as laws
 from jaxpt.analysis.scaling_laws import Law
 from jaxpt.config.plan import make_plan
 from jaxpt.report import scaling
-from jaxpt.run.finished_runs import FoundRun
-from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
+from jaxpt.training.finished_runs import FoundRun
+from jaxpt.training.task import make_task
 
 LAW = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 1e19, 1e20)

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from tiny import MODELS, VARIANTS, make_config, slow_but
 
 from jaxpt.config.plan import make_plan
+from jaxpt.inference.scorer import find_form
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
-from jaxpt.run.data import with_token_counts
-from jaxpt.run.scorer import find_form
-from jaxpt.run.task import make_task
 from jaxpt.text.dataset import load_text
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.task import make_task
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,

@@ -9,9 +9,9 @@ import scipy.special
 from tiny import make_config
 
 from jaxpt.config.plan import make_plan
-from jaxpt.run.scorer import find_form
-from jaxpt.run.task import make_task
+from jaxpt.inference.scorer import find_form
 from jaxpt.text.dataset import load_text
+from jaxpt.training.task import make_task
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
 from jaxpt.zero_shot.outcomes import Asker, Options

@@ -1,4 +1,4 @@
-"""Our side: whole training steps of `jaxpt.run.program.Program`, on random rows.
+"""Our side: whole training steps of `jaxpt.training.program.Program`, on random rows.
 
 Started by `__main__`; says on a line of JSON what it made, then a line of seconds for
 every number of steps that it reads.
@@ -15,11 +15,11 @@ from sizes import CASES, ELECTRA_SHARE
 
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
+from jaxpt.distributed.processes import set_up_jax
 from jaxpt.nn.presets import get_preset
-from jaxpt.processes import set_up_jax
-from jaxpt.run.program import Program, device_peak
-from jaxpt.run.task import make_task
 from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.program import Program, device_peak
+from jaxpt.training.task import make_task
 
 
 def make_config(case, dtype: str, dropout: float, steps_per_call: int):

@@ -1,0 +1,310 @@
+"""Text generation, mask filling and nearest words with a trained run."""
+
+import functools
+from pathlib import Path
+from typing import TypeVar
+
+import jax
+import numpy as np
+
+from jaxpt.errors import UserError
+from jaxpt.evaluation import neighbours
+from jaxpt.generation.filling import fill_masks
+from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
+from jaxpt.generation.unmasking import cut_rows, unmask
+from jaxpt.nn.decoding import Decoder
+from jaxpt.rng import stream
+from jaxpt.training.data import likelihood_rows
+from jaxpt.training.program import Program
+from jaxpt.training.random_parts import check_language_model
+from jaxpt.training.run_framing import find_framing
+from jaxpt.training.task import find_banned, find_stops
+from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
+
+SIDE = 12  # tokens of context shown on each side of a word
+Ability = TypeVar("Ability")
+
+
+def generate_texts(
+    run: LoadedRun,
+    prompts: list[str],
+    num_tokens: int,
+    num_samples: int = 1,
+    seed: int = 0,
+    stop: str = "",
+    num_steps: int = 0,
+    **sampling,
+) -> list[str]:
+    """`num_samples` texts for each prompt in turn, cut at an [EOS] and at `stop`.
+
+    The text of a causal run begins with the prompt; that of an encoder-decoder is its
+    output for the prompt.
+
+    Args:
+      num_tokens: maximum number of new tokens; 0 for all positions of the model.
+      stop: string that ends a text and is left out of it; "" for none.
+      num_steps: passes of a model that generates by unmasking; 0 for one per token.
+      sampling: the fields of `SampleSpec`.
+
+    Raises:
+      UserError: the run cannot generate, or a flag is out of range.
+    """
+    spec = SampleSpec(**sampling)
+    if num_samples < 1:
+        raise UserError(f"--num_samples={num_samples}: must be at least 1")
+    if spec.num_beams > 1 and num_samples > 1:
+        raise UserError(
+            f"--num_samples={num_samples}: must be 1 with --num_beams="
+            f"{spec.num_beams}, which finds one text"
+        )
+    program = run.program
+    check_language_model(program.task, "generate")
+    writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
+    if program.task.model.WRITES == "unmasking":
+        writer.check_unmasking()
+        found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
+        return [text for texts in found for text in texts]
+    if num_steps:
+        raise UserError(
+            f"--num_steps={num_steps}: must be 0 for a {writer.name} run, which does "
+            f"not unmask"
+        )
+    kind = "causal one or an encoder-decoder"
+    names = "clm or span_corruption"
+    decoder = _require(program.decoder, program, kind, names)
+    return writer.decode(decoder, prompts, num_tokens, num_samples)
+
+
+class Writer:
+    """Generates with a run, from left to right or by unmasking."""
+
+    def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
+        self.program, self.tokenizer, self.params = program, tokenizer, params
+        self.spec, self.rng, self.stop = spec, stream(seed, 0, "sample"), stop
+        self.framing = find_framing(program.task)
+        self.name = program.task.plan.objective_name
+
+    def wrap(self, asked: np.ndarray) -> np.ndarray:
+        """A prompt's ids, framed as in training."""
+        return self.framing.wrap(asked) if len(asked) else asked
+
+    def decode(
+        self, decoder: Decoder, prompts: list[str], num_tokens: int, num_samples: int
+    ) -> list[str]:
+        """Texts of all prompts at once, token by token."""
+        asked = [self.tokenizer.encode_prompt(prompt) for prompt in prompts]
+        return self.decode_ids(decoder, asked, num_tokens, num_samples)
+
+    def decode_ids(
+        self,
+        decoder: Decoder,
+        asked: list[np.ndarray],
+        num_tokens: int,
+        num_samples: int,
+    ) -> list[str]:
+        """`decode` for the ids of prompts."""
+        framing, is_answer = self.framing, decoder.start_id is not None
+        rows = [self.wrap(ids) for ids in asked]
+        padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
+        if not num_tokens:
+            num_tokens = max(1, decoder.max_len - (0 if is_answer else padded.shape[1]))
+        check_lengths(decoder, padded.shape[1], num_tokens)
+        write = functools.partial(
+            generate,
+            decoder,
+            num_tokens=num_tokens,
+            spec=self.spec,
+            stop=find_stops(self.tokenizer, framing, self.stop),
+            banned=find_banned(self.program.task, framing, is_answer),
+            first=framing.first if is_answer else None,
+            last=framing.last,
+        )
+        tokens, counts = jax.device_get(
+            jax.jit(write)(self.params, padded, lengths, rng=self.rng)
+        )
+        texts = []
+        for i, (row, count) in enumerate(zip(tokens, counts, strict=True)):
+            ids = row[:count]
+            if is_answer and count and ids[0] == framing.first:
+                ids = ids[1:]
+            if len(ids) and ids[-1] in (*framing.ends, framing.last):
+                ids = ids[:-1]
+            before = ids[:0] if is_answer else asked[i // num_samples]
+            texts.append(_cut_text(self.tokenizer, before, ids, self.stop))
+        return texts
+
+    def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
+        """The continuation of each prompt; long prompts are cut at their beginning.
+
+        Raises:
+          UserError: the run cannot generate, or has fewer positions than tokens.
+        """
+        asked = [self.tokenizer.encode(prompt) for prompt in prompts]
+        decoder = self.program.decoder
+        if decoder is None:
+            raise UserError(f"a {self.name} run cannot continue a text from its left")
+        is_answer = decoder.start_id is not None
+        around = len(self.framing.before) + len(self.framing.after)
+        room = decoder.max_len - around - (0 if is_answer else num_tokens)
+        if room < 1:
+            raise UserError(
+                f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
+                f"model's {decoder.max_len} positions"
+            )
+        cut = [ids[-room:] for ids in asked]
+        found = self.decode_ids(decoder, cut, num_tokens, num_samples=1)
+        if is_answer:
+            return found
+        # The whole text is decoded: its first token may depend on the one before it.
+        return [
+            text[len(self.tokenizer.decode(ids)) :]
+            for text, ids in zip(found, cut, strict=True)
+        ]
+
+    def check_unmasking(self) -> None:
+        """Raises UserError for options that need generation from left to right."""
+        spec = self.spec
+        if spec.num_beams > 1 or spec.repetition_penalty != 1:
+            raise UserError(
+                f"--num_beams={spec.num_beams}, --repetition_penalty="
+                f"{spec.repetition_penalty}: must both be 1 for a {self.name} run, "
+                f"which writes by unmasking"
+            )
+
+    def unmask(
+        self, prompt: str, num_tokens: int, num_samples: int, num_steps: int
+    ) -> list[str]:
+        """Texts for one prompt, generated by unmasking in any order."""
+        task, asked = self.program.task, self.tokenizer.encode_prompt(prompt)
+        ids, limit = self.wrap(asked), task.model_spec.max_len
+        num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
+        if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
+            raise UserError(
+                f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
+                f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
+            )
+        write = functools.partial(
+            unmask,
+            task.model.fill_logits,
+            num_tokens=num_tokens,
+            spec=self.spec,
+            mask_id=task.vocab.require("mask"),
+            banned=find_banned(self.program.task, self.framing, is_answer=False),
+            num_steps=num_steps,
+        )
+        rows = np.repeat(ids[None], num_samples, axis=0)
+        tokens = jax.device_get(jax.jit(write)(self.params, rows, rng=self.rng))
+        ends = find_stops(self.tokenizer, self.framing, self.stop)
+        return [
+            _cut_text(self.tokenizer, asked, row, self.stop)
+            for row in cut_rows(tokens, ends)
+        ]
+
+
+def read_prompts(prompts: list[str], path: str) -> list[str]:
+    """The prompts as given, or the lines of a file; a line end if there is neither.
+
+    Raises:
+      UserError: both are given, or the file is not text, has no line, or an empty one.
+    """
+    if not path:
+        return prompts or ["\n"]
+    if prompts:
+        raise UserError(f"--prompt_file={path}: must be left out with --prompt")
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "is not UTF-8 text"
+        raise UserError(f"--prompt_file={path}: cannot be read: {reason}") from None
+    # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
+    lines = text.removesuffix("\n").split("\n")
+    if not all(lines):
+        raise UserError(
+            f"--prompt_file={path}: must have a prompt on each line, and no empty one"
+        )
+    return lines
+
+
+def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
+    """The text of `before` and `ids`, cut at the first `stop` in the new part."""
+    text = tokenizer.decode(np.concatenate([before, ids]))
+    if not stop:
+        return text
+    place = text.find(stop, len(tokenizer.decode(before)))
+    return text if place < 0 else text[:place]
+
+
+def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]]:
+    """The k likeliest tokens and their probabilities for each [MASK] of a text.
+
+    Raises:
+      UserError: not a masked run, no [MASK], or a text longer than the model reads.
+    """
+    if k < 1:
+        raise UserError(f"--top_k={k}: must be at least 1")
+    program, tokenizer, params, _ = run
+    kind, names = "masked one", "mlm or electra"
+    fill_logits = _require(program.fill_logits, program, kind, names)
+    check_language_model(program.task, "fill")
+    mask_id = tokenizer.vocab.require("mask")
+    ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
+    limit = program.task.model_spec.max_len
+    if len(ids) > limit:
+        raise UserError(
+            f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
+        )
+    banned = program.task.nonwords
+    found = fill_masks(fill_logits, params, ids, mask_id, banned, k)
+    return [[(tokenizer.token_name(i), p) for i, p in best] for best in found]
+
+
+def neighbour_words(
+    workdir: Path, word: str, num_occurrences: int, k: int, num_rows: int = 1024
+) -> neighbours.Neighbours:
+    """A word's nearest words, for single occurrences and on average.
+
+    Args:
+      num_rows: number of rows of training text that are read, spread evenly.
+
+    Raises:
+      UserError: a flag is out of range, or the word does not occur in those rows.
+    """
+    for name, value in (("sentences", num_occurrences), ("top_k", k)):
+        if value < 1:
+            raise UserError(f"--{name}={value}: must be at least 1")
+    if not word.strip(neighbours.MARKS):
+        raise UserError(f"--word={word!r}: must be a word")
+    program, tokenizer, params, _ = load_run(workdir)
+    task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
+    limit = max(1, train.num_tokens // task.spec.row_length)
+    rows = likelihood_rows(task, train, min(num_rows, limit))
+    rows = rows[:, : program.text_length]
+    starts = np.array(tokenizer.vocab.word_starts)
+    words = neighbours.cut_words(rows, starts, tokenizer.decode)
+
+    def around(found: neighbours.Word) -> str:
+        row, mine = rows[found.row], slice(found.start, found.stop)
+        sides = row[: found.start][-SIDE:], row[found.stop :][:SIDE]
+        before, after = map(tokenizer.decode, sides)
+        text = f"{before} [{tokenizer.decode(row[mine]).strip()}] {after}"
+        return " ".join(text.split())
+
+    if not any(found.text.lower() == word.lower() for found in words):
+        raise UserError(
+            f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
+            f"read"
+        )
+    batch_size = task.plan.eval.batch_size
+    vectors = neighbours.word_vectors(program.features, params, rows, words, batch_size)
+    return neighbours.find_neighbours(words, vectors, word, num_occurrences, k, around)
+
+
+def _require(
+    ability: Ability | None, program: Program, kind: str, names: str
+) -> Ability:
+    if ability is None:
+        held = program.task.plan.objective_name
+        raise UserError(
+            f"the run's objective={held}: must be that of a {kind} ({names})"
+        )
+    return ability

@@ -1,0 +1,228 @@
+"""Zero-shot results of a run: evaluated once, stored in its folder, shown as a table.
+
+    <workdir>/evaluations/blimp-1a2b3c4d.json   figures, groups and notes, by rule
+                          blimp-1a2b3c4d.npz    values of each item, "RULE/good", ...
+
+The digits are a hash of path, rules, number of items and options. A stored result is
+used again for the same checkpoint and the same items.
+"""
+
+import hashlib
+import io
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from jaxpt.distributed import processes
+from jaxpt.errors import UserError
+from jaxpt.files import checksums
+from jaxpt.files.folder import hold, load_measured, write_json
+from jaxpt.inference.scorer import make_scorer
+from jaxpt.statistics.examples import Examples
+from jaxpt.training.workdir import load_run
+from jaxpt.version import __version__
+from jaxpt.zero_shot.outcomes import Asker, Options, Task
+from jaxpt.zero_shot.tasks import (
+    TASKS,
+    check_options,
+    find_rules,
+    list_tasks,
+    pick_options,
+    spread_items,
+    to_json,
+)
+from jaxpt.zero_shot.text_tasks import read_shots
+
+FOLDER = "evaluations"
+NO_OPTIONS = Options()
+MOST_ROWS = 16  # groups of one kind that are printed
+
+
+def evaluate_tasks(
+    workdir: Path,
+    told: Sequence[str],
+    rule: str,
+    num_items: int,
+    options: Options = NO_OPTIONS,
+) -> list[dict]:
+    """A run's stored result for each task (`NAME:PATH`).
+
+    All paths are read before anything is evaluated.
+
+    Raises:
+      UserError: an invalid task, path, rule or item, or a folder without a run.
+    """
+    if num_items < 0:
+        raise UserError(f"--num_items={num_items}: must be at least 0, which is all")
+
+    def read():
+        named = list_tasks(told)
+        check_options([name for name, _ in named], options)
+        return [
+            (name, path, task.read(path), _read_shots(task, options))
+            for name, path in named
+            for task in [TASKS[name]]
+        ]
+
+    tasks = processes.on_all(read)
+    program, tokenizer, params, step = load_run(workdir)
+    scorer = processes.on_all(lambda: make_scorer(program, params))
+    asker = Asker(
+        scorer,
+        tokenizer.encode,
+        tokenizer.encode_sized,
+        options,
+        count_unknown=tokenizer.count_unknown,
+    )
+    rules = find_rules(scorer, rule)
+    with hold(workdir):
+        return [
+            _ask(workdir / FOLDER, asker, step, rules, num_items, *task)
+            for task in tasks
+        ]
+
+
+def _ask(
+    folder: Path,
+    asker: Asker,
+    step: int,
+    rules: Sequence[str],
+    num_items: int,
+    name: str,
+    path: str,
+    items: Sequence,
+    shots: Sequence,
+) -> dict:
+    """The result of one task, new or stored."""
+    asker = asker._replace(shots=shots)
+    own = pick_options(TASKS[name], asker.options)
+    kept = spread_items(items, num_items)
+    chosen = [items[i] for i in kept]
+    asked = {
+        "task": name,
+        "path": path,
+        "step": step,
+        "rules": {rule: asker.scorer.describe(rule) for rule in rules},
+        "num_items": len(kept),
+        "num_all": len(items),
+        "items": _fingerprint(chosen),
+    }
+    if own:
+        asked |= {"options": own, "shots": _fingerprint(shots)}
+    place = folder / f"{name}-{_name(path, rules, num_items, own)}.json"
+    if (known := _find_known(place, asked)) is not None:
+        return known | {"is_known": True, "file": place.name}
+    found = processes.on_all(lambda: TASKS[name].evaluate(asker, chosen, rules))
+    results = {rule: to_json(outcome) for rule, outcome in found.items()}
+    result = {"version": __version__} | asked | {"results": results}
+    if processes.is_first():
+        columns = {
+            f"{rule}/{column}": values
+            for rule, outcome in found.items()
+            for column, values in outcome.columns.items()
+        }
+        _write(place, result, columns | {"index": np.array(kept)})
+    return result | {"is_known": False, "file": place.name}
+
+
+def _find_known(place: Path, asked: dict) -> dict | None:
+    """The stored result of the same evaluation, if any."""
+    if not place.exists():
+        return None
+    known = load_measured(place)
+    same = all(known.get(name) == value for name, value in asked.items())
+    return known if same else None
+
+
+def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
+    """Writes the values by item first, so that a result is complete if it exists."""
+    place.parent.mkdir(exist_ok=True)
+    data = io.BytesIO()
+    np.savez_compressed(data, allow_pickle=False, **columns)
+    checksums.write(place.with_suffix(".npz"), data.getvalue())
+    write_json(place, result)
+
+
+def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
+    """The values by item whose mean is a task's main figure, if it is a mean.
+
+    Args:
+      result: an element of `evaluate_tasks`.
+
+    Raises:
+      UserError: the file was altered.
+    """
+    path = (workdir / FOLDER / result["file"]).with_suffix(".npz")
+    names = "hit", next(iter(result["results"][rule]["figures"]))
+    with np.load(io.BytesIO(checksums.read(path)), allow_pickle=False) as arrays:
+        name = next((n for n in names if f"{rule}/{n}" in arrays), None)
+        if name is None:
+            return None
+        hits = arrays[f"{rule}/{name}"]
+        weights = arrays.get(f"{rule}/weight", np.ones(len(hits)))
+        index = arrays["index"]
+    is_asked = np.isfinite(hits)
+    hits, weights, index = hits[is_asked], weights[is_asked], index[is_asked]
+    return Examples(hits * weights, weights, index)
+
+
+def _fingerprint(items: Sequence) -> str:
+    text = json.dumps([repr(item) for item in items])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _read_shots(task: Task, options: Options) -> Sequence:
+    return read_shots(task, options) if "shots" in task.options else ()
+
+
+def _name(path: str, rules: Sequence[str], num_items: int, own: dict) -> str:
+    place = str(Path(path).resolve())
+    told = json.dumps([place, list(rules), num_items, *own.values()])
+    return hashlib.sha256(told.encode()).hexdigest()[:8]
+
+
+def format_result(result: dict, place: Path) -> list[str]:
+    """Lines of a table for the terminal.
+
+    Args:
+      place: the run's folder.
+    """
+    kept, total = result["num_items"], result["num_all"]
+    spread = "" if kept == total else f" of {total:,}, spread evenly"
+    known = "; asked before" if result["is_known"] else ""
+    lines = [f"{result['task']}: {result['path']}: {kept:,} items{spread}{known}"]
+    for rule, found in result["results"].items():
+        lines.append(f"  {result['rules'][rule]}")
+        for name, figure in found["figures"].items():
+            ends = "[unknown]"
+            if figure["low"] is not None:
+                ends = f"[{figure['low']:.4f}, {figure['high']:.4f}]"
+            lines.append(
+                f"    {name:28s} {figure['value']:.4f} {ends} {figure['method']}"
+            )
+        for name, value in found["trivial"].items():
+            lines.append(f"    {name:28s} {value:.4f}")
+        for kind, groups in found["groups"].items():
+            lines += _format_groups(kind, groups)
+        lines += [f"    {note}" for note in found["notes"]]
+    lines.append(f"  all of it: {place / FOLDER}")
+    return lines
+
+
+def _format_groups(kind: str, groups: dict[str, dict[str, float | None]]) -> list[str]:
+    """A line for each group, unless there are too many."""
+    if len(groups) > MOST_ROWS:
+        return [f"    by {kind}: {len(groups)} groups, in the file"]
+    return [f"    by {kind}:"] + [
+        f"      {name:30s} "
+        + "  ".join(
+            f"{key} {value:.4f}"
+            if value % 1 or key == "accuracy"
+            else f"{key} {value:g}"
+            for key, value in numbers.items()
+            if value is not None
+        )
+        for name, numbers in groups.items()
+    ]

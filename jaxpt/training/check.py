@@ -1,0 +1,100 @@
+"""Checks before a run trains or writes: its rows, initial state and metrics."""
+
+import dataclasses
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+
+from jaxpt.nn.attention import check_kernel
+from jaxpt.text.dataset import Split
+from jaxpt.text.feed import Feed
+from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.data import make_feed
+from jaxpt.training.initial_state import check_start
+from jaxpt.training.measure import FROM_FEATURES, Measured, measure
+from jaxpt.training.program import Program
+from jaxpt.training.task import Task
+from jaxpt.training.trackers import check_installed
+
+# Functions of a program that `measure` calls, if the network has them.
+MEASURED = (
+    "eval_step",
+    "token_nll",
+    "nll_bound",
+    "fill_logits",
+    "fill_scores",
+    "pooled_layers",
+    "read_gap",
+    "choice_scores",
+)
+
+
+def check_run(
+    task: Task,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    program: Program | None = None,
+    has_begun: bool = False,
+) -> tuple[Program, Feed]:
+    """The compiled functions and the rows of a run that can be trained and measured.
+
+    Args:
+      program: of an earlier run of the same task, whose seed may differ.
+      has_begun: the run resumes from its own checkpoint.
+
+    Raises:
+      UserError: the run cannot be trained, initialised as asked, or measured at its
+        end. Nothing has been trained or written.
+    """
+    check_kernel(
+        task.model_spec,
+        task.spec.lengths.values(),
+        is_packed=task.plan.rows.rows in SEGMENTED,
+        reads_ahead=task.model.READS_AHEAD,
+    )
+    check_installed(task.plan.train.trackers)
+    program = program or Program(task)
+    feed = make_feed(task, corpora["train"], program.row_indices)
+    if not has_begun:
+        check_start(task, tokenizer)
+    check_measures(program, corpora)
+    return program, feed
+
+
+def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
+    """Traces `measure` with a batch of rows on shapes, without computing anything.
+
+    Returns:
+      the names of the metrics.
+
+    Raises:
+      UserError: as `measure` would: the text is too short, or the model cannot read the
+        rows that it is measured on.
+    """
+    task, state = program.task, program.abstract_state()
+    few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
+    stand_in: Any = SimpleNamespace(
+        task=dataclasses.replace(task, plan=dataclasses.replace(task.plan, eval=few)),
+        init_state=lambda seed: state,
+        text_length=program.text_length,
+    )
+    for name in MEASURED:
+        function = getattr(program, name)
+        setattr(stand_in, name, function and _trace(function))
+    # The untrained model's states have the same shapes.
+    control = Measured(dict.fromkeys(FROM_FEATURES, 0.0), {}, {})
+    seed = task.plan.train.seed
+    return set(measure(stand_in, state.params, corpora, seed, control=control).metrics)
+
+
+def _trace(function):
+    """A function that returns ones of the shapes of a program's function."""
+
+    def give_ones(*args):
+        found = function.trace(*args)
+        return jax.tree.map(lambda x: np.ones(x.shape, x.dtype), found)
+
+    return give_ones

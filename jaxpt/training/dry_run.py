@@ -1,0 +1,107 @@
+"""The size and cost of a run, estimated before it is trained (`--dry_run`).
+
+The text is prepared as by `jaxpt prepare`, the step is compiled, and one call is timed.
+The run's folder is not created.
+"""
+
+import time
+from collections.abc import Collection
+from typing import Any
+
+import jax
+
+from jaxpt.config.plan import make_plan
+from jaxpt.errors import UserError
+from jaxpt.text.dataset import load_text
+from jaxpt.training.check import check_run
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.program import device_peak
+from jaxpt.training.task import make_task
+from jaxpt.training.teacher import lacks_teacher
+from jaxpt.training.text_progress import make_reporter
+
+
+def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
+    """Parameters, FLOPs, memory and time of a run.
+
+    Args:
+      config, given: as of `jaxpt.training.train_run.train_run`.
+
+    Returns:
+      names and values: counts, bytes and seconds are numbers. Memory is that of a call
+      on each device, by XLA's plan: "state_bytes" and "rows_bytes" are its arguments,
+      "temporary_bytes" is additional.
+
+    Raises:
+      UserError: `jaxpt train` would refuse the config, or it trains a teacher first.
+    """
+    plan = make_plan(config, given, is_run=True)
+    if lacks_teacher(plan):
+        raise UserError(
+            f"--dry_run: {plan.objective_name} trains a teacher first; name one "
+            f"({plan.spec.SECTION}.teacher=RUN)"
+        )
+    tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
+    task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
+    program, feed = check_run(task, tokenizer, corpora)
+    spec = plan.train
+    num = min(spec.steps_per_call, spec.steps)
+    shapes = jax.tree.leaves(program.abstract_state().params)
+    state = program.run_form(program.init_state(spec.seed))
+    stack = program.place(feed.stack(0, num))
+    numbers = (spec.seed, 0, num) if spec.seconds else (spec.seed,)
+    compile_seconds = program.train_call.compile(state, stack)
+    memory = program.train_call.memory(num)
+    state, found = program.train_call(state, stack, *numbers)  # a first call is slower
+    jax.block_until_ready(found)
+    start = time.perf_counter()
+    state, found = program.train_call(state, stack, *numbers)
+    jax.block_until_ready((state, found))
+    seconds = (time.perf_counter() - start) / num
+    cost, peak = task.count_costs(1), device_peak()
+    total = spec.seconds or seconds * spec.steps
+    return {
+        "objective": plan.objective_name,
+        "filled_in": plan.filled,
+        "parameters": sum(x.size for x in shapes),
+        "devices": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
+        "dtype": task.model_spec.dtype,
+        "attention": task.list_kernels(),
+        "steps": spec.steps,
+        "rows_per_step": spec.batch_size,
+        "tokens_per_step": cost["raw_tokens"],
+        "flops_per_step": cost["flops"],
+        "flops": cost["flops"] * spec.steps,
+        **memory,
+        "compile_seconds": compile_seconds,
+        "step_seconds": seconds,
+        "tokens_per_second": cost["raw_tokens"] / seconds,
+        "mfu": cost["flops"] / seconds / peak if peak else None,
+        "train_seconds": total,
+    }
+
+
+def format_dry_run(told: dict[str, Any]) -> list[str]:
+    """The lines that a terminal shows."""
+    sizes = {name: told[name] / 1e6 for name in told if name.endswith("_bytes")}
+    minutes, seconds = divmod(round(told["train_seconds"]), 60)
+    hours, minutes = divmod(minutes, 60)
+    mfu = f", MFU {told['mfu']:.1%}" if told["mfu"] else ""
+    lines = [
+        f"{told['objective']}: {told['parameters']:,} parameters on {told['devices']}, "
+        f"{told['dtype']}",
+        f"attention: {'; '.join(told['attention'])}",
+        f"{told['steps']:,} steps of {told['rows_per_step']} rows, "
+        f"{told['tokens_per_step']:,.0f} tokens and {told['flops_per_step']:.3g} FLOPs "
+        f"each; {told['flops']:.3g} FLOPs in all",
+        f"memory of a device: state {sizes['state_bytes']:,.1f} MB, rows "
+        f"{sizes['rows_bytes']:,.1f} MB, temporary {sizes['temporary_bytes']:,.1f} MB",
+        f"compiled in {told['compile_seconds']:.1f} s; "
+        f"{told['step_seconds'] * 1e3:,.1f} ms a step, "
+        f"{told['tokens_per_second']:,.0f} tokens/s{mfu}",
+        f"training: {hours}:{minutes:02}:{seconds:02}, without evaluation and "
+        f"checkpoints",
+    ]
+    if told["filled_in"]:
+        lines.insert(1, f"filled in for {told['objective']}: {told['filled_in']}")
+    return lines

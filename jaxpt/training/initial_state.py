@@ -1,0 +1,198 @@
+"""The initial state of a run: random, or from another run (`train.init_from`)."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+
+from jaxpt.config.sections import TrainSpec
+from jaxpt.errors import UserError
+from jaxpt.learn.state import TrainState
+from jaxpt.nn.model_spec import find_differences
+from jaxpt.nn.networks.student_teacher import begin
+from jaxpt.nn.scan import list_specs
+from jaxpt.objectives.distillation import get_teaching
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.checkpoint import Checkpointer
+from jaxpt.training.program import Program
+from jaxpt.training.sharding import shard_params
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import load_task
+
+
+def check_start(task: Task, tokenizer: Tokenizer) -> None:
+    """Checks that `train.init_from` and a teacher can initialise this task.
+
+    Raises:
+      UserError: one holds no run, or a run with another tokenizer; `train.init_from`
+        has other parameters, or a model that uses the same ones differently; or the
+        objective needs a teacher and none is named.
+    """
+    if task.spec.TEACHER:
+        _check_teacher(task, tokenizer)
+    path = task.plan.train.init_from
+    if not path:
+        return
+    name = f"train.init_from={path}"
+    theirs = _load_other(name, path, tokenizer)
+    mine, held = _list_shapes(task), _list_shapes(theirs)
+    for leaf in sorted(mine.keys() | held.keys()):
+        if mine.get(leaf) != held.get(leaf):
+            raise UserError(
+                f"{name}: its {theirs.plan.objective_name} model has {leaf} "
+                f"{held.get(leaf, 'not at all')}, this {task.plan.objective_name} one "
+                f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
+            )
+    for setting, own, other in _compare_networks(task, theirs):
+        raise UserError(
+            f"{name}: its {theirs.plan.objective_name} model has {setting}={other}, "
+            f"this {task.plan.objective_name} one {own}; they must make the same of "
+            f"their parameters"
+        )
+
+
+def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, object]]:
+    """Settings that change what a network computes from the same parameters.
+
+    Those of a teacher are not compared, because the teacher is replaced.
+
+    Returns:
+      (name, this task's value, the other's value) of each setting that differs.
+    """
+    found, others = [], list_specs(theirs.model)
+    for network, spec in list_specs(task.model).items():
+        if network.removesuffix("_spec") in task.model.frozen or network not in others:
+            continue
+        other = others[network]
+        for key, value in find_differences(spec, other, free=("max_len",)):
+            found.append((f"model.{key}", getattr(spec, key), value))
+    if type(task.model) is type(theirs.model):
+        for key in task.model.CONSTANTS:
+            own, other = getattr(task.model, key), getattr(theirs.model, key)
+            if own != other:
+                found.append((f"{task.plan.objective_name}.{key}", own, other))
+    return found
+
+
+def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
+    """Raises UserError unless a run can teach this task and initialise its layers."""
+    name, path = _name_teacher(task)
+    theirs = _load_other(name, path, tokenizer)
+    mine = list_specs(task.model)["teacher_spec"]
+    for key, value in find_differences(mine, theirs.model_spec):
+        raise UserError(
+            f"{name}: its model has model.{key}={value}, that of "
+            f"{task.plan.objective_name}.teacher_model "
+            f"{getattr(mine, key)}; leave teacher_model out, or "
+            f"name the run that it is of"
+        )
+    jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
+
+
+def _name_teacher(task: Task) -> tuple[str, str]:
+    """The setting with its value, and the folder as a path."""
+    path = get_teaching(task.spec).teacher
+    name = f"{task.plan.objective_name}.teacher={path}"
+    if not path:
+        raise UserError(f"{name}: must name the folder of the run that teaches")
+    return name, path
+
+
+def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
+    """The task of another run, which must have the same tokenizer and a checkpoint."""
+    theirs, read = load_task(Path(path))
+    if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
+        raise UserError(
+            f"{name}: its tokenizer is another; it must be this one, as with "
+            f"tokenizer.kind=file and tokenizer.path={Path(path) / 'tokenizer.json'}"
+        )
+    if not (Path(path) / "checkpoints").is_dir():
+        raise UserError(f"{name}: holds no finished checkpoint")
+    return theirs
+
+
+def make_start(program: Program, spec: TrainSpec) -> TrainState:
+    """The state of step 0, in the form of `Program.save_form`.
+
+    Args:
+      spec: the run's, whose seed may differ from that of the program's task.
+
+    Raises:
+      UserError: `train.init_from` or the teacher has no good checkpoint of these
+        parameters.
+    """
+    state, has_teacher = program.init_state(spec.seed), program.task.spec.TEACHER
+    if not spec.init_from and not has_teacher:
+        return state
+    params = state.params
+    if spec.init_from:
+        theirs, _ = load_task(Path(spec.init_from))
+        name = f"train.init_from={spec.init_from}"
+        template = program.abstract_state().params
+        params = _restore(name, spec.init_from, theirs, template)
+    if has_teacher:
+        params = _add_teacher(program, params)
+    ema = jax.tree.map(jnp.copy, params) if state.ema is not None else None
+    return dataclasses.replace(state, params=params, ema=ema)
+
+
+def _begin(task: Task, params, theirs: Task, taught):
+    """A task's parameters, with those of the teacher.
+
+    Without `train.init_from` the student starts with the teacher's layers.
+
+    Raises:
+      UserError: the student's parameters differ from those layers.
+    """
+    goes_on = task.plan.train.init_from
+    layers = () if goes_on else get_teaching(task.spec).student_layers
+    parts = theirs.model.export_parts(taught)
+    _, lent = parts[task.spec.TEACHER]
+    return begin(params, lent, layers)
+
+
+def _add_teacher(program: Program, params):
+    """The parameters, with the teacher's replaced."""
+    task = program.task
+    name, path = _name_teacher(task)
+    theirs, _ = load_task(Path(path))
+    shapes = jax.eval_shape(lambda: _init(theirs))
+    template = jax.tree.map(
+        lambda x, place: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place),
+        shapes,
+        shard_params(shapes, program.mesh, theirs.model.RULES),
+    )
+    taught = _restore(name, path, theirs, template)
+    places = jax.tree.map(lambda x: x.sharding, program.abstract_state().params)
+    begin = jax.jit(
+        lambda params, taught: jax.tree.map(
+            jnp.copy, _begin(task, params, theirs, taught)
+        ),
+        out_shardings=places,
+    )
+    return begin(params, taught)
+
+
+def _restore(name: str, path: str, theirs: Task, template):
+    """A run's newest parameters, or their moving average if it keeps one."""
+    with Checkpointer(Path(path) / "checkpoints") as checkpointer:
+        kept = "ema" if theirs.has_ema else "params"
+        restored = checkpointer.restore(template, under=kept)
+    if restored is None:
+        raise UserError(f"{name}: holds no finished checkpoint")
+    return restored[0]
+
+
+def _init(task: Task):
+    return task.model.init_params(jax.random.key(0))
+
+
+def _list_shapes(task: Task) -> dict[str, list[int]]:
+    params = jax.eval_shape(lambda: _init(task))
+    leaves = jax.tree_util.tree_leaves_with_path(params)
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): list(leaf.shape)
+        for path, leaf in leaves
+    }

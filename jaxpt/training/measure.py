@@ -1,0 +1,288 @@
+"""All metrics of a run, from its parameters and held-out text."""
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+from jaxpt.errors import UserError
+from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
+from jaxpt.evaluation.cloze import measure_cloze
+from jaxpt.evaluation.likelihood import (
+    add_up,
+    evaluate,
+    measure_likelihood,
+    measure_nll_bound,
+)
+from jaxpt.evaluation.probe import has_labels, measure_probe
+from jaxpt.evaluation.words import Questions, find_questions, measure_words
+from jaxpt.ops import metrics as sums
+from jaxpt.ops.metrics import perplexity
+from jaxpt.statistics.examples import Examples, means
+from jaxpt.text.dataset import Split
+from jaxpt.training.data import (
+    held_rows,
+    likelihood_bytes,
+    likelihood_documents,
+    likelihood_rows,
+)
+from jaxpt.training.program import Program
+from jaxpt.training.task import Task
+
+# Metrics of `measure_frozen`, which are also measured of an untrained model.
+FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
+
+
+class Measured(NamedTuple):
+    """Metrics of one set of parameters.
+
+    Attributes:
+      metrics: by name.
+      examples: of metrics that are means over test examples, the value of each example.
+      probes: which states labels were read from, of the "trained" and the "untrained"
+        parameters.
+    """
+
+    metrics: dict[str, float]
+    examples: dict[str, Examples]
+    probes: dict[str, dict]
+
+
+NOTHING = Measured({}, {}, {})
+
+
+def list_parts(task: Task) -> dict[str, str]:
+    """By metric, the part of the network that it measures, if it is not the whole."""
+    part = task.model.FILLS_BY
+    return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
+
+
+def total_loss(program: Program, found: dict) -> float:
+    """The loss that is trained on: each term's mean times its coefficient.
+
+    Args:
+      found: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
+        NaN if all terms have weight 0.
+    """
+    coefficients = program.task.spec.coefficients
+    means = sums.divide(sums.counted({name: found[name] for name in coefficients}))
+    if not means:
+        return math.nan
+    return sum(coefficients[name] * mean for name, mean in means.items())
+
+
+def measure_valid(program: Program, params, corpora: dict[str, Split]) -> dict:
+    """The objective's own metrics on the validation split, as valid_*."""
+    found = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
+    means = sums.divide(sums.counted(found)) | {"loss": total_loss(program, found)}
+    return {f"valid_{name}": value for name, value in means.items()}
+
+
+def _rows(program: Program, split: Split):
+    spec = program.task.plan.eval
+    return held_rows(program.task, split, spec.num_rows), spec.batch_size
+
+
+def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measured:
+    """The shared metrics of frozen parameters that the settings ask for.
+
+    Labels and words, predicted by a linear layer from frozen states, and multiple
+    choice. The probe, if there is one, is that of "trained" parameters.
+
+    Raises:
+      UserError: a setting asks for longer text than the model reads in training, or for
+        words that the text lacks.
+    """
+    spec = program.task.plan.eval
+    found: dict[str, Examples] = {}
+    probes: dict[str, dict] = {}
+    if spec.probe_passages and has_labels(corpora):
+        _check_length(program, "probe_length", spec.probe_length)
+        of_labels, probes["trained"] = measure_probe(
+            program.pooled_layers,
+            params,
+            corpora,
+            spec.probe_length,
+            spec.probe_windows,
+            spec.probe_passages,
+            spec.batch_size,
+        )
+        found |= of_labels
+    if spec.num_words:
+        gap = program.task.spec.gap(program.task.vocab)
+        _check_length(program, "word_context", spec.word_context, len(gap), 2)
+        questions = list_questions(program.task, corpora)
+        found |= measure_words(program.read_gap, params, questions, spec.batch_size)
+    if spec.num_choices and program.choice_scores:
+        _check_length(program, "word_context", spec.word_context, 1, 2)
+        asked = list_choices(program.task, corpora)
+        found |= measure_choices(
+            program.choice_scores,
+            params,
+            asked,
+            spec.batch_size,
+            program.task.model.scores_ratio,
+        )
+    return Measured(means(found), found, probes)
+
+
+def _check_length(
+    program: Program, name: str, length: int, more: int = 0, sides: int = 1
+) -> None:
+    most = (program.text_length - more) // sides
+    if length > most:
+        raise UserError(
+            f"eval.{name}={length}: must be at most {most}, as "
+            f"{program.task.plan.objective_name} reads {program.task.read_length} "
+            f"tokens at once"
+        )
+
+
+def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
+    """The multiple-choice questions: the same for all runs on this text.
+
+    Raises:
+      UserError: the text has too few tokens.
+    """
+    spec, size = task.plan.eval, task.vocab.size
+    found = find_choices(
+        corpora["valid"],
+        corpora["train"].count_tokens(size),
+        task.vocab,
+        spec.num_choices,
+        spec.choice_questions,
+        spec.word_context,
+    )
+    if found is None:
+        raise UserError(
+            f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
+            f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
+            f"must be 0"
+        )
+    return found
+
+
+def list_questions(
+    task: Task, corpora: dict[str, Split]
+) -> tuple[Questions, Questions]:
+    """The masked-word questions: the same for all runs on this text.
+
+    Raises:
+      UserError: the text has too few frequent words.
+    """
+    spec = task.plan.eval
+    # Without counts, in which the vocabularies of objectives differ.
+    vocab = dataclasses.replace(task.vocab, counts=())
+    found = find_questions(
+        corpora["train"],
+        corpora["valid"],
+        vocab,
+        spec.num_words,
+        spec.word_questions,
+        spec.word_context,
+    )
+    if found is None:
+        raise UserError(
+            f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
+            f"than two words that occur often enough in both splits; must be 0"
+        )
+    return found
+
+
+def measure(
+    program: Program,
+    params,
+    corpora: dict[str, Split],
+    seed: int,
+    known: Measured = NOTHING,
+    control: Measured = NOTHING,
+) -> Measured:
+    """All of a run's metrics; the names depend on the objective.
+
+    Args:
+      seed: of the run, from which its initial parameters are drawn.
+      known: what was measured of these parameters already.
+      control: what was measured of the initial parameters already.
+
+    Returns:
+      valid_*, the objective's own; val_perplexity and bits_per_byte (a likelihood), or
+      bits_per_byte_bound (an upper bound of it); heldout_top1, heldout_top5 (filling
+      the objective's own masks, on the held-out split or else on valid);
+      cloze_accuracy, cloze_bits (filling masks that are the same for every objective);
+      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
+      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
+      initial parameters.
+    """
+    fresh = program.init_state(seed).params
+    metrics = dict(known.metrics or measure_valid(program, params, corpora))
+    # Of several terms, one is the causal loss, which may have had no row.
+    causal = "clm_loss" if "clm_loss" in program.task.spec.coefficients else "loss"
+    if program.token_nll and f"valid_{causal}" in metrics:
+        metrics["val_perplexity"] = perplexity(metrics[f"valid_{causal}"])
+    if program.fill_logits:
+        metrics |= _measure_own_fills(program, params, fresh, corpora)
+    earlier: dict[str, Examples] = {}
+    new: dict[str, Examples] = {}
+    probes: dict[str, dict] = {}
+    for name, suffix, chosen, before in (
+        ("trained", "", params, known),
+        ("untrained", "_random", fresh, control),
+    ):
+        own = _measure_text(program, chosen, corpora["valid"])
+        is_measured = [k for k in FROM_FEATURES if k in before.metrics]
+        if is_measured:
+            metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
+            earlier |= {f"{k}{suffix}": e for k, e in before.examples.items()}
+        else:
+            before = measure_frozen(program, chosen, corpora)
+            own |= before.examples
+        new |= {f"{k}{suffix}": e for k, e in own.items()}
+        if before.probes:
+            (probes[name],) = before.probes.values()
+    examples = earlier | new
+    examples.pop("probe_majority_random", None)  # the same as of trained parameters
+    new.pop("probe_majority_random", None)
+    return Measured(metrics | means(new), examples, probes)
+
+
+def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
+    """Metrics on running text: the likelihood or its bound, and the cloze."""
+    task, spec = program.task, program.task.plan.eval
+    found: dict[str, Examples] = {}
+    if not (program.token_nll or program.nll_bound or program.fill_scores):
+        return found
+    rows = likelihood_rows(task, valid, spec.num_rows)
+    documents = likelihood_documents(task, valid, spec.num_rows)
+    for function, measure_it in (
+        (program.token_nll, measure_likelihood),
+        (program.nll_bound, measure_nll_bound),
+    ):
+        if function:
+            num_bytes = likelihood_bytes(task, valid, spec.num_rows)
+            given = rows, num_bytes, spec.batch_size, task.vocab, documents
+            found |= measure_it(function, params, *given)
+    if program.fill_scores:
+        found |= measure_cloze(
+            program.fill_scores,
+            params,
+            rows,
+            task.vocab.require("mask"),
+            task.nonwords,
+            task.model_spec.vocab_size,
+            spec.batch_size,
+            task.read_length,
+            documents,
+        )
+    return found
+
+
+def _measure_own_fills(
+    program: Program, params, fresh, corpora: dict[str, Split]
+) -> dict[str, float]:
+    """Accuracy on the objective's own masks, also of the initial parameters."""
+    found = {}
+    rows = _rows(program, corpora.get("heldout", corpora["valid"]))
+    for suffix, chosen in (("", params), ("_random", fresh)):
+        of_these = evaluate(program.eval_step, chosen, *rows)
+        for k in (1, 5):
+            found[f"heldout_top{k}{suffix}"] = of_these[f"fill_top{k}"]
+    return found

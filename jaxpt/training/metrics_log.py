@@ -1,0 +1,332 @@
+"""metrics.jsonl, written and read; progress on the terminal."""
+
+import collections
+import contextlib
+import hashlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, TextIO
+
+import rich.console
+import rich.progress
+import rich.table
+
+from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
+from jaxpt.training.trackers import make_trackers
+
+METRICS_FILE = "metrics.jsonl"
+FLUSH_SECONDS = 10.0
+RECENT_UPDATES = 10
+# Advice where a log was altered, because it cannot be written again.
+LOST = (
+    "put it back as it was, or train in another folder, which "
+    "train.init_from can begin at this run's parameters"
+)
+_NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
+
+
+class MetricWriter:
+    """Adds each step's scalars to `metrics.jsonl` and trackers; a context manager.
+
+    Lines after `resume_step` are dropped first. If each step is logged before its
+    checkpoint is written, the file of a resumed run equals that of an uninterrupted
+    one. A tracker gets the earlier lines that it lacks.
+
+    Args:
+      workdir: created if missing.
+      resume_step: the restored step; 0 starts a new file.
+      trackers: names of trackers (`jaxpt.training.trackers`).
+      config: the run's settings by full name, for trackers.
+
+    Raises:
+      UserError: a file cannot be read or written (also raised by the methods), or a
+        tracker refuses the run.
+    """
+
+    def __init__(
+        self,
+        workdir: str | os.PathLike,
+        resume_step: int = 0,
+        trackers: tuple[str, ...] = ("tensorboard",),
+        config: Mapping[str, Any] = MappingProxyType({}),
+    ):
+        self._path = Path(workdir) / METRICS_FILE
+        self._is_finished = False
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # A run that restored nothing writes its line of step 0 again.
+            lines = _keep_until(self._path, resume_step) if resume_step > 0 else []
+            given = Path(workdir), resume_step, config
+            self._trackers = make_trackers(trackers, *given)
+            kept = b"".join(line + b"\n" for line, _ in lines)
+            self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
+            # First: the existing files begin with it, too.
+            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            disk.replace(self._path, kept)
+            self._file = disk.open_append(self._path)
+            self._held = [tracker.last for tracker in self._trackers]
+            for _, row in lines:
+                values = {k: v for k, v in row.items() if k != "step"}
+                texts = {k: v for k, v in values.items() if isinstance(v, str)}
+                numbers = {k: v for k, v in values.items() if k not in texts}
+                self._track(row["step"], numbers, texts)
+            self.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def __enter__(self) -> "MetricWriter":
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        self._is_finished = error is None
+        try:
+            self.close()
+        except UserError:
+            if error is None:  # otherwise the error that ended the run matters more
+                raise
+
+    def write(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        texts: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
+        """Adds one line, which `tail -f` shows when this returns.
+
+        Args:
+          texts: further fields of the line; none has the name of a metric.
+        """
+        numbers = {key: float(value) for key, value in values.items()}
+        if "step" in numbers:
+            raise ValueError("'step' is the name of the line's own number")
+        shown = {key: _to_json(value) for key, value in numbers.items()}
+        line = (json.dumps({"step": int(step), **shown, **texts}) + "\n").encode()
+        try:
+            self._file.write(line)
+            self._file.flush()
+            self._num_bytes += len(line)
+            self._digest.update(line)
+            self._track(int(step), numbers, texts)
+            if time.monotonic() - self._flushed > FLUSH_SECONDS:
+                self.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def _track(self, step: int, numbers: Mapping, texts: Mapping) -> None:
+        for tracker, last in zip(self._trackers, self._held, strict=True):
+            if step > last:
+                tracker.write(step, numbers, texts)
+
+    def vouch(self) -> None:
+        """Flushes the log to the disk, and records its checksum to detect damage."""
+        try:
+            os.fsync(self._file.fileno())
+            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def flush(self) -> None:
+        """Flushes the trackers, too."""
+        try:
+            for tracker in self._trackers:
+                tracker.flush()
+        except OSError as error:
+            raise self._user_error(error) from error
+        self._flushed = time.monotonic()
+
+    def close(self) -> None:
+        """Flushes and closes all."""
+        try:
+            with contextlib.ExitStack() as open_:
+                open_.callback(self._file.close)
+                for tracker in self._trackers:
+                    open_.callback(tracker.close, self._is_finished)
+        except OSError as error:
+            raise self._user_error(error) from error
+
+    def _user_error(self, error: OSError) -> UserError:
+        where = error.filename or self._path.parent
+        return UserError(f"metrics: {where} cannot be written: {error.strerror}")
+
+
+def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
+    """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
+
+    Raises:
+      UserError: there is no such file, a line is damaged, or the log was altered after
+        a checkpoint was saved.
+    """
+    return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
+
+
+def read_last_line(workdir: Path, step: int) -> dict:
+    """The last line of a run's log up to `step`; {} if there is none."""
+    if not step:
+        return {}
+    lines = [line for line in read_metrics(workdir) if line["step"] <= step]
+    return lines[-1] if lines else {}
+
+
+class Progress:
+    """A progress bar on a terminal, else a line per update; a context manager.
+
+    Args:
+      total_steps: number of steps of the run.
+      start_step: the step that the run resumes from.
+      prefix: start of every update, such as "mlm seed 1".
+      stream: standard output if None.
+      clock: seconds, from any origin.
+    """
+
+    def __init__(
+        self,
+        total_steps: int,
+        start_step: int = 0,
+        prefix: str = "",
+        stream: TextIO | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ):
+        self._total_steps = total_steps
+        self._prefix = prefix
+        self._stream = sys.stdout if stream is None else stream
+        self._clock = clock
+        self._recent = collections.deque([(start_step, clock())], maxlen=RECENT_UPDATES)
+        self._bar = None
+        if self._stream.isatty():
+            console = rich.console.Console(file=self._stream)
+            if not console.is_dumb_terminal:
+                self._bar = _make_bar(console)
+                self._task = self._bar.add_task(
+                    prefix, total=total_steps, completed=start_step
+                )
+                self._bar.start()
+
+    def __enter__(self) -> "Progress":
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.close()
+
+    def update(
+        self,
+        step: int,
+        metrics: Mapping[str, float],
+        tokens_per_second: float,
+        mfu: float | None = None,
+    ) -> None:
+        """Shows `step 1200/6000  loss 2.3112  41.2k tokens/s  mfu 37.1%  ETA 01:23`.
+
+        Args:
+          step: number of finished steps.
+          metrics: shown by name, in order.
+          tokens_per_second: as measured by the caller.
+          mfu: model FLOPs utilisation in [0, 1]; None if the peak is unknown.
+        """
+        parts = [self._prefix] if self._prefix else []
+        parts.append(f"step {step}/{self._total_steps}")
+        parts += [f"{name} {_show(value)}" for name, value in metrics.items()]
+        parts.append(f"{_abbreviate(tokens_per_second)} tokens/s")
+        if mfu is not None:
+            parts.append(f"mfu {100 * mfu:.1f}%")
+        parts.append(f"ETA {self._estimate(step)}")
+        text = "  ".join(parts)
+        if self._bar is None:
+            self.line(text)
+        else:
+            self._bar.update(self._task, completed=step, description=text, refresh=True)
+
+    def line(self, text: str) -> None:
+        """Prints a message, above the bar if there is one."""
+        if self._bar is None:
+            print(text, file=self._stream, flush=True)
+        else:
+            self._bar.console.print(
+                text, markup=False, highlight=False, emoji=False, soft_wrap=True
+            )
+
+    def close(self) -> None:
+        """Leaves the bar in its last state."""
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _estimate(self, step: int) -> str:
+        """Time left at the rate of recent updates, which excludes compilation."""
+        now = self._clock()
+        if step < self._recent[-1][0]:
+            self._recent.clear()  # the run went back to an earlier step
+        self._recent.append((step, now))
+        first_step, first_time = self._recent[0]
+        if step == first_step:
+            return "--:--"
+        rate = (now - first_time) / (step - first_step)
+        seconds = round(rate * max(self._total_steps - step, 0))
+        minutes, seconds = divmod(seconds, 60)
+        hours, minutes = divmod(minutes, 60)
+        tail = f"{minutes:02}:{seconds:02}"
+        return f"{hours}:{tail}" if hours else tail
+
+
+def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
+    return rich.progress.Progress(
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.TextColumn(
+            "{task.description}", markup=False, table_column=rich.table.Column()
+        ),
+        console=console,
+        auto_refresh=False,  # no thread: an update redraws
+    )
+
+
+def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Each complete line, as bytes and parsed."""
+    try:
+        lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
+    except OSError as error:
+        raise UserError(f"metrics: {path}: {error.strerror}") from error
+    parsed = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = {key: _from_json(value) for key, value in json.loads(line).items()}
+            row["step"] = int(row["step"])
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise UserError(
+                f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
+                'must be a JSON object with a "step"'
+            ) from error
+        parsed.append((line, row))
+    return parsed
+
+
+def _keep_until(path: Path, resume_step: int) -> list[tuple[bytes, dict[str, Any]]]:
+    """The log without lines that a resumed run writes again; [] if there is none."""
+    if not path.exists():
+        return []
+    return [pair for pair in _read_lines(path) if pair[1]["step"] <= resume_step]
+
+
+def _to_json(value: float) -> float | str:
+    # JSON has no NaN or infinity; Python would write one that other parsers refuse.
+    return value if math.isfinite(value) else str(value)
+
+
+def _from_json(value: Any) -> Any:
+    return _NOT_FINITE.get(value, value) if isinstance(value, str) else value
+
+
+def _show(value: float) -> str:
+    is_readable = value == 0 or 1e-3 <= abs(value) < 1e5
+    return f"{value:.4f}" if is_readable else f"{value:.3g}"
+
+
+def _abbreviate(value: float) -> str:
+    for unit, size in [("G", 1e9), ("M", 1e6), ("k", 1e3)]:
+        if value >= 0.9995 * size:
+            return f"{value / size:.1f}{unit}"
+    return f"{value:.0f}"

@@ -1,0 +1,350 @@
+"""Samples of a run on held-out passages: continuations, filled masks and spans.
+
+The forms depend on the network's abilities and on what its objective hides, not on the
+objective's name:
+
+    fakes         a generator fills masks, a discriminator marks what it finds replaced
+    spans         hidden spans, each behind its sentinel, as a text is corrupted for T5
+    rewriting     hidden spans, one [MASK] each, and the whole text written (BART)
+    continuation  the second half of a passage, from left to right or by unmasking
+    fills         one token in seven is a [MASK]
+
+Samples take the likeliest tokens. Only a generator's fakes are drawn, as in training,
+with a key that nothing else uses. No result of a run depends on its samples.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.generation import samples
+from jaxpt.generation.samples import Part, Sample
+from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.unmasking import unmask
+from jaxpt.rng import row_keys, stream
+from jaxpt.text.dataset import Split, split_count
+from jaxpt.text.rows.forms import windows
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.program import Program
+from jaxpt.training.run_framing import find_frame, find_framing
+from jaxpt.training.task import Task, find_banned, find_stops
+
+LENGTH = 64  # tokens of a passage, if the model can read them
+LEAST = 2 * samples.EVERY  # shorter passages have no samples
+# (params) -> a sample for each passage.
+Taker = Callable[[Any], list[Sample]]
+
+
+def passage_length(task: Task) -> int:
+    """The number of tokens of a passage that every form of sample has room for."""
+    frame = sum(map(len, find_frame(task)))
+    length = min(LENGTH, task.read_length - frame, task.spec.row_length)
+    if "spans" in list_forms(task) and not task.model.HAS_DECODER:
+        # The answer follows in the same stack: three spans with their sentinels,
+        # and an end.
+        length = min(length, task.model_spec.max_len - frame - 2 * samples.SPAN - 1)
+    return length
+
+
+def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
+    """Passages spread evenly over a split, from its first token on: int32 [n, length].
+
+    [0, length] if the model reads, or a part of the text has, fewer tokens.
+    """
+    is_short = any(part.num_tokens < length for part in split.parts)
+    if not num or length < LEAST or is_short:
+        return np.zeros((0, max(length, 0)), np.int32)
+    pairs = zip(split.parts, split_count(num, split.fractions), strict=True)
+    return np.concatenate([windows(part, length, n) for part, n in pairs])[:num]
+
+
+def list_forms(task: Task) -> list[str]:
+    """The forms of sample of a network; first the one that it is trained for."""
+    model = task.model
+    has_sentinels = task.spec.needs.num_sentinels > 0
+    is_infilling = model.HAS_DECODER and bool(task.spec.gap(task.vocab))
+    writes = model.WRITES == "left_to_right"
+    rules = {
+        "fakes": model.can_spot,
+        "spans": writes and has_sentinels,
+        "rewriting": writes and is_infilling and not has_sentinels,
+        "continuation": bool(model.WRITES) and not (has_sentinels or is_infilling),
+        "fills": "fill_logits" in model.ABILITIES,
+    }
+    return [form for form, is_given in rules.items() if is_given]
+
+
+def make_lines(
+    program: Program, tokenizer: Tokenizer, split: Split, num: int
+) -> Callable[[Any], list[str]]:
+    """(params) -> a line for each passage: its sample in the first form, if any."""
+    passages = choose_passages(split, passage_length(program.task), num)
+    forms = list_forms(program.task)
+    if not len(passages) or not forms:
+        return lambda params: []
+    take = make_taker(forms[0], program, tokenizer, passages)
+    return lambda params: [
+        f"{forms[0]}: {samples.write_line(sample)}" for sample in take(params)
+    ]
+
+
+def make_taker(
+    form: str, program: Program, tokenizer: Tokenizer, passages: np.ndarray
+) -> Taker:
+    """A compiled function from parameters to samples in one of `list_forms`."""
+    makers = {
+        "fakes": _make_fakes,
+        "spans": _make_spans,
+        "rewriting": _make_rewriting,
+        "continuation": _make_continuation,
+        "fills": _make_fills,
+    }
+    return makers[form](program, tokenizer, passages)
+
+
+def _hide(program: Program, passages: np.ndarray) -> np.ndarray:
+    """Which tokens are hidden one by one, bool [n, T]."""
+    is_special = program.task.vocab.is_special[passages]
+    return np.stack([samples.hide_tokens(row) for row in is_special])
+
+
+def _make_rows(program: Program, passages: np.ndarray, is_hidden: np.ndarray) -> dict:
+    """Masked passages as the network reads them, and the masked positions."""
+    task = program.task
+    framing = find_framing(task)
+    masked = np.where(is_hidden, task.vocab.require("mask"), passages)
+    beside = len(framing.before), len(framing.after)
+    return {
+        "tokens": np.stack([framing.wrap(row) for row in passages]),
+        "masked": np.stack([framing.wrap(row) for row in masked]),
+        "is_hidden": np.pad(is_hidden, ((0, 0), beside)),
+        "index": np.arange(len(passages), dtype=np.int32),
+    }
+
+
+def _fill_scores(task: Task, params, rows: dict) -> jax.Array:
+    """Logits [B, T, V], with -inf for special tokens."""
+    logits = task.model.fill_logits(params, rows["masked"]).astype(jnp.float32)
+    return logits.at[..., np.array(task.nonwords, int)].set(-jnp.inf)
+
+
+def _make_fills(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
+    is_hidden = _hide(program, passages)
+    rows = _make_rows(program, passages, is_hidden)
+    before = len(find_framing(program.task).before)
+
+    def fill(params, rows):
+        return jnp.argmax(_fill_scores(program.task, params, rows), axis=-1)
+
+    compiled = program.compile_reader(fill)
+
+    def tell(row, hidden, best):
+        for id_, is_masked, guess in zip(row, hidden, best, strict=True):
+            if not is_masked:
+                yield [id_], "given", []
+            else:
+                is_right = guess == id_
+                yield [guess], *(("right", []) if is_right else ("wrong", [id_]))
+
+    def take(params):
+        found = np.asarray(compiled(params, rows))[:, before:]
+        found = found[:, : passages.shape[1]]
+        triples = zip(passages, is_hidden, found, strict=True)
+        return [samples.spell(tokenizer, tell(*triple)) for triple in triples]
+
+    return take
+
+
+def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
+    """A generator fills masks; tokens that differ from the text are fakes."""
+    task = program.task
+    is_hidden = _hide(program, passages)
+    rows = _make_rows(program, passages, is_hidden)
+    before = len(find_framing(task).before)
+
+    def spot(params, rows):
+        keys = row_keys(stream(0, 0, "sample"), rows["index"])
+        scores = _fill_scores(task, params, rows)
+        drawn = jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
+        tokens = jnp.where(rows["is_hidden"], drawn, rows["tokens"])
+        return tokens, task.model.replaced_logits(params, tokens)
+
+    compiled = program.compile_reader(spot)
+
+    def tell(row, shown, is_marked):
+        for id_, own, mark in zip(row, shown, is_marked, strict=True):
+            if own != id_:
+                yield [own], "caught" if mark else "missed", [id_]
+            else:
+                yield [own], "alarm" if mark else "given", []
+
+    def take(params):
+        shown, logits = (
+            np.asarray(found)[:, before:][:, : passages.shape[1]]
+            for found in compiled(params, rows)
+        )
+        found = []
+        for row, own, scores in zip(passages, shown, logits, strict=True):
+            # The number of fakes: early in training few scores are above 0.
+            scores = np.where(task.vocab.is_special[row], -np.inf, scores)
+            marked = np.argsort(-scores, kind="stable")[: np.sum(own != row)]
+            is_marked = np.isin(np.arange(len(row)), marked)
+            found.append(samples.spell(tokenizer, tell(row, own, is_marked)))
+        return found
+
+    return take
+
+
+def _make_writer(
+    program: Program, tokenizer: Tokenizer, prompts: list[np.ndarray], num_tokens: int
+) -> Callable[[Any], list[np.ndarray]]:
+    """(params) -> the likeliest tokens of each answer or continuation, cut at its end.
+
+    Args:
+      prompts: as the network reads them, with the special tokens around a text.
+    """
+    task, decoder = program.task, program.decoder
+    assert decoder is not None  # the network writes from left to right
+    framing = find_framing(task)
+    is_answer = decoder.start_id is not None
+    has_sentinels = task.spec.needs.num_sentinels > 0
+    padded, lengths = pad_left(prompts)
+    room = decoder.max_len - (0 if is_answer else padded.shape[1])
+    write = partial(
+        generate,
+        decoder,
+        num_tokens=min(num_tokens, room),
+        rng=stream(0, 0, "sample"),
+        spec=SampleSpec(temperature=0.0),
+        stop=find_stops(tokenizer, framing, ""),
+        banned=find_banned(task, framing, is_answer or has_sentinels),
+        first=framing.first if is_answer else None,
+        last=framing.last,
+    )
+    compiled = program.compile_reader(
+        lambda params, rows: write(params, rows["prompts"], rows["lengths"])
+    )
+    rows = {"prompts": padded, "lengths": lengths}
+
+    def run(params):
+        tokens, counts = map(np.asarray, compiled(params, rows))
+        found = [row[:count] for row, count in zip(tokens, counts, strict=True)]
+        ends = [*framing.ends, framing.last]
+        found = [ids[:-1] if len(ids) and ids[-1] in ends else ids for ids in found]
+        return [
+            ids[1:] if is_answer and len(ids) and ids[0] == framing.first else ids
+            for ids in found
+        ]
+
+    return run
+
+
+def _make_unmasker(
+    program: Program, tokenizer: Tokenizer, prompts: np.ndarray, num_tokens: int
+) -> Callable[[Any], list[np.ndarray]]:
+    """`_make_writer` for a network that writes by unmasking, one token a pass."""
+    task = program.task
+    framing = find_framing(task)
+    write = partial(
+        unmask,
+        task.model.fill_logits,
+        num_tokens=num_tokens,
+        rng=stream(0, 0, "sample"),
+        spec=SampleSpec(temperature=0.0),
+        mask_id=task.vocab.require("mask"),
+        banned=find_banned(task, framing, is_answer=False),
+    )
+    compiled = program.compile_reader(lambda params, rows: write(params, rows))
+    return lambda params: list(np.asarray(compiled(params, prompts)))
+
+
+def _make_continuation(
+    program: Program, tokenizer: Tokenizer, passages: np.ndarray
+) -> Taker:
+    half = passages.shape[1] // 2
+    framing = find_framing(program.task)
+    prompts = [framing.wrap(row[:half]) for row in passages]
+    num_tokens = passages.shape[1] - half
+    if program.decoder is None:
+        write = _make_unmasker(program, tokenizer, np.stack(prompts), num_tokens)
+    else:
+        write = _make_writer(program, tokenizer, prompts, num_tokens)
+
+    def tell(row, new) -> Sample:
+        given: Part = (row[:half], "given", [])
+        told = samples.spell(tokenizer, [given, (new, "written", [])])
+        true = samples.spell(tokenizer, [given, (row[half:], "truth", [])])
+        return *told, true[-1]
+
+    def take(params):
+        return [tell(*pair) for pair in zip(passages, write(params), strict=True)]
+
+    return take
+
+
+def _make_spans(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
+    task = program.task
+    sentinels = task.vocab.sentinels
+    most = min(3, task.spec.needs.num_sentinels)
+    before, after = find_frame(task)  # UL2's mode token, too
+    spans = [samples.hide_spans(task.vocab.is_special[row], most) for row in passages]
+    prompts = [
+        np.concatenate([before, _put_marks(row, own, sentinels), after])
+        for row, own in zip(passages, spans, strict=True)
+    ]
+    num_tokens = most * (2 * samples.SPAN + 1) + 1
+    write = _make_writer(program, tokenizer, prompts, num_tokens)
+    ends = find_framing(task).ends
+
+    def tell(row, own, answer):
+        found, place = samples.split_answer(answer, sentinels, ends), 0
+        for sentinel, (start, stop) in zip(sentinels, own, strict=False):
+            yield row[place:start], "given", []
+            written, truth = found.get(sentinel, []), row[start:stop].tolist()
+            is_right = written == truth
+            yield written, *(("right", []) if is_right else ("wrong", truth))
+            place = stop
+        yield row[place:], "given", []
+
+    def take(params):
+        triples = zip(passages, spans, write(params), strict=True)
+        return [samples.spell(tokenizer, tell(*triple)) for triple in triples]
+
+    return take
+
+
+def _make_rewriting(
+    program: Program, tokenizer: Tokenizer, passages: np.ndarray
+) -> Taker:
+    task = program.task
+    framing, length = find_framing(task), passages.shape[1]
+    marks = [task.vocab.require("mask")] * length
+    spans = [samples.hide_spans(task.vocab.is_special[row], 3) for row in passages]
+    pairs = list(zip(passages, spans, strict=True))
+    prompts = [framing.wrap(_put_marks(row, own, marks)) for row, own in pairs]
+    write = _make_writer(program, tokenizer, prompts, length + samples.SPAN)
+
+    def take(params):
+        found = []
+        for (row, own), answer in zip(pairs, write(params), strict=True):
+            is_hidden = np.zeros(length, bool)
+            for start, stop in own:
+                is_hidden[start:stop] = True
+            parts = samples.align(row, answer, is_hidden)
+            found.append(samples.spell(tokenizer, parts))
+        return found
+
+    return take
+
+
+def _put_marks(row: np.ndarray, spans: list[tuple[int, int]], marks) -> np.ndarray:
+    """A row with one mark for each span, the i-th mark for the i-th span."""
+    parts, place = [], 0
+    for (start, stop), mark in zip(spans, marks, strict=False):
+        parts += [row[place:start], [mark]]
+        place = stop
+    return np.concatenate([*parts, row[place:]]).astype(np.int32)

@@ -1,0 +1,64 @@
+"""`jaxpt tokenizer train` and `jaxpt prepare`."""
+
+import resource
+import time
+from pathlib import Path
+
+from jaxpt.config.plan import make_plan
+from jaxpt.errors import UserError
+from jaxpt.text.library import open_stores, train_tokenizer
+from jaxpt.text.tokens import tokenizer as tokenizers
+from jaxpt.training.text_progress import make_reporter
+
+
+def write_tokenizer(config, path: Path) -> None:
+    """Trains the config's tokenizer and writes it, if possible in Hugging Face's form.
+
+    Raises:
+      UserError: the text cannot give it, or the file cannot be written.
+    """
+    spec, reporter = make_plan(config).text, make_reporter()
+    if spec.tokenizer.kind == "file":
+        raise UserError("tokenizer.kind='file': is loaded, must be one that is trained")
+    if path.exists():
+        raise UserError(f"--to={path}: exists already; must be a new file")
+    start = time.perf_counter()
+    tokenizer = train_tokenizer(spec, reporter)
+    seconds = time.perf_counter() - start
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        tokenizers.export(tokenizer, path)
+    except OSError as error:
+        raise UserError(f"--to={path}: {error.strerror}") from error
+    vocab = tokenizer.vocab
+    named = ", ".join(
+        f"{text} {id_}" for id_, text in list(vocab.special_names.items())[:8]
+    )
+    reporter.say(
+        f"{path}: {spec.tokenizer.kind}, {vocab.size} tokens "
+        f"({named or 'no specials'}), {seconds:.1f} s, peak {_peak_mb():.0f} MB"
+    )
+
+
+def prepare_text(config, folder: Path | None, workers: int) -> None:
+    """Prepares every text of the config that is not prepared yet.
+
+    Raises:
+      UserError: a text cannot be read or tokenized, or a folder cannot be written.
+    """
+    if workers < 0:
+        raise UserError(f"--workers={workers}: must be at least 0")
+    open_stores(
+        make_plan(config).text,
+        folder=folder,
+        workers=workers,
+        reporter=(reporter := make_reporter()),
+    )
+    of_workers = _peak_mb(True)
+    more = f", workers {of_workers:.0f} MB each" if of_workers else ""
+    reporter.say(f"prepared; peak memory {_peak_mb():.0f} MB{more}")
+
+
+def _peak_mb(of_children: bool = False) -> float:
+    who = resource.RUSAGE_CHILDREN if of_children else resource.RUSAGE_SELF
+    return resource.getrusage(who).ru_maxrss / 1024

@@ -1,0 +1,343 @@
+"""Compiles a task for the available devices: jit over a mesh by default, or pmap.
+
+Both give the same results, on one process or several, which make the same calls.
+Nothing below this file depends on the number of devices.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from jaxpt.errors import UserError
+from jaxpt.evaluation.cloze import score_masked
+from jaxpt.evaluation.probe import pool_states
+from jaxpt.evaluation.words import BESIDE
+from jaxpt.learn.state import TrainState, make_state
+from jaxpt.nn.networks.network import Gap
+from jaxpt.objectives.objective import eval_step
+from jaxpt.ops.layout import ROW_AXES
+from jaxpt.rng import row_keys, stream
+from jaxpt.training import sharding
+from jaxpt.training.run_framing import find_frame
+from jaxpt.training.task import Task
+from jaxpt.training.train_calls import TrainCalls
+
+# Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by part
+# of JAX's name for a device (of TPU v3, a core). The first match applies.
+DEVICE_PEAKS = {
+    "H200": 989e12,
+    "H100 PCIe": 756e12,
+    "H100 NVL": 835e12,
+    "H100": 989e12,
+    "A100": 312e12,
+    "V100": 125e12,
+    "TPU v6": 918e12,
+    "TPU v5 lite": 197e12,
+    "TPU v5e": 197e12,
+    "TPU v5": 459e12,
+    "TPU v4": 275e12,
+    "TPU v3": 61.5e12,
+}
+# The definition of `mfu`, printed with it.
+MFU_NOTE = (
+    "mfu: matrix products of 3 forward passes, attention in full (of a causal model 6N "
+    "+ 12LdT a token), over the devices' dense bfloat16 peak"
+)
+
+
+def device_peak() -> float | None:
+    """The bfloat16 peak of all devices together; None on CPU and on unknown devices."""
+    kind = jax.devices()[0].device_kind
+    for name, peak in DEVICE_PEAKS.items():
+        if name.lower() in kind.lower():
+            return peak * jax.device_count()
+    return None
+
+
+class Program:
+    """A task's compiled functions, for runs with any seed.
+
+    Args:
+      devices: of all processes; None for all.
+      is_training: False to only use a run. Then the batch need not be divisible by the
+        devices, and if the run's mesh does not fit them, every matrix is sharded.
+
+    Raises:
+      UserError: the batch or the network cannot be split over the devices
+        (is_training).
+    """
+
+    def __init__(self, task: Task, devices=None, is_training: bool = True):
+        self.task = task
+        devices, train = list(devices or jax.devices()), task.plan.train
+        self.is_pmap = train.backend == "pmap"
+        self._shapes = jax.eval_shape(self._make_state, 0)
+        if is_training:
+            shape = sharding.shape_mesh(train, len(devices))
+            sharding.check_task(task, self._shapes.params, shape)
+        else:
+            shape = _fit_mesh(task, len(devices))
+        self.mesh = sharding.make_mesh(shape, devices)
+        self.devices = list(self.mesh.devices.flat)
+        self._whole = self._lay()
+        self._first = self._lay(ROW_AXES)
+        self._by_row = self._lay(None, ROW_AXES)
+        pmap_mesh = Mesh(np.array(self.devices), ("devices",))
+        self._by_device = NamedSharding(pmap_mesh, PartitionSpec("devices"))
+        self._state = sharding.shard_state(self._shapes, self.mesh, task.model.RULES)
+        self._init = jax.jit(self._make_state, out_shardings=self._state)
+        self._copy = jax.jit(self._copy_state, out_shardings=self._by_device)
+        self._first_copy = jax.jit(_first_of, out_shardings=self._whole)
+        self.train_call = TrainCalls(
+            task,
+            self.abstract_state(),
+            self.mesh,
+            self._by_row,
+            self._whole,
+            self.devices if self.is_pmap else None,
+        )
+        model, can = task.model, task.model.ABILITIES
+        given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
+        step = functools.partial(eval_step, task.objective, **given)
+        self.eval_step = self._measure(step)
+        self.frame = find_frame(task)
+        self.features = self._measure(self._framed_features)
+        self.pooled_layers = self._measure(self._pooled_layers)
+        self.read_gap = self._measure(self._gap_features)
+        self.choice_scores = None
+        # A decoder scores choices if its training shows it gaps.
+        if model.can_choose and (not model.HAS_DECODER or task.spec.gap(task.vocab)):
+            self.choice_scores = self._measure(self._score_choices)
+        # None for abilities that the network lacks.
+        self.token_nll = self._if(can, "token_nll", model.token_nll)
+        self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
+        self.fill_logits = self._if(can, "fill_logits", model.fill_logits)
+        self.fill_scores = self._if(can, "fill_logits", self._score_fills)
+        self.next_logits = self._if(can, "next_logits", model.next_logits)
+        self.decoder = None
+        if model.WRITES == "left_to_right":
+            start_id = task.vocab.start if model.HAS_DECODER else None
+            self.decoder = model.make_decoder(start_id)
+
+    def _lay(self, *axes) -> NamedSharding:
+        return NamedSharding(self.mesh, PartitionSpec(*axes))
+
+    def _if(self, can: frozenset[str], name: str, function: Callable):
+        return self._measure(function) if name in can else None
+
+    def _put_around(self, tokens):
+        """Plain text [B, T] with the special tokens that training puts around it."""
+        before, after = (
+            jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
+            for ids in self.frame
+        )
+        return jnp.concatenate([before, tokens, after], axis=1)
+
+    def _framed_features(self, params, tokens):
+        """Hidden states of plain text, framed as in training."""
+        states = self.task.model.features(params, self._put_around(tokens))
+        return states[:, len(self.frame[0]) :][:, : tokens.shape[1]]
+
+    def _pooled_layers(self, params, tokens):
+        """Every layer's pooled states of plain text, [B, L + 1, P, D].
+
+        One vector for each of `evaluation.probe.POOLINGS`.
+        """
+        framed = self._put_around(tokens)
+        states = self.task.model.layer_features(params, framed)
+        own = states[:, :, len(self.frame[0]) :][:, :, : tokens.shape[1]]
+        return pool_states(own)
+
+    def _gap_features(self, params, rows: dict):
+        """States at a gap between "left" and "right" [B, C], one row each.
+
+        For a decoder also its state just before it writes the missing tokens.
+        """
+        model, spec, vocab = self.task.model, self.task.spec, self.task.vocab
+        left, right = rows["left"], rows["right"]
+        gap = jnp.array(spec.gap(vocab), left.dtype)
+        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
+        tokens = jnp.concatenate([left, gap, right], axis=1)
+        beside = left.shape[1] + np.array(BESIDE)
+        states = self._framed_features(params, tokens)[:, beside]
+        start = spec.answer_start(vocab, left) if model.HAS_DECODER else None
+        if start is not None:
+            framed = self._put_around(tokens)
+            answer = model.answer_states(params, framed, start)[:, -1:]
+            states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
+        return states.reshape(len(left), -1)
+
+    def _score_choices(self, params, rows: dict):
+        """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
+        spec, vocab = self.task.spec, self.task.vocab
+        left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
+        gap = jnp.array(spec.gap(vocab), left.dtype)
+        gap = jnp.broadcast_to(gap, (len(left), len(gap)))
+        whole, gapped = (
+            self._put_around(jnp.concatenate([left, between, right], axis=1))
+            for between in (candidates[:, :1], gap)
+        )
+        index = len(self.frame[0]) + left.shape[1]
+        answer, ends = None, None
+        if self.task.model.HAS_DECODER:
+            answer = spec.answer_start(vocab, left)
+            ends = spec.answer_ends(vocab, right)
+        found = Gap(whole, index, gapped, candidates, answer, ends)
+        return self.task.model.choice_scores(params, found)
+
+    def _bound_nll(self, params, rows: dict, rng):
+        read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
+        return self.task.model.nll_bound(params, *read)
+
+    def _score_fills(self, params, rows: dict, allowed):
+        logits = self.task.model.fill_logits(params, rows["tokens"])
+        return score_masked(logits, rows["positions"], rows["targets"], allowed)
+
+    def compile_reader(self, function: Callable) -> Callable:
+        """A function of (params, host rows), compiled like those for evaluation."""
+        return self._measure(function)
+
+    def _measure(self, function: Callable) -> Callable:
+        """A compiled (params, host rows, ...) -> arrays that every process can read.
+
+        Its `trace`, for the same arguments, returns shapes and computes nothing.
+        """
+        compiled = jax.jit(function, out_shardings=self._whole)
+
+        def put(x):
+            is_even = not len(x) % self.num_shares
+            return self._put(x, self._first if is_even else self._whole)
+
+        def measure(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled(params, jax.tree.map(put, rows), *rest)
+
+        def trace(params, rows, *rest):
+            with jax.set_mesh(self.mesh):
+                return compiled.eval_shape(params, jax.tree.map(put, rows), *rest)
+
+        measure.trace = trace  # type: ignore[attr-defined]
+        return measure
+
+    def _put(self, x, layout: NamedSharding) -> jax.Array:
+        """A host array, equal on every process, sharded over the devices."""
+        if layout.is_fully_addressable:
+            return jax.device_put(x, layout)
+        x = np.asarray(x)
+        return jax.make_array_from_callback(x.shape, layout, lambda index: x[index])
+
+    def _make_state(self, seed):
+        params = self.task.model.init_params(stream(seed, 0, "init"))
+        return make_state(params, self.task.optimizer, self.task.has_ema)
+
+    @property
+    def text_length(self) -> int:
+        """The maximum number of tokens of plain text that `features` reads at once."""
+        return self.task.read_length - sum(map(len, self.frame))
+
+    @property
+    def num_shares(self) -> int:
+        """The number of shards of a batch."""
+        return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
+
+    @functools.cached_property
+    def row_indices(self) -> np.ndarray:
+        """The rows of the batch that this process's devices read."""
+        shape = 1, self.task.plan.train.batch_size
+        held = self._by_row.addressable_devices_indices_map(shape).values()
+        parts = {index[1].indices(shape[1]) for index in held if index}
+        return np.concatenate([np.arange(*part) for part in sorted(parts)])
+
+    def describe_mesh(self) -> list[str]:
+        """A line that describes the mesh and its memory; none for one device."""
+        if len(self.devices) == 1:
+            return []
+        shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
+        state = self.abstract_state()
+        held, whole = sharding.count_bytes(state)
+        several = jax.process_count()
+        return [
+            f"mesh: {shape}; {held / 1e6:,.1f} of the state's {whole / 1e6:,.1f} MB on "
+            f"each device" + (f"; {several} processes" if several > 1 else ""),
+            *sharding.note_vocabulary(
+                self.task.model_spec.vocab_size, self.mesh.shape["tensor"]
+            ),
+        ]
+
+    def abstract_state(self) -> TrainState:
+        """Shapes, dtypes and shardings of a state, for a restore."""
+        return jax.tree.map(
+            lambda x, layout: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=layout),
+            self._shapes,
+            self._state,
+        )
+
+    def init_state(self, seed: int) -> TrainState:
+        """A new state, in the form of `save_form`."""
+        return self._init(seed)
+
+    def run_form(self, state: TrainState) -> TrainState:
+        """A saved or new state as the train call takes it (pmap: a copy per device)."""
+        if not self.is_pmap:
+            return state
+        return self._copy(state)
+
+    def _copy_state(self, state: TrainState) -> TrainState:
+        count = len(self.devices)
+        return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
+
+    def save_form(self, state: TrainState) -> TrainState:
+        """A running state in the form that is saved and evaluated, without copies."""
+        if not self.is_pmap:
+            return state
+        return self._first_copy(state)
+
+    def place(self, stack: dict) -> dict:
+        """Puts host rows of `row_indices` on devices: {"tokens": [K, B, R], ...}."""
+        if self.is_pmap:
+            return jax.tree.map(self._split, stack)
+        if self._by_row.is_fully_addressable:
+            return jax.device_put(stack, self._by_row)
+        size, held = self.task.plan.train.batch_size, self.row_indices
+
+        def join(x):
+            def read(index):
+                start, stop, _ = index[1].indices(size)
+                first = np.searchsorted(held, start)
+                return x[:, first : first + stop - start]
+
+            shape = len(x), size, *x.shape[2:]
+            return jax.make_array_from_callback(shape, self._by_row, read)
+
+        return jax.tree.map(join, stack)
+
+    def _split(self, x: np.ndarray) -> np.ndarray | jax.Array:
+        """Rows [K, B, ...] by device, [devices, K, B / devices, ...]."""
+        count = len(self._by_row.addressable_devices)
+        pieces = x.reshape(x.shape[0], count, -1, *x.shape[2:])
+        mine = np.ascontiguousarray(pieces.swapaxes(0, 1))
+        if count == len(self.devices):
+            return mine
+        shape = len(self.devices), *mine.shape[1:]
+        return jax.make_array_from_process_local_data(self._by_device, mine, shape)
+
+
+def _first_of(state: TrainState) -> TrainState:
+    return jax.tree.map(lambda x: x[0], state)
+
+
+def _fit_mesh(task: Task, num_devices: int) -> tuple[int, int, int]:
+    """The run's mesh if it fits the devices, else one that shards every matrix."""
+    train = task.plan.train
+    try:
+        return sharding.shape_mesh(train, num_devices)
+    except UserError:
+        return sharding.shape_mesh(
+            dataclasses.replace(train, fsdp=0, tensor=1), num_devices
+        )

@@ -1,0 +1,252 @@
+"""The log of a training run: metrics.jsonl, trackers, and progress on the terminal."""
+
+import contextlib
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from jaxpt.distributed import processes
+from jaxpt.learn.schedules import make_schedules
+from jaxpt.ops import metrics as sums
+from jaxpt.text.dataset import Split
+from jaxpt.text.feed import Feed
+from jaxpt.training.data import describe_rows
+from jaxpt.training.metrics_log import MetricWriter, Progress
+from jaxpt.training.program import MFU_NOTE, Program, device_peak
+from jaxpt.training.workdir import flatten
+
+WARN_SECONDS = 2 * 3600.0  # a longer run starts with a warning
+MAX_LEFT_OUT = 1e-3  # share of predictions that may lack a slot (`jaxpt.ops.packing`)
+
+
+class RunLog:
+    """A run's metrics.jsonl, its trackers and its lines of progress.
+
+    Its methods do nothing on other processes than the first.
+
+    Attributes:
+      first_step_seconds: from the start of the run to the end of its first call; a
+        field of every line of the log.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        feed: Feed,
+        corpora: dict[str, Split],
+        workdir: Path,
+        label: str = "",
+    ):
+        self.program, self.task, self.feed = program, program.task, feed
+        self.corpora, self.workdir, self.label = corpora, workdir, label
+        self.spec = self.task.plan.train
+        self.first_step_seconds = 0.0
+        self._rates: dict[str, np.ndarray] = {}
+        self._writer: MetricWriter | None = None
+        self._progress: Progress | None = None
+        self._last_speed = (0, 0.0)  # step and seconds at the last call of `_speed`
+        self._overflow = np.zeros(2)  # predictions without a slot, and all predictions
+        self._has_warned = False
+
+    @contextlib.contextmanager
+    def open(self, step: int) -> Iterator[None]:
+        """Appends to the log after a step, until the run ends."""
+        with contextlib.ExitStack() as open_:
+            if processes.is_first():
+                self._rates = self._list_rates()
+                given = self.spec.trackers, flatten(self.task.plan.config)
+                writer = MetricWriter(self.workdir, step, *given)
+                self._writer = open_.enter_context(writer)
+                self._progress = open_.enter_context(
+                    Progress(self.spec.steps, step, prefix=self.label)
+                )
+            yield
+
+    def say(self, text: str) -> None:
+        """Prints a line."""
+        if self._progress is not None:
+            self._progress.line(f"{self.label}  {text}" if self.label else text)
+
+    def describe_run(self) -> list[str]:
+        """Lines that describe the model, the budget, the device and the text."""
+        shapes = jax.tree.leaves(self.program.abstract_state().params)
+        plan, spec = self.task.plan, self.spec
+        costs = self.task.count_costs(spec.steps)
+        device = jax.devices()[0]
+        steps = f"{spec.steps} steps"
+        if spec.seconds:
+            steps = f"{spec.seconds:g} seconds (about {steps})"
+        lines = [
+            f"{plan.objective_name}: {sum(x.size for x in shapes):,} parameters, "
+            f"{steps} of {spec.batch_size} rows of "
+            f"{self.task.spec.row_length} tokens, {costs['flops']:.3g} FLOPs, "
+            f"{len(self.program.devices)} x {device.device_kind}, "
+            f"{self.task.model_spec.dtype}",
+            *self.program.describe_mesh(),
+        ]
+        if plan.filled:
+            lines.append(f"filled in for {plan.objective_name}: {plan.filled}")
+        if self.task.has_ema:
+            lines.append(
+                f"evaluated, exported and generated from: the parameters' moving mean "
+                f"(EMA), optim.ema_decay={plan.optim.ema_decay}"
+            )
+        # Without a fused kernel training is slow, and no metric shows why.
+        lines += [
+            f"attention without the fused kernel: {kernel}"
+            for kernel in self.task.list_kernels()
+            if ", as " in kernel
+        ]
+        if device_peak():
+            lines.append(MFU_NOTE)
+        if not self.label:  # a comparison prints this once for all runs
+            lines += [
+                f"{name}: {split.num_documents:,} documents, {split.num_tokens:,} "
+                f"tokens"
+                for name, split in self.corpora.items()
+            ]
+            lines += describe_rows(self.task, self.feed)
+        return lines
+
+    def say_end(
+        self, step: int, seconds: float, call_seconds: float, count: int
+    ) -> None:
+        """Prints the expected end of training, from the duration of one call.
+
+        Args:
+          step: the last step that was trained.
+          seconds: training time so far.
+          call_seconds: duration of the call.
+          count: its number of steps.
+        """
+        if self.spec.seconds:
+            left = max(self.spec.seconds - seconds, 0.0)
+        else:
+            left = call_seconds / count * (self.spec.steps - step)
+        if not left:
+            return
+        for line in describe_end(left, datetime.datetime.now().astimezone()):
+            self.say(line)
+
+    def check_overflow(self, found: dict) -> None:
+        """Warns once if more than `MAX_LEFT_OUT` of the predictions had no slot.
+
+        Args:
+          found: {metric: (sums, weights)} over a call's steps.
+        """
+        self._overflow += [x.sum() for x in found.get("overflow", np.zeros((2, 1)))]
+        left_out, total = self._overflow
+        if self._has_warned or left_out <= MAX_LEFT_OUT * total:
+            return
+        self._has_warned = True
+        name = self.task.plan.objective_name
+        self.say(
+            f"warning: {name} leaves {left_out / total:.2%} of its predictions out of "
+            f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
+            f"them than slots; lower train.num_microbatches or raise train.batch_size, "
+            f"or correct `prediction_laws` of your objective"
+        )
+
+    def log_call(
+        self,
+        step: int,
+        schedule_step: int,
+        found: dict,
+        loss: float,
+        seconds: float,
+    ) -> dict[str, float]:
+        """Logs and shows the metrics of a call; returns what is logged.
+
+        Args:
+          step: the call's last step.
+          schedule_step: the step of the schedule whose learning rates are logged.
+          found: {metric: (sums, weights)} over its steps.
+          loss: mean over its steps.
+          seconds: training time so far.
+        """
+        found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
+        means = sums.divide(sums.counted(found))
+        costs, speed = self.task.count_costs(step), self._speed(step, seconds)
+        peak = device_peak()
+        mfu = speed * costs["flops"] / step / peak if peak else None
+        tokens_per_second = speed * costs["raw_tokens"] / step
+        values = means | {
+            "loss": loss,
+            **{name: float(lr[schedule_step]) for name, lr in self._rates.items()},
+            "tokens_per_second": tokens_per_second,
+        }
+        if mfu is not None:
+            values["mfu"] = mfu
+        self.write(step, values, seconds)
+        if self._progress is not None:
+            self._progress.update(
+                step,
+                {"loss": loss, "grad_norm": means["grad_norm"]},
+                tokens_per_second=tokens_per_second,
+                mfu=mfu,
+            )
+        return values
+
+    def _list_rates(self) -> dict[str, np.ndarray]:
+        """Each learning rate at every step.
+
+        Computed before training begins: a computation during training would wait for
+        the running call and would delay the next one.
+        """
+        num_steps = self.spec.steps
+        steps = np.arange(num_steps + 1)
+        schedules = make_schedules(self.task.plan.optim, num_steps)
+        return {
+            name: np.broadcast_to(schedule(steps), steps.shape)
+            for name, schedule in schedules.items()
+        }
+
+    def _speed(self, step: int, seconds: float) -> float:
+        """Steps per second since the last call of this method (at first, overall)."""
+        last_step, last_seconds = self._last_speed
+        self._last_speed = step, seconds
+        if seconds <= last_seconds:
+            return step / seconds if seconds else 0.0
+        return (step - last_step) / (seconds - last_seconds)
+
+    def write(self, step: int, values: dict, seconds: float, sample: str = "") -> None:
+        """Adds a line to the log, with the run's cost up to its step."""
+        if self._writer is None:
+            return
+        clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
+        texts = {"sample": sample} if sample else {}
+        self._writer.write(step, values | self.task.count_costs(step) | clock, texts)
+
+    def vouch(self) -> None:
+        """Flushes the log to the disk, before a checkpoint relies on it."""
+        if self._writer is not None:
+            self._writer.vouch()
+
+
+def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
+    """Lines with the expected end of training; a warning if that is hours away.
+
+    >>> now = datetime.datetime(2025, 1, 31, 23, 59, 0)
+    >>> describe_end(90.0, now)
+    ['training takes 1:30 minutes more, until 00:00, without evaluations']
+    >>> describe_end(3 * 3600.0, now)[0]
+    'training takes 3:00 hours more, until 1 Feb 02:59, without evaluations'
+    """
+    end = now + datetime.timedelta(seconds=seconds)
+    minutes, rest = divmod(round(seconds), 60)
+    told = f"{minutes}:{rest:02} minutes"
+    if minutes >= 60:
+        told = f"{minutes // 60}:{minutes % 60:02} hours"
+    elif not minutes:
+        told = f"{rest} seconds"
+    day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
+    lines = [f"training takes {told} more, until {day}{end:%H:%M}, without evaluations"]
+    if seconds > WARN_SECONDS:
+        lines.append(
+            "warning: that is hours; fewer train.steps, a smaller model or another "
+            "device take less, and jaxpt train --dry_run estimates the time"
+        )
+    return lines

@@ -1,0 +1,51 @@
+"""SIGTERM and SIGINT during a run: all processes stop between two calls."""
+
+import signal
+import threading
+
+from jaxpt.distributed import processes
+
+
+class Stopped(Exception):
+    """SIGTERM or Ctrl-C: the run has saved its state and can be resumed."""
+
+    is_known = True  # to all processes (`processes.guard`)
+
+    def __init__(self, step: int, signum: int):
+        super().__init__(f"stopped at step {step}; start again to resume from there")
+        self.signum = signum
+
+
+class SignalWatch:
+    """Remembers the first SIGTERM or SIGINT; a second one acts immediately."""
+
+    def __enter__(self):
+        self.signum, self._old = None, {}
+        self._vote, self._asked = None, None
+        if threading.current_thread() is threading.main_thread():
+            for signum in (signal.SIGTERM, signal.SIGINT):
+                self._old[signum] = signal.signal(signum, self._remember)
+        return self
+
+    def ask(self) -> int | None:
+        """The signal that was received, the same on all processes; called once a call.
+
+        With several processes the answer is that of the previous call, so that no
+        process waits for the others.
+        """
+        if processes.is_alone():
+            return self.signum
+        self._vote = self._vote or processes.Vote()
+        before, self._asked = self._asked, self._vote.cast(self.signum or 0)
+        return None if before is None else int(before) or None
+
+    def _remember(self, signum, frame):
+        self.signum = signum
+        self._restore()
+
+    def _restore(self):
+        for signum, handler in self._old.items():
+            signal.signal(signum, handler)
+
+    def __exit__(self, *exception):
+        self._restore()

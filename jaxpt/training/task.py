@@ -1,0 +1,157 @@
+"""A training task: a plan with its vocabulary, network and optimizer."""
+
+import dataclasses
+
+import optax
+
+from jaxpt.config.plan import Plan
+from jaxpt.errors import UserError
+from jaxpt.learn.optimizer import make_optimizer
+from jaxpt.learn.update import Update
+from jaxpt.nn.attention import list_requests
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
+from jaxpt.objectives.objective import Objective, ObjectiveSpec
+from jaxpt.ops.kernel_choice import explain_kernel
+from jaxpt.text.rows.forms import SEGMENTED
+from jaxpt.text.tokens.framing import Framing
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A plan with everything that its training needs.
+
+    Attributes:
+      random_parts: parts of an imported network that the checkpoint lacked and that
+        were not trained yet (`jaxpt.training.random_parts`).
+    """
+
+    plan: Plan
+    vocab: Vocab
+    model_spec: ModelSpec
+    model: Network
+    optimizer: optax.GradientTransformation
+    random_parts: tuple[str, ...] = ()
+
+    @property
+    def objective(self) -> Objective:
+        """The objective's module."""
+        return self.plan.objective
+
+    @property
+    def spec(self) -> ObjectiveSpec:
+        """The objective's spec."""
+        return self.plan.spec
+
+    @property
+    def read_length(self) -> int:
+        """The length in tokens of the model's (first stack's) input in training."""
+        return next(iter(self.spec.lengths.values()))
+
+    @property
+    def nonwords(self) -> list[int]:
+        """Ids that are not words: special ones, and padding of the vocabulary."""
+        padding = range(self.vocab.size, self.model_spec.vocab_size)
+        return [*self.vocab.special_ids.tolist(), *padding]
+
+    @property
+    def has_ema(self) -> bool:
+        """Whether the state keeps a moving average of the parameters."""
+        return self.plan.optim.ema_decay > 0
+
+    def make_update(self, axis: str | None = None) -> Update:
+        """The update at the end of a train step; `axis` is pmap's."""
+        num = self.plan.train.num_microbatches
+        return Update(self.optimizer, num, axis, self.model.frozen)
+
+    def list_kernels(self) -> list[str]:
+        """The attention kernels of training on this machine.
+
+        With the reason if it is not the platform's fused kernel.
+        """
+        is_packed = self.plan.rows.rows in SEGMENTED
+        lengths = self.spec.lengths.values()
+        reads_ahead = self.model.READS_AHEAD
+        needs = list_requests(self.model_spec, lengths, is_packed, reads_ahead)
+        kernel = self.model_spec.attention
+        return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
+
+    def count_flops(self) -> float:
+        """FLOPs of training on one row, in a batch on one device."""
+        num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
+        predictions = self.spec.mean_predictions(num_rows)
+        return self.model.count_flops(self.spec.lengths, predictions)
+
+    def count_costs(self, num_steps: int) -> dict[str, float]:
+        """The cost of a number of steps: raw and model tokens, and FLOPs."""
+        rows = num_steps * self.plan.train.batch_size
+        return {
+            "raw_tokens": rows * self.spec.row_length,
+            "model_tokens": rows * sum(self.spec.lengths.values()),
+            "flops": rows * self.count_flops(),
+        }
+
+
+def make_task(plan: Plan, vocab: Vocab) -> Task:
+    """The network and optimizer of a plan.
+
+    Raises:
+      UserError: the vocabulary or the model does not fit the objective.
+    """
+    plan = resolve_dtype(plan)
+    model_spec = with_vocab(plan.model, vocab)
+    model = plan.spec.make_network(model_spec, vocab)
+    optimizer = make_optimizer(plan.optim, plan.train.steps, model.frozen)
+    return Task(plan, vocab, model_spec, model, optimizer)
+
+
+def resolve_dtype(plan: Plan) -> Plan:
+    """The plan with `model.dtype=auto` resolved for this machine.
+
+    The run records the dtype and keeps it wherever it is resumed, evaluated or used.
+    Called after the text is read, because it initialises the device.
+    """
+    dtype = plan.model.compute_dtype
+    section = plan.config.get("model", {}) | {"dtype": dtype}
+    return dataclasses.replace(
+        plan,
+        model=dataclasses.replace(plan.model, dtype=dtype),
+        config=plan.config | {"model": section},
+    )
+
+
+def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
+    """The model's spec with the size of the vocabulary.
+
+    Raises:
+      UserError: the model has fewer ids than the vocabulary.
+    """
+    if 0 < spec.vocab_size < vocab.size:
+        raise UserError(
+            f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "
+            f"tokenizer's ids, or 0 for the same number"
+        )
+    return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
+
+
+def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
+    """Ids that end generation: ends of a text, and `stop` if it is one token."""
+    ids = list(framing.ends)
+    if stop:
+        try:
+            named = tokenizer.encode_prompt(stop).tolist()
+        except UserError:
+            raise UserError(
+                f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"
+            ) from None
+        ids += named if len(named) == 1 else []
+    return tuple(sorted(set(ids)))
+
+
+def find_banned(task: Task, framing: Framing, is_answer: bool) -> tuple[int, ...]:
+    """Ids that are never generated: special ones, except an answer's sentinels."""
+    sentinels = task.vocab.sentinels if is_answer else ()
+    allowed = {*framing.ends, *sentinels}
+    return tuple(sorted(set(task.nonwords) - allowed))

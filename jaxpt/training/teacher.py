@@ -1,0 +1,57 @@
+"""Trains a teacher for distillation, if the user names none."""
+
+from collections.abc import Collection
+from pathlib import Path
+
+from jaxpt.config.plan import Plan, make_plan
+from jaxpt.distributed import processes
+from jaxpt.objectives import find_section
+from jaxpt.objectives.distillation import get_teaching
+from jaxpt.text.dataset import Split
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.loop import train
+from jaxpt.training.task import Task, make_task
+
+
+def lacks_teacher(plan: Plan) -> bool:
+    """Whether the objective learns from another run, and none is named."""
+    return bool(plan.spec.TEACHER) and not get_teaching(plan.spec).teacher
+
+
+def make_teacher_task(
+    plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
+) -> Task:
+    """The teacher's task: the plan's config with the teacher's objective."""
+    train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
+    config = plan.config | {
+        "objective": plan.spec.TEACHER_OBJECTIVE,
+        "train": train_section,
+    }
+    teacher = make_plan(config, given, is_run=True)
+    vocab = with_token_counts(teacher, tokenizer.vocab, corpora["train"])
+    return make_task(teacher, vocab)
+
+
+def with_teacher(
+    plan: Plan,
+    tokenizer: Tokenizer,
+    corpora: dict[str, Split],
+    folder: Path,
+    given: Collection[str] = (),
+) -> Plan:
+    """The plan with a teacher, which is trained in `folder` first if none is named.
+
+    Training of the teacher resumes; a finished teacher is used as it is.
+
+    Raises:
+      UserError, DivergedError, Stopped: as `loop.train`.
+    """
+    if not lacks_teacher(plan):
+        return plan
+    task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, given)
+    train(task, tokenizer, corpora, folder, label="teacher")
+    section = find_section(plan.objective_name)
+    name = f"{section}.teacher"
+    taught = processes.on_all(plan.change, {section: {"teacher": str(folder)}})
+    return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")

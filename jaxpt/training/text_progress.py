@@ -1,0 +1,73 @@
+"""Progress of text preparation: a bar on a terminal, else a line now and then."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+import rich.console
+import rich.progress
+
+from jaxpt.text.library import Reporter
+
+LINE_SECONDS = 10.0
+SILENT = Reporter(say=lambda text: None)
+
+
+def make_reporter(
+    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
+) -> Reporter:
+    """A reporter that writes to the stream, standard output if None."""
+    stream = sys.stdout if stream is None else stream
+
+    def say(text: str) -> None:
+        print(text, file=stream, flush=True)
+
+    def progress(title: str, total_bytes: int) -> Callable:
+        if stream.isatty():
+            return _bar(title, total_bytes, stream)
+        return _lines(title, total_bytes, say, clock)
+
+    return Reporter(say=say, progress=progress)
+
+
+def _lines(title: str, total_bytes: int, say: Callable, clock: Callable) -> Callable:
+    start = last = clock()
+
+    def update(done: tuple[int, int, int] | None) -> None:
+        nonlocal last
+        if done is None or clock() - last < LINE_SECONDS:
+            return
+        last = clock()
+        num_bytes, documents, tokens = done
+        share = f" ({num_bytes / total_bytes:.0%})" if total_bytes else ""
+        say(
+            f"{title}: {num_bytes / 1e6:,.1f} MB{share}, {documents:,} documents, "
+            f"{f'{tokens:,} tokens, ' if tokens else ''}"
+            f"{num_bytes / 1e6 / (last - start):.1f} MB/s"
+        )
+
+    return update
+
+
+def _bar(title: str, total_bytes: int, stream: TextIO) -> Callable:
+    bar = rich.progress.Progress(
+        rich.progress.TextColumn("{task.description}", markup=False),
+        rich.progress.BarColumn(bar_width=20),
+        rich.progress.DownloadColumn(),
+        rich.progress.TransferSpeedColumn(),
+        rich.progress.TimeRemainingColumn(),
+        rich.progress.TextColumn("{task.fields[tokens]}", markup=False),
+        console=rich.console.Console(file=stream),
+    )
+    task = bar.add_task(title, total=total_bytes or None, tokens="")
+    bar.start()
+
+    def update(done: tuple[int, int, int] | None) -> None:
+        if done is None:
+            bar.stop()
+        else:
+            tokens = f"{done[2]:,} tokens" if done[2] else ""
+            bar.update(task, completed=done[0], tokens=tokens)
+
+    return update

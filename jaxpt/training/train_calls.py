@@ -1,0 +1,174 @@
+"""Compiled training calls of K steps each: jit over a mesh, or pmap."""
+
+import dataclasses
+import functools
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from jaxpt.learn.optimizer import set_schedule_step
+from jaxpt.learn.state import TrainState
+from jaxpt.learn.update import average_params
+from jaxpt.rng import split_step, stream
+from jaxpt.training import sharding
+from jaxpt.training.task import Task
+
+
+def make_train_call(task: Task, axis: str | None = None):
+    """call(state, stack, seed) -> state, metrics [K]: K steps in one dispatch.
+
+    `stack` is K batches of rows; the key of each step comes from the seed and the
+    state's step. A run with a budget of seconds (`jaxpt.training.clock`) also passes
+    the steps of the schedule at which the call begins and ends.
+    """
+    train_step = functools.partial(
+        task.objective.train_step,
+        model=task.model,
+        vocab=task.vocab,
+        spec=task.spec,
+        update=task.make_update(axis),
+    )
+    frozen = task.model.frozen
+    reads_progress = "progress" in task.spec.READS
+
+    def call(state: TrainState, stack: dict, seed, begin=None, end=None):
+        before, num_steps = state.step, len(stack["tokens"])
+
+        def body(state, rows):
+            at = state.step
+            if begin is not None:
+                at = begin + (state.step - before) * (end - begin) // num_steps
+                opt_state = set_schedule_step(state.opt_state, at)
+                state = dataclasses.replace(state, opt_state=opt_state)
+            rngs = split_step(stream(seed, state.step, "train"))
+            if reads_progress:
+                share = at / task.plan.train.steps
+                rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
+            state, metrics = train_step(state, rows, rngs)
+            return average_params(state, task.plan.optim.ema_decay, frozen), metrics
+
+        return jax.lax.scan(body, state, stack)
+
+    return call
+
+
+class TrainCalls:
+    """A task's training calls by number of steps, compiled on demand.
+
+    Args:
+      shapes: of the saved state, with shardings.
+      rows, whole: shardings of a call's rows and of its metrics.
+      devices: of a pmap; None for a jit over `mesh`.
+    """
+
+    def __init__(self, task: Task, shapes: TrainState, mesh, rows, whole, devices=None):
+        self._task, self._shapes, self._mesh = task, shapes, mesh
+        self._rows, self._whole = rows, whole
+        self._pmap_devices = devices
+        self._done: dict[int, Any] = {}
+        self._begun: dict[int, Future] = {}
+
+    def count_steps(self, stack: dict) -> int:
+        """K of a placed stack of rows."""
+        return stack["tokens"].shape[0 if self._pmap_devices is None else 1]
+
+    def __contains__(self, stack: dict) -> bool:
+        return self.count_steps(stack) in self._done
+
+    def __getitem__(self, num_steps: int) -> Any:
+        """The compiled call of this number of steps."""
+        return self._done[num_steps]
+
+    def begin(self, batch: dict, num_steps: int) -> None:
+        """Starts compiling a call in a thread; `compile` waits for it.
+
+        Only with one process, because several must compile in the same order, and not
+        with pmap, whose state has other shapes than the saved one.
+
+        Args:
+          batch: all host rows of one step.
+        """
+        is_alone = self._pmap_devices is None and jax.process_count() == 1
+        if num_steps in self._done or num_steps in self._begun or not is_alone:
+            return
+        stack = jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct(
+                (num_steps, *x.shape), jax.dtypes.canonicalize_dtype(x.dtype)
+            ),
+            batch,
+        )
+        threads = ThreadPoolExecutor(1, "jaxpt-compile")
+        self._begun[num_steps] = threads.submit(self._make, self._shapes, stack)
+        threads.shutdown(wait=False)  # the thread ends with its work
+
+    def compile(self, state: TrainState, stack: dict) -> float:
+        """Compiles the call for this many steps; returns the seconds that took."""
+        num_steps, start = self.count_steps(stack), time.perf_counter()
+        if num_steps in self._done:
+            return 0.0
+        begun = self._begun.pop(num_steps, None)
+        made = begun.result() if begun else self._make(state, stack)
+        self._done[num_steps] = made
+        return time.perf_counter() - start
+
+    def _make(self, state: TrainState, stack: dict) -> jax.stages.Compiled:
+        rest = (None, None) if self._task.plan.train.seconds else ()
+        numbers = (np.int32(0),) * (1 + len(rest))
+        if self._pmap_devices is not None:
+            call: Any = jax.pmap(
+                make_train_call(self._task, "devices"),
+                axis_name="devices",
+                in_axes=(0, 0, None, *rest),
+                donate_argnums=0,
+                devices=self._pmap_devices,
+            )
+            return call.lower(state, stack, *numbers).compile()
+        layout = jax.tree.map(lambda x: x.sharding, self._shapes)
+        call = jax.jit(
+            make_train_call(self._task),
+            in_shardings=(layout, self._rows, None, *rest),
+            out_shardings=(layout, self._whole),
+            donate_argnums=0,
+        )
+        with jax.set_mesh(self._mesh):
+            return call.lower(state, stack, *numbers).compile()
+
+    def memory(self, num_steps: int) -> dict[str, int]:
+        """Bytes that a compiled call of this number of steps needs on each device.
+
+        By XLA's plan: "state_bytes" and "rows_bytes" are its arguments, and
+        "temporary_bytes" is additional. The new state reuses the old one's memory.
+        """
+        found = self._done[num_steps].memory_analysis()
+        state = found.alias_size_in_bytes
+        return {
+            "state_bytes": state,
+            "rows_bytes": found.argument_size_in_bytes - state,
+            "temporary_bytes": found.temp_size_in_bytes,
+        }
+
+    def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:
+        """The collectives of a compiled call of this number of steps.
+
+        For each kind their number and the bytes of their results on a device. The call
+        is a loop over its steps, whose body counts once.
+        """
+        return sharding.count_collectives(self._done[num_steps].as_text())
+
+    def __call__(self, state: TrainState, stack: dict, *numbers: int):
+        """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
+
+        Args:
+          numbers: the seed; with a budget of seconds, also the first and the last
+            schedule step of the call.
+        """
+        self.compile(state, stack)
+        call = self._done[self.count_steps(stack)]
+        state, metrics = call(state, stack, *map(np.int32, numbers))
+        if self._pmap_devices is not None:  # already summed: all copies are equal
+            metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)
+        return state, metrics

@@ -1,0 +1,61 @@
+"""Texts of a run that writes by unmasking; those from left to right: test_cli.py."""
+
+import pytest
+from tiny import make_config, write_run
+
+from jaxpt.inference.predictions import generate_texts, read_prompts
+from jaxpt.training.workdir import load_run
+
+
+@pytest.fixture(scope="module")
+def run(speech, tmp_path_factory):
+    """A masked diffusion run before its first step."""
+    folder = tmp_path_factory.mktemp("diffusion")
+    config = make_config(speech, "masked_diffusion")
+    return load_run(write_run(config, folder / "run"))
+
+
+def test_each_prompt_has_its_texts_of_a_length(run):
+    prompts = ["the ", "a great "]
+    texts = generate_texts(run, prompts, 5, num_samples=2, seed=1, num_steps=3)
+    assert len(texts) == 4 and len(set(texts)) > 2
+    for text, prompt in zip(texts, [p for p in prompts for _ in range(2)], strict=True):
+        # An [EOS] may end it; a character is a token, and no special one is written.
+        assert text.startswith(prompt) and len(text) <= len(prompt) + 5
+        assert "[" not in text
+    assert texts == generate_texts(run, prompts, 5, num_samples=2, seed=1, num_steps=3)
+    assert texts != generate_texts(run, prompts, 5, num_samples=2, seed=2, num_steps=3)
+    # Without a number, as many as the model reads in training.
+    (whole,) = generate_texts(run, ["the "], 0, temperature=0.0)
+    assert len(whole) <= 24
+
+
+@pytest.mark.parametrize(
+    "changes, told",
+    [
+        ({"num_beams": 2}, "--num_beams=2"),
+        ({"repetition_penalty": 1.5}, "--repetition_penalty=1.5"),
+        ({"num_steps": 6}, "--num_steps=6: must be from 1 to the 5 tokens"),
+        ({"num_tokens": 40}, "--num_tokens=40"),
+        ({"prompts": [""]}, "--num_tokens=5: must be at least 1 and, with the prompt"),
+    ],
+)
+def test_what_unmasking_has_not_is_refused(changes, told, run, refuses):
+    with refuses(told):
+        generate_texts(**{"run": run, "prompts": ["a"], "num_tokens": 5} | changes)
+
+
+def test_others_do_not_unmask(speech, tmp_path, refuses):
+    run = write_run(make_config(speech, "clm"), tmp_path / "run")
+    with refuses("--num_steps=2: must be 0 for a clm run"):
+        generate_texts(load_run(run), ["a"], 4, num_steps=2)
+
+
+def test_prompts_of_a_file_end_at_newlines_alone(tmp_path, refuses):
+    path = tmp_path / "prompts.txt"
+    path.write_bytes("a\u2028b\r\nc\x85d\x0c\n".encode())
+    assert read_prompts([], str(path)) == ["a\u2028b", "c\x85d\x0c"]
+    for text in ("", "\n", "a\n\nb"):
+        path.write_text(text)
+        with refuses(f"--prompt_file={path}", "no empty one"):
+            read_prompts([], str(path))

@@ -1,0 +1,137 @@
+"""Prints first-step gradients and 30 losses of one objective on 1 and on 8 devices.
+
+Started by test_program, with XLA_FLAGS that make eight CPU devices. For each case also
+the share of every parameter and Adam moment that a device holds, and what is exchanged.
+
+    losses_by_devices.py TEXT OBJECTIVE [CASE ...]     by default, all cases
+"""
+
+import dataclasses
+import json
+import math
+import re
+import sys
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from tiny import make_config
+
+from jaxpt.config.plan import make_plan
+from jaxpt.evaluation.likelihood import add_up
+from jaxpt.ops import metrics
+from jaxpt.text.dataset import load_text
+from jaxpt.training.data import held_rows, make_feed, with_token_counts
+from jaxpt.training.measure import total_loss
+from jaxpt.training.program import Program
+from jaxpt.training.task import make_task
+
+
+def remember(inner):
+    """The optimizer, with the last gradient kept in its state."""
+
+    def init(params):
+        return inner.init(params), jax.tree.map(jnp.zeros_like, params)
+
+    def update(grads, state, params):
+        updates, inner_state = inner.update(grads, state[0], params)
+        return updates, (inner_state, grads)
+
+    return optax.GradientTransformation(init, update)
+
+
+CASES = {
+    "one": (1, {}),
+    "data 8": (8, {}),
+    "fsdp 8": (8, {"train__fsdp": 8}),
+    "tensor 2, fsdp 4": (8, {"train__tensor": 2, "train__fsdp": 4}),
+    "pmap 8": (8, {"train__backend": "pmap"}),
+}
+MEASURED = ("one", "tensor 2, fsdp 4", "pmap 8")
+MICROBATCHES = {"microbatches": (4, {"train__fsdp": 2, "train__num_microbatches": 4})}
+SMALL = {"bilm": {"bilm__num_chars": 6, "bilm__filters": (8, 8)}}
+
+
+def run(path, objective, num_devices, changes, start, size=0):
+    """The first step's gradient (flat) and its norm, 30 losses, and what is where.
+
+    With a `size`, what 13 rows at the start sum up to, measured in batches of so many.
+
+    Also the state from which it started, if none is given: compiling it takes time.
+    """
+    config = make_config(
+        path,
+        objective,
+        model__num_heads=4,
+        train__batch_size=16,
+        train__steps_per_call=1,
+        **SMALL.get(objective, {}),
+        **changes,
+    )
+    plan = make_plan(config)
+    tokenizer, corpora = load_text(plan.text)
+    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
+    task = make_task(plan, vocab)
+    task = dataclasses.replace(task, optimizer=remember(task.optimizer))
+    feed = make_feed(task, corpora["train"])
+    program = Program(task, jax.devices()[:num_devices])
+    start = start or jax.device_get(program.init_state(3))
+    places = jax.tree.map(lambda x: x.sharding, program.abstract_state())
+    start_state = jax.device_put(start, places)
+    rows = held_rows(task, corpora["valid"], 13)
+    measured = size and add_up(program.eval_step, start_state.params, rows, size)
+    state = program.run_form(start_state)
+    losses, norms = [], []
+    for step in range(30):
+        stack = program.place(feed.stack(step, 1))
+        state, sums = program.train_call(state, stack, 3)
+        first = {k: (a[0], b[0]) for k, (a, b) in sums.items()}
+        losses.append(total_loss(program, first))
+        norms.append(metrics.divide(first)["grad_norm"])
+        if step == 0:
+            leaves = jax.tree.leaves(program.save_form(state).opt_state[1])
+            grads = np.concatenate([np.asarray(leaf).ravel() for leaf in leaves])
+    adam = optax.tree_utils.tree_get(state.opt_state, "ScaleByAdamState")
+    result = {
+        "grads": grads.tolist(),
+        "losses": losses,
+        "norm": norms[0],
+        "measured": jax.tree.map(float, measured),
+        "shares": [find_shares(tree) for tree in (state.params, adam.mu, adam.nu)],
+        "largest": max(x.size for x in jax.tree.leaves(start.params)),
+        "moved": find_moved(program.train_call[1].as_text()),
+        "collectives": program.train_call.collectives(1),
+    }
+    return result, start
+
+
+def find_moved(compiled):
+    """The most numbers in any array that devices exchange."""
+    pattern = r"= (.*?) (?:all-gather|all-reduce|reduce-scatter|all-to-all)\("
+    shapes = re.findall(r"\w\[([\d,]*)\]", " ".join(re.findall(pattern, compiled)))
+    return max((math.prod(map(int, s.split(","))) for s in shapes if s), default=0)
+
+
+def find_shares(tree):
+    """The part of each array that a device holds, by path."""
+    return {
+        jax.tree_util.keystr(path, simple=True, separator="/"): (
+            x.addressable_shards[0].data.size / x.size
+        )
+        for path, x in jax.tree_util.tree_leaves_with_path(tree)
+    }
+
+
+if __name__ == "__main__":
+    path, objective, *names = sys.argv[1:]
+    found, cases = {}, CASES | (MICROBATCHES if objective == "mlm" else {})
+    cases = {name: cases[name] for name in names or cases}
+    first = None
+    for name, case in cases.items():
+        begin = time.process_time()
+        size = (13 if name == "one" else 8) if name in MEASURED else 0
+        found[name], first = run(path, objective, *case, first, size)
+        print(f"{name}: {time.process_time() - begin:.1f} s of the processor")
+    print(json.dumps(found))

@@ -1,0 +1,94 @@
+"""The rows that measurements read, and the bytes of text that they stand for."""
+
+import math
+
+import numpy as np
+import pytest
+from tiny import make_config
+
+from jaxpt.config.plan import make_plan
+from jaxpt.evaluation.likelihood import measure_likelihood
+from jaxpt.statistics.examples import means
+from jaxpt.text.dataset import load_text
+from jaxpt.text.library import Reporter
+from jaxpt.training.data import likelihood_bytes, likelihood_rows
+from jaxpt.training.task import make_task
+
+# Each ends in what most tokenizers have no token for. Every second one is held out.
+DOCUMENTS = [
+    f"A {word} Cafe\u0301, ﬁrst  and\tlast; naïve № {i} \u200b"
+    for i, word in enumerate(
+        ["cat", "Äpfel", "家家", "½ of it", "x" * 40, "the END"] * 3
+    )
+]
+KINDS = {
+    "char": {},
+    "byte": {},
+    "bpe": {"vocab_size": 320},
+    "wordpiece": {"vocab_size": 160, "lowercase": True},
+    "unigram": {"vocab_size": 100},
+}
+
+
+def load(folder, kind, row_length=24, **settings):
+    """A task of `clm` and the splits of DOCUMENTS."""
+    path = folder / "text.txt"
+    path.write_text("\n".join(DOCUMENTS), encoding="utf-8")
+    config = make_config(
+        path,
+        data__documents="line",
+        data__split="documents",
+        data__valid_fraction=0.5,
+        data__row_length=row_length,
+        model__max_len=4096,
+        data__cache_dir=str(folder / "cache"),
+        tokenizer__kind=kind,
+        **{f"tokenizer__{name}": value for name, value in KINDS[kind].items()},
+        **settings,
+    )
+    plan = make_plan(config)
+    tokenizer, splits = load_text(plan.text, reporter=Reporter(lambda line: None))
+    return make_task(plan, tokenizer.vocab), splits, tokenizer
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_uniform_model_has_its_tokens_bits_over_the_texts_bytes(kind, tmp_path):
+    num = load(tmp_path, kind)[1]["valid"].num_tokens
+    task, splits, _ = load(tmp_path, kind, row_length=num)
+    rows = likelihood_rows(task, splits["valid"], 0)
+    sizes = likelihood_bytes(task, splits["valid"], 0)
+    assert rows.shape == sizes.shape == (1, num)
+    found = measure_likelihood(
+        lambda params, tokens: np.full((len(tokens), num - 1), math.log(1000)),
+        None,
+        rows,
+        sizes,
+        1,
+        task.vocab,
+    )
+    # By documents: the second of two is held out; the first token is given.
+    held_out = [text.encode() for text in DOCUMENTS[1::2]]
+    num_tokens = num - len(held_out) - 1  # each ends in [EOS]
+    assert (rows == task.vocab.eos).sum() == len(held_out)
+    given = 0 if kind == "unigram" else 1  # "▁" is no text, "A" is a byte
+    wanted = math.log2(1000) * num_tokens / (sum(map(len, held_out)) - given)
+    assert means(found) == {"bits_per_byte": pytest.approx(wanted, rel=1e-12)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_have_the_bytes_of_their_own_text(kind, tmp_path):
+    task, splits, tokenizer = load(tmp_path, kind, row_length=7)
+    rows = likelihood_rows(task, splits["train"], 11)
+    sizes = likelihood_bytes(task, splits["train"], 11)
+    assert rows.shape == sizes.shape == (11, 7)
+    # Documents one after the other, token by token: ids, bytes.
+    ids, num_bytes = [], []
+    for text in DOCUMENTS[::2]:
+        found, of_text = tokenizer.encode_sized(text)
+        ids += [*found.tolist(), task.vocab.eos]
+        of_text[-1] += len(text.encode()) - of_text.sum()
+        num_bytes += [*of_text.tolist(), 0]
+    starts = np.arange(11) * (len(ids) - 7) // 10
+    for start, row, size in zip(starts.tolist(), rows, sizes, strict=True):
+        assert row.tolist() == ids[start : start + 7]
+        assert size.tolist() == num_bytes[start : start + 7]

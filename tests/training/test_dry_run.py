@@ -1,0 +1,45 @@
+"""What a run would be and cost, told without training it."""
+
+import json
+
+import jax
+from tiny import make_config, write_config
+
+from jaxpt.cli import main
+from jaxpt.training.dry_run import dry_run
+
+
+def test_it_says_what_the_run_says(speech, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_config(tmp_path / "config.py", speech, train__steps=4)
+    argv = ["train", "--config", "config.py", "--config.objective=mlm"]
+    assert main([*argv, "--dry_run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert main([*argv, "--dry_run"]) == 0
+    lines = capsys.readouterr().out
+    assert f"mlm: {told['parameters']:,} parameters on" in lines
+    assert sorted(x.name for x in tmp_path.iterdir()) == ["config.py"]
+    assert main([*argv, "--workdir", "run", "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert told["parameters"] == result["params"]
+    assert told["flops"] == result["flops"]
+    # Parameters and two moments of float32, and a few counts of steps.
+    size = 3 * 4 * told["parameters"]
+    assert size <= told["state_bytes"] <= size + 64
+    assert told["rows_bytes"] >= 2 * 8 * 24 * 4 and told["temporary_bytes"] > 0
+    assert told["step_seconds"] > 0 and told["steps"] == 4
+    assert told["train_seconds"] == told["step_seconds"] * 4
+    kernel = "cpu" if jax.default_backend() == "cpu" else told["attention"][0]
+    assert told["attention"] == [kernel]
+
+
+def test_a_run_by_the_clock_takes_its_seconds(speech):
+    told = dry_run(make_config(speech, train__seconds=5.0))
+    assert told["train_seconds"] == 5.0
+
+
+def test_what_cannot_be_trained_is_refused(speech, refuses):
+    with refuses("--dry_run: distillation trains a teacher first"):
+        dry_run(make_config(speech, "distillation"))
+    with refuses("train.backend=pnap: must be one of"):
+        dry_run(make_config(speech, "mlm", train__backend="pnap"))

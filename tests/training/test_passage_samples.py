@@ -1,0 +1,185 @@
+"""Samples of a run: which forms there are, and that each says what the model did."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiny import make_config, slow_but, write_run
+
+from jaxpt.config.plan import make_plan
+from jaxpt.generation import samples
+from jaxpt.inference.predictions import generate_texts
+from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.text.dataset import load_text
+from jaxpt.training import passage_samples
+from jaxpt.training.program import Program
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import load_corpora, load_run
+
+FORMS = {
+    "clm": ["continuation"],
+    "mlm": ["fills"],
+    "bert": ["fills"],
+    "spanbert": ["fills"],
+    "electra": ["fakes", "fills"],
+    "span_corruption": ["spans"],
+    "bart": ["rewriting"],
+    "prefix_lm": ["continuation"],
+    "ul2": ["spans"],
+    "clm_mlm": ["continuation", "fills"],
+    "bilm": [],
+    "masked_diffusion": ["continuation", "fills"],
+    "skip_gram": [],
+}
+
+
+def open_task(speech, objective, **changes):
+    plan = make_plan(make_config(speech, objective, **changes))
+    tokenizer, corpora = load_text(plan.text)
+    return make_task(plan, tokenizer.vocab), tokenizer, corpora
+
+
+def take(form, task, tokenizer, corpora, num=1):
+    program = Program(task)
+    length = passage_samples.passage_length(task)
+    passages = passage_samples.choose_passages(corpora["valid"], length, num)
+    params = program.init_state(0).params
+    taken = passage_samples.make_taker(form, program, tokenizer, passages)(params)
+    return [tokenizer.decode(row) for row in passages], taken
+
+
+@pytest.mark.parametrize("objective", sorted({*FORMS} - {"bert", "skip_gram"}))
+def test_each_network_shows_what_it_can_do(objective, speech):
+    task, *_ = open_task(speech, objective)
+    assert passage_samples.list_forms(task) == FORMS[objective]
+
+
+def test_variants_show_what_their_networks_can_do(speech):
+    more = {"model__num_decoder_layers": 1}
+    task, *_ = open_task(speech, "prefix_lm", **more)
+    assert passage_samples.list_forms(task) == ["continuation"]
+    task, *_ = open_task(speech, "electra", electra__variant="replace_mlm")
+    assert passage_samples.list_forms(task) == [
+        "fills"
+    ]  # its second network marks nothing
+
+
+def test_fills_are_right_where_the_text_has_them(speech, monkeypatch):
+    task, *more = open_task(speech, "mlm")
+    space = int(more[0].encode(" ")[0])
+
+    def fill_with_spaces(self, params, tokens):
+        wanted = 5.0 * (jnp.arange(task.vocab.size) == space)
+        of_specials = 9.0 * jnp.asarray(task.vocab.is_special)  # never written
+        shape = *tokens.shape, task.vocab.size
+        return jnp.broadcast_to(wanted + of_specials, shape)
+
+    monkeypatch.setattr(MaskedLM, "fill_logits", fill_with_spaces)
+    texts, taken = take("fills", task, *more, num=8)
+    marks = {"right": set(), "wrong": set()}
+    for text, sample in zip(texts, taken):
+        place = 0
+        for piece in sample:
+            if piece.kind == "given":
+                assert text[place : place + len(piece.text)] == piece.text
+            else:
+                assert piece.text == " "
+                marks[piece.kind].add(text[place])
+            place += len(piece.truth or piece.text)
+        assert place == len(text)
+    assert marks["right"] == {" "} and marks["wrong"] and " " not in marks["wrong"]
+
+
+def test_fakes_are_told_from_originals(speech, monkeypatch):
+    task, *more = open_task(speech, "electra")
+    star = int(more[0].encode("x")[0])
+
+    def fill(self, params, tokens):
+        shape = *tokens.shape, task.vocab.size
+        return jnp.broadcast_to(1e4 * (jnp.arange(shape[-1]) == star), shape)
+
+    def spot(self, params, tokens):  # the first fakes of a row, and what opens it
+        places = jnp.arange(tokens.shape[1])
+        is_fake = (tokens == star) & (places < 12)
+        return 2.0 * is_fake + 1.0 * (places < 1) - 0.01 * places - 5.0
+
+    monkeypatch.setattr(Electra, "fill_logits", fill)
+    monkeypatch.setattr(Electra, "replaced_logits", spot)
+    (text,), (sample,) = take("fakes", task, *more)
+    kinds = [piece.kind for piece in sample if piece.kind != "given"]
+    # Tokens 3 and 10 are found and 17 is not; one original is suspected instead.
+    assert kinds == ["alarm", "caught", "caught", "missed"]
+    assert "".join(piece.truth or piece.text for piece in sample) == text
+    fakes = [piece for piece in sample if piece.kind in ("caught", "missed")]
+    assert [piece.truth for piece in fakes] == [text[3], text[10], text[17]]
+    assert {piece.text for piece in fakes} == {"x"}
+
+
+def test_spans_are_read_behind_their_sentinels(speech, monkeypatch):
+    task, tokenizer, corpora = open_task(speech, "span_corruption")
+    length = passage_samples.passage_length(task)
+    (row,) = passage_samples.choose_passages(corpora["valid"], length, 1)
+    most = task.spec.needs.num_sentinels
+    (start, stop), *others = samples.hide_spans(np.zeros(length, bool), most)
+    asked = {}
+
+    def generate(decoder, params, prompts, lengths, num_tokens, **more):
+        asked["prompt"] = prompts
+        answer = [task.vocab.sentinels[0], *row[start:stop], task.vocab.eos]
+        tokens = jnp.array([answer], jnp.int32)
+        return tokens, jnp.array([len(answer)]) + 0 * lengths
+
+    monkeypatch.setattr(passage_samples, "generate", generate)
+    _, (sample,) = take("spans", task, tokenizer, corpora)
+    assert [piece.kind for piece in sample[:3]] == ["given", "right", "given"]
+    assert sample[1].text == tokenizer.decode(row[start:stop])
+    # Of the others nothing was written.
+    wrong = [piece for piece in sample if piece.kind == "wrong"]
+    assert [(piece.text, piece.truth) for piece in wrong] == [
+        ("", tokenizer.decode(row[slice(*span)])) for span in others
+    ]
+    assert asked["prompt"].shape == (1, length - 2 * len([0, *others]) + 1)
+
+
+def test_too_little_text_or_room_gives_no_passages(speech):
+    task, _, corpora = open_task(speech, "clm")
+    valid = corpora["valid"]
+    assert passage_samples.passage_length(task) == 23
+    assert passage_samples.choose_passages(valid, 23, 2).shape == (2, 23)
+    assert len(passage_samples.choose_passages(valid, 23, 0)) == 0
+    assert (
+        len(passage_samples.choose_passages(valid, passage_samples.LEAST - 1, 2)) == 0
+    )
+    assert len(passage_samples.choose_passages(valid, valid.num_tokens + 1, 2)) == 0
+
+
+WRITERS = ["prefix_lm", "prefix_lm/seq2seq", "ul2", "bart", "masked_diffusion"]
+
+
+@pytest.mark.parametrize("name", slow_but((), WRITERS))
+def test_samples_are_what_generate_writes(name, speech, tmp_path):
+    objective, _, form = name.partition("/")
+    changes = {"model__num_decoder_layers": 1} if form else {}
+    changes |= {"model__init_std": 0.3}
+    run = write_run(make_config(speech, objective, **changes), tmp_path / "run")
+    program, tokenizer, params, _ = load_run(run)
+    corpora = load_corpora(run, program.task, tokenizer)
+    length = passage_samples.passage_length(program.task)
+    passages = passage_samples.choose_passages(corpora["valid"], length, 2)
+    (form, *_) = passage_samples.list_forms(program.task)
+    taker = passage_samples.make_taker(form, program, tokenizer, passages)
+    taken = taker(params)
+    for row, sample in zip(passages, taken):
+        told = [piece for piece in sample if piece.kind != "written"]
+        spelt = "".join(piece.truth or piece.text for piece in told)
+        if form != "rewriting":
+            assert spelt == tokenizer.decode(row)
+        if form == "continuation":
+            given, *rest = sample
+            new = "".join(piece.text for piece in rest if piece.kind == "written")
+            num = length - length // 2
+            (text,) = generate_texts(load_run(run), [given.text], num, temperature=0.0)
+            begins = "" if program.task.model.HAS_DECODER else given.text
+            assert text == begins + new and new
+        elif form == "rewriting":
+            assert "".join(piece.text for piece in sample)

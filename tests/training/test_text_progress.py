@@ -1,0 +1,53 @@
+"""How preparing text is told."""
+
+import io
+
+from jaxpt.training.text_progress import make_reporter
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self):
+        return True
+
+
+def test_lines_come_every_ten_seconds():
+    stream, now = io.StringIO(), [100.0]
+    update = make_reporter(stream, lambda: now[0]).progress("preparing x", 4_000_000)
+    for seconds, done in (
+        (5, (500_000, 1, 2)),
+        (10, (1_000_000, 3, 1234)),
+        (15, (1_500_000, 4, 2000)),
+        (20, (3_000_000, 5, 0)),  # a tokenizer is trained: no tokens yet
+    ):
+        now[0] = 100 + seconds
+        update(done)
+    now[0] = 200
+    update(None)
+    assert stream.getvalue().splitlines() == [
+        "preparing x: 1.0 MB (25%), 3 documents, 1,234 tokens, 0.1 MB/s",
+        "preparing x: 3.0 MB (75%), 5 documents, 0.1 MB/s",
+    ]
+
+
+def test_a_share_needs_a_total():
+    stream, now = io.StringIO(), [0.0]
+    update = make_reporter(stream, lambda: now[0]).progress("x", 0)
+    now[0] = 20
+    update((1_000_000, 3, 7))
+    assert stream.getvalue() == "x: 1.0 MB, 3 documents, 7 tokens, 0.1 MB/s\n"
+
+
+def test_a_terminal_has_a_bar():
+    stream = Terminal()
+    reporter = make_reporter(stream)
+    reporter.say("begin")
+    update = reporter.progress("preparing [x]", 2_000_000)
+    update((1_000_000, 3, 1234))
+    update(None)
+    found = stream.getvalue()
+    assert found.startswith("begin\n")
+    assert (
+        "preparing [x]" in found and "1,234 tokens" in found and "1.0/2.0 MB" in found
+    )
