@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tiny import make_config, slow
 
-from jaxpt.comparison import budget
+from jaxpt.comparison import budget, plan_runs
 from jaxpt.comparison import compare as comparison
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
@@ -89,7 +89,7 @@ def test_the_report_says_what_was_read_and_spent(report, labelled):
     numbers = [corpora[split].num_tokens for split in ("train", "valid")]
     assert [data["train_tokens"], data["valid_tokens"]] == numbers
     assert numbers[0] > 2 * numbers[1] > 0
-    assert "whole_cost" not in written  # nobody has a teacher, or was tuned
+    assert "whole_cost" not in written  # without teachers and tuning
     note = "for every run, in whole calls; every objective reads the same rows of 24"
     assert written["budget"]["note"].startswith(note)
 
@@ -134,7 +134,7 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
         "span_corruption": ["spans"],
         "electra": ["fakes", "fills"],
     }
-    # What was read, and the truth where something else stands, is the held-out text.
+    # The input, and the target where they differ, is the held-out text.
     texts = {}
     for name, own in taken.items():
         for form, of_passages in own["forms"].items():
@@ -291,7 +291,7 @@ def test_damage_is_found_as_the_runs_are_collected(
     place = len(whole) // 2
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     try:
-        if name == "report.json":  # nothing reads it, it is written anew
+        if name == "report.json":  # nothing reads it; it is rewritten
             comparison.compare(make_comparison(labelled), workdir)
             assert json.loads(path.read_text())["runs"] == written["runs"]
         else:
@@ -331,7 +331,7 @@ def quick(monkeypatch):
     Both compile much; test_check.py and the comparison of four have them.
     """
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
 
 
 @pytest.mark.slow  # three objectives and their pictures
@@ -431,7 +431,7 @@ def test_overrides_of_what_is_not_compared_are_not_read(labelled):
     config = make_comparison(
         labelled, compare__objectives=("clm", "mlm"), compare__overrides=overrides
     )
-    _, plans, _ = comparison._make_plans(to_dict(config), ())
+    _, plans, _ = plan_runs.make_compared_plans(to_dict(config), ())
     assert list(plans) == ["clm", "mlm"] and plans["mlm"].spec.masking == "tokens"
 
 
@@ -536,7 +536,7 @@ def test_a_run_has_one_budget(labelled, tmp_path):
 
 @pytest.mark.slow
 def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
-    """With a length of what the model reads, clm's rows are one token longer."""
+    """If the length is that of the model's input, clm's rows have one more token."""
     config = make_comparison(
         labelled,
         data__row_length=0,

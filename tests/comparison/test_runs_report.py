@@ -1,4 +1,4 @@
-"""The report of runs that exist: the numbers of a comparison, and what is not equal."""
+"""Reports of existing runs: the numbers of a comparison, and the inequalities."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from tiny import make_config
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.comparison.inequalities import find_tests, list_inequalities
 from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.runs_report import report_runs
@@ -42,7 +43,7 @@ def trained(labelled, tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         comparison.compare(make_config(labelled, **settings), folder / "both")
     plan = make_plan(
         make_config(labelled, tokenizer__specials=("pad", "unk", "eos"), **TEXT)
@@ -83,7 +84,7 @@ def group(runs):
 
 
 def same(a, b):
-    """Whether two reports' yardsticks are the same, but for rounding in a sum."""
+    """Whether the metrics of two reports are equal, up to rounding in a sum."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list):
@@ -193,7 +194,7 @@ def test_the_ratio_of_parameters_is_said(found):
 
 
 def test_no_verdict_on_other_examples(found):
-    """Of each yardstick only what chooses its test examples counts."""
+    """For each metric only the settings that select its test examples count."""
     runs = [
         change(run, {"eval.probe_length": 4}) if run.objective == "mlm" else run
         for run in found
@@ -344,7 +345,7 @@ def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkey
 
 
 def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeypatch):
-    """Its references and pictures are left out; the verdicts stand."""
+    """Its references and pictures are left out; the verdicts remain."""
     from jaxpt.comparison import runs_report
     from jaxpt.errors import UserError
 
@@ -378,7 +379,7 @@ def damage(path):
 
 
 def unvouch(folder):
-    """Nothing vouches for the folder's files any more, which is said elsewhere."""
+    """Removes the checksums of the folder's files, which other tests cover."""
     (folder / "checksums.json").unlink()
     folders._told.add(folder)
 
@@ -455,7 +456,7 @@ def test_a_folder_that_holds_something_else_is_refused(
     for folder, what in (
         (trained / "both", "holds a comparison"),
         (runs[0], "holds a training run"),
-        (trained, "holds files that are no report"),
+        (trained, "holds files other than a report"),
     ):
         before = {path.name for path in folder.iterdir()}
         with refuses(f"--workdir={folder}", what):

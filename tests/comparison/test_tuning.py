@@ -11,8 +11,9 @@ from tiny_refusals import check_refusal, refused
 
 from jaxpt import trust
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison import tuning
-from jaxpt.comparison.prepared import load_prepared
+from jaxpt.comparison import plan_runs, tuning
+from jaxpt.comparison.collect_runs import list_unequal_tuning
+from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
@@ -98,7 +99,7 @@ def test_a_setting_is_tuned_once(refuses):
         ({"compare__tune": "data.row_length=16,24"}, "same rows of one text"),
         ({"compare__tune": "data.rows=chunks,documents"}, "same rows of one text"),
         ({"compare__tune": "eval.num_choices=2,4"}, "on the same examples"),
-        ({"compare__tune": "compare.amount=1e8,2e8"}, "no setting of a run"),
+        ({"compare__tune": "compare.amount=1e8,2e8"}, "not a setting of a run"),
         ({"compare__tune": "mlm.mask_rate=0.1,0.9"}, "compare.tune_by=valid_loss"),
         ({"compare__tune": "mlm.mask_rat=0.1,0.9"}, "compare.tune: mlm.mask_rat"),
         ({"compare__tune": "data.valid_fraction=0.2,0.3"}, "same rows of one text"),
@@ -188,7 +189,7 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
     _, record = choose([0.1, 0.2], spec, labelled, tmp_path, monkeypatch)
     assert record["chosen"] == {"optim.lr": 1e-2} and record["flops"] == 2.0
     told = {"clm": record, "mlm": record | {"trials": 3 * record["trials"]}}
-    assert comparison._list_unequal_tuning(spec, told)[-1].startswith(
+    assert list_unequal_tuning(spec, told)[-1].startswith(
         "trials of tuning: 2 (clm); 6 (mlm)"
     )
     # Nothing at all is left to choose.
@@ -242,8 +243,8 @@ def test_a_range_needs_trials_and_a_name_only_a_range_of_its_own(refuses):
 
 
 def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatch):
-    """And a restart draws the same; nobody's number of trials is another one."""
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    """A restart draws the same trials; all objectives have the same number."""
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
     seen = []
 
     def give(task, tokenizer, corpora, folder, **more):
@@ -275,19 +276,19 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
     told = list_tuning({"tuning": prepared.tuning})
     drawn = "of 3 trials drawn from optim.lr=1e-2..1e-1, seed 1000000 ("
     assert drawn in told[2] and "draw more or widen the range" in told[3]
-    assert comparison._list_unequal_tuning(spec, prepared.tuning) == [
+    assert list_unequal_tuning(spec, prepared.tuning) == [
         "compare.tune: optim.lr=1e-3..1e-2 (clm); optim.lr=1e-2..1e-1 (mlm)"
     ]
     seen.clear()
     again = comparison.prepare(to_dict(config), tmp_path)
     assert seen == first and again.tuning == prepared.tuning
-    assert load_prepared(to_dict(config), tmp_path).tuning == prepared.tuning
+    assert load_plans(to_dict(config), tmp_path).tuning == prepared.tuning
 
 
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
 
 
 def test_a_comparison_is_tuned(labelled, tmp_path, quick, monkeypatch):

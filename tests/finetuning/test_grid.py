@@ -15,8 +15,9 @@ from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning import grid, results
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.data import read_data
-from jaxpt.finetuning.grid import finetune, show
+from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.reuse import Reuse
+from jaxpt.finetuning.summary import format_summary
 from jaxpt.training.checkpoint import Checkpointer
 from tests.finetuning.folders import read_all, silent
 
@@ -53,8 +54,8 @@ def test_every_kind_of_network_learns(objective, make_base, make_tune, tmp_path)
     assert second["loss"] < first["loss"] - 0.02
     assert result["parameters"]["trained"] <= result["parameters"]["total"]
     assert any("trained: " in line for line in lines)
-    text = show(result)
-    assert "constant" in text and "test, the picked setting" in text
+    text = format_summary(result)
+    assert "baseline" in text and "test, the picked setting" in text
 
 
 def run_whole(plan, base, folder):

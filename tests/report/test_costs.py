@@ -8,6 +8,7 @@ from reports import make_report, make_run
 from tiny import make_config
 
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config, write_json
 from jaxpt.report import costs, figures, tables
@@ -128,7 +129,7 @@ def test_a_teachers_cost_holds_that_of_its_own(tmp_path):
 def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
     """The teacher that it trains first is in the columns and in a second verdict."""
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
     config = make_config(
         labelled,
         data__label_field="era",

@@ -13,8 +13,9 @@ from tiny import make_config, write_stored
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison.parts import Part, do_part
-from jaxpt.comparison.prepared import load_prepared
+from jaxpt.comparison import plan_runs
+from jaxpt.comparison.compare import Part, do_part
+from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.comparison.runs_report import report_runs
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
@@ -58,7 +59,7 @@ def quick():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         patch.setattr(loop._Run, "_finish_call", poisoned)
         yield
 
@@ -172,7 +173,7 @@ def test_a_comparison_of_which_every_run_diverges(speech, tmp_path, capsys):
 
 def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypatch):
     """Between checkpoints nothing looks at parameters, nor does a signal."""
-    prepared = load_prepared(whole[2], whole[0])
+    prepared = load_plans(whole[2], whole[0])
     task, text = prepared.make_task("clm", 0), (prepared.tokenizer, prepared.corpora)
     with monkeypatch.context() as patch:
         patch.setattr(loop.SignalWatch, "ask", lambda self: signal.SIGTERM)
@@ -189,7 +190,7 @@ def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypa
 
 def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monkeypatch):
     """Else a comparison would go on with the next run."""
-    prepared = load_prepared(whole[2], whole[0])
+    prepared = load_plans(whole[2], whole[0])
     task, text = prepared.make_task("hot", 0), (prepared.tokenizer, prepared.corpora)
     heard, enter = [], loop.SignalWatch.__enter__
 

@@ -20,8 +20,7 @@ from tiny import slow_but
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import check_length
-from jaxpt.tasks.answers import write_answers
-from jaxpt.tasks.model import TaskModel
+from jaxpt.tasks.model import TaskModel, write_answers
 from jaxpt.tasks.writing import Writing
 
 PROMPT = AdaptSpec("prompt", prompt_length=3)
