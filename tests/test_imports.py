@@ -77,6 +77,7 @@ OWNERS = {
         "report/analysis_plots.py",
         "report/scaling_plot.py",
     ),
+    "jinja2": ("report/pages.py",),
     "safetensors": ("hub/files.py",),
     "ray": ("comparison/on_ray.py",),
     "lm_eval": ("hub/lm_eval.py",),

@@ -11,13 +11,13 @@ from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_beside
 from jaxpt.report import figures
-from jaxpt.report.baselines import FREQUENCY_SUFFIX
 from jaxpt.report.costs import add_costs
 from jaxpt.report.report_page import write_report
 from jaxpt.report.samples import Collector
 from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.wording import FREQUENCY_SUFFIX
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
@@ -190,7 +190,7 @@ def assemble(
         "data": data,
         "runs": runs,
         "alpha": alpha,
-        "yardsticks": summarise(runs, examples, references, tests, alpha),
+        "metrics": summarise(runs, examples, references, tests, alpha),
         "notes": NOTES,
         "figures": {},
     }

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxpt.comparison.naming import format_value, list_own_settings
-from jaxpt.report.summary import YARDSTICKS
+from jaxpt.report.metrics import METRICS
 from jaxpt.statistics.examples import Examples
 from jaxpt.training.finished_runs import (
     FoundRun,
@@ -298,7 +298,7 @@ def _list_unjudged(groups: Groups) -> list[str]:
             ", ".join(name for name in groups if name in names) for names in sets
         )
         lines.append(
-            f"no verdict on {YARDSTICKS[metric].label} between {listed}: "
+            f"no verdict on {METRICS[metric].label} between {listed}: "
             f"{'; '.join(reasons)}"
         )
     return lines

@@ -25,7 +25,7 @@ from jaxpt.errors import DivergedError, UserError
 from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
-from jaxpt.report.summary import YARDSTICKS
+from jaxpt.report.metrics import METRICS
 from jaxpt.text.dataset import Split, hold_out
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -50,9 +50,9 @@ COSTS = ("flops", "raw_tokens", "train_seconds")
 
 def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
     """Raises UserError for invalid trials, before anything is trained."""
-    if spec.tune_by not in YARDSTICKS:
+    if spec.tune_by not in METRICS:
         raise UserError(
-            f"compare.tune_by={spec.tune_by}: must be one of {', '.join(YARDSTICKS)}"
+            f"compare.tune_by={spec.tune_by}: must be one of {', '.join(METRICS)}"
         )
     text, place = spec.find_tune(name)
     trials = spec.list_trials(name)
@@ -61,11 +61,11 @@ def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
         if reason:
             raise UserError(f"{place}={text}: {setting} is not tuned: {reason}")
     changed = [change(plan, trial) for trial in trials]
-    is_shared = YARDSTICKS[spec.tune_by].is_common
+    is_shared = METRICS[spec.tune_by].is_common
     losses = [_describe_loss(each) for each in changed]
     if not is_shared and any(loss != losses[0] for loss in losses):
         named = [key for key in trials[0] if _is_section(plan, key)] or trials[0]
-        shared = ", ".join(key for key, each in YARDSTICKS.items() if each.is_common)
+        shared = ", ".join(key for key, each in METRICS.items() if each.is_common)
         raise UserError(
             f"compare.tune_by={spec.tune_by}: must be one of {shared} to tune "
             f"{', '.join(named)}, which {spec.tune_by} depends on: otherwise the "
@@ -91,7 +91,7 @@ def _is_section(plan: Plan, setting: str) -> bool:
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
     """Raises UserError if `compare.tune_by` is not measured for these runs."""
     if spec.tune_by not in metrics:
-        known = ", ".join(name for name in YARDSTICKS if name in metrics)
+        known = ", ".join(name for name in METRICS if name in metrics)
         raise UserError(
             f"compare.tune_by={spec.tune_by}: must be one of {known}, the metrics of "
             f"this text and objective"
@@ -199,7 +199,7 @@ def tune(
     known = [value for value in values if value is not None]
     chosen, at_edge = settings[0], []
     if known:
-        best = max(known) if YARDSTICKS[spec.tune_by].higher_is_better else min(known)
+        best = max(known) if METRICS[spec.tune_by].higher_is_better else min(known)
         chosen = settings[values.index(best)]
         at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
     record |= {"chosen": chosen, "at_edge": at_edge, "trials": trials}

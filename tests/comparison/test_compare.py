@@ -96,7 +96,7 @@ def test_the_report_says_what_was_read_and_spent(report, labelled):
 
 def test_those_that_fill_masks_answer_one_question(report):
     _, written, _ = report
-    judged = {y["metric"]: y for y in written["yardsticks"]}
+    judged = {y["metric"]: y for y in written["metrics"]}
     for name in ("cloze_accuracy", "cloze_bits"):
         assert set(judged[name]["by_name"]) == {"mlm", "electra"}
         assert judged[name]["is_common"] and "mlm" in judged[name]["verdict"]
@@ -192,7 +192,7 @@ def test_what_was_found_on_each_example_is_kept_and_judged(report):
         for name, examples in found.items():
             assert examples.mean == pytest.approx(run["metrics"][name])
             assert len(np.unique(examples.groups)) > 1
-    judged = {y["metric"]: y for y in written["yardsticks"]}
+    judged = {y["metric"]: y for y in written["metrics"]}
     (pair,) = judged["cloze_bits"]["pairs"]
     assert pair["documents"] > 1 and pair["examples_error"] > 0
     assert len(judged["probe_accuracy"]["pairs"]) == 6
@@ -213,7 +213,7 @@ def test_what_the_probe_read_is_told_and_drawn(report):
             assert np.shape(record["accuracies"]) == shape
     page = (workdir / "report.html").read_text()
     lines = list_probed(written["runs"])
-    assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy is of ")
+    assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy has ")
     assert all(html.escape(line) in page for line in lines)
     assert page.count("Probe accuracy by layer, ") == 2 * 3
 
@@ -256,8 +256,8 @@ def test_the_page_is_self_contained(report):
     workdir, written, _ = report
     page = (workdir / "report.html").read_text()
     assert "http://" not in page and "https://" not in page
-    assert page.count("data:image/png;base64,") == len(written["figures"])
-    expected = {"learning_curves", "yardsticks", "attention_masks"}
+    assert page.count("data:image/png;base64,") == len(written["figures"]) - 2  # SVG
+    expected = {"learning_curves", "shared_metrics", "attention_masks"}
     expected |= {"temperature_effect_clm", "mask_fill_mlm", "pretrained_vs_random_mlm"}
     assert expected <= set(written["figures"])
     for name in written["figures"].values():

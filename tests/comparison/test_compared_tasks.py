@@ -118,7 +118,7 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
         )
         value = scratch["cells"][0]["dev"]["accuracy"]
         assert run["metrics"]["task_toy_4_random"] == value
-    found = {y["metric"]: y for y in report["yardsticks"]}
+    found = {y["metric"]: y for y in report["metrics"]}
     for metric in metrics:
         assert found[metric]["is_common"] and len(found[metric]["pairs"]) == 1
         assert set(found[metric]["by_name"]) == {"clm", "mlm"}

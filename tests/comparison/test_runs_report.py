@@ -104,8 +104,8 @@ def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):
         json.loads((folder / "report.json").read_text())
         for folder in (tmp_path / "r", trained / "both")
     )
-    assert same(made["yardsticks"], theirs["yardsticks"])
-    assert any(yardstick["baselines"] for yardstick in made["yardsticks"])
+    assert same(made["metrics"], theirs["metrics"])
+    assert any(yardstick["baselines"] for yardstick in made["metrics"])
     keys = [key for key in theirs["runs"][0] if key != "workdir"]
     for ours, other in zip(made["runs"], theirs["runs"], strict=True):
         assert [ours[key] for key in keys] == [other[key] for key in keys]
@@ -240,7 +240,7 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     names = [run["name"] for run in report["runs"]]
     assert len(set(names)) == 2 and names[1] == names[2]
     assert all(name.startswith("clm ") and "tokenizer=" in name for name in names)
-    (probe,) = (y for y in report["yardsticks"] if y["metric"] == "probe_accuracy")
+    (probe,) = (y for y in report["metrics"] if y["metric"] == "probe_accuracy")
     assert probe["pairs"] == [] and probe["verdict"] == ""
     assert set(probe["by_name"]) == set(names)
     told = "\n".join(report["inequalities"])
@@ -248,7 +248,7 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     assert "no verdict on linear probe on frozen features between" in told
     # Characters are cut into the same rows whatever their ids: the bytes are the same.
     assert "no verdict on bits per byte" not in told
-    (bits,) = (y for y in report["yardsticks"] if y["metric"] == "bits_per_byte")
+    (bits,) = (y for y in report["metrics"] if y["metric"] == "bits_per_byte")
     assert len(bits["pairs"]) == 1
     assert "\n".join(report["inequalities"][:1]) in (
         (tmp_path / "r/report.html").read_text().replace("&#x27;", "'")
@@ -284,7 +284,7 @@ def test_the_terminal_tells_names_apart_that_begin_alike(trained):
     names = [f"span_corruption mean_span_length={length}.0" for length in (3, 5)]
     told = dict(zip(("clm", "mlm"), names, strict=True))
     runs = [run | {"name": told[run["name"]]} for run in report["runs"]]
-    text = format_table(report | {"runs": runs, "yardsticks": summarise(runs)})
+    text = format_table(report | {"runs": runs, "metrics": summarise(runs)})
     for part in ("mean_span_length=3", "mean_span_length=5"):
         lines = [line for line in text.split("\n") if line.startswith("span_corr")]
         assert sum(part in line for line in lines) >= 2, text
@@ -356,10 +356,10 @@ def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeyp
     report = report_runs(list_folders(trained), tmp_path / "r")
     (line,) = report["left_out"]
     assert "clm, mlm" in line and "gone.txt" in line
-    for yardstick in report["yardsticks"]:
+    for yardstick in report["metrics"]:
         named = {n for p in yardstick["baselines"] for n in (p["better"], p["worse"])}
         assert "(reference)" not in named
-    assert any(yardstick["pairs"] for yardstick in report["yardsticks"])
+    assert any(yardstick["pairs"] for yardstick in report["metrics"])
     assert report["data"]["path"] == str(labelled)
 
 
@@ -369,7 +369,7 @@ def test_parameters_that_are_gone_are_said(trained, tmp_path, monkeypatch):
     report = report_runs([folder], tmp_path / "r")
     (line,) = report["left_out"]
     assert line.startswith("left out: pictures of clm: the checkpoint")
-    assert set(report["figures"]) == {"learning_curves", "yardsticks"}
+    assert set(report["figures"]) == {"learning_curves", "shared_metrics"}
 
 
 def damage(path):

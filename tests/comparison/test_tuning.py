@@ -200,7 +200,7 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
     )
     assert record["trials"] == [] and record["flops"] == 0
     assert list_tuning({"tuning": {"clm": record}}) == [
-        "not tuned: clm, for which all trials are the same run"
+        "not tuned: clm; all of its trials are the same run"
     ]
 
 

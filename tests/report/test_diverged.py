@@ -22,7 +22,7 @@ from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
 from jaxpt.report.diverged import list_diverged
-from jaxpt.report.grouping import group_by_name
+from jaxpt.report.formats import group_by_name
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
@@ -189,7 +189,7 @@ def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypa
 
 
 def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monkeypatch):
-    """Else a comparison would go on with the next run."""
+    """Otherwise a comparison would continue with the next run."""
     prepared = load_plans(whole[2], whole[0])
     task, text = prepared.make_task("hot", 0), (prepared.tokenizer, prepared.corpora)
     heard, enter = [], loop.SignalWatch.__enter__
@@ -207,7 +207,7 @@ def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monke
     assert heard == [signal.SIGTERM]
 
 
-# Of runs that nobody trained.
+# Of runs that were not trained.
 
 
 def make_lost(name, seed, step):
@@ -235,7 +235,7 @@ def test_every_line_on_an_objective_names_the_seeds_it_lacks(tmp_path):
     (line,) = [line for line in verdicts if "mlm" in line]
     assert line.endswith(" (without mlm seeds 7, 8, which diverged)")
     (answer,) = list_answers(report, group_by_name(runs))
-    assert answer.who.endswith("(without mlm seeds 7, 8, which diverged)")
+    assert answer.result.endswith("(without mlm seeds 7, 8, which diverged)")
     rows = list(csv.DictReader(io.StringIO(format_results(report))))
     assert [row["diverged_at"] for row in rows] == [*[""] * 6, "1200", "3", "1"]
     assert rows[-1]["name"] == "bad" and rows[-1]["probe_accuracy"] == ""

@@ -1,5 +1,7 @@
 """What `jaxpt inspect` shows is what training reads."""
 
+import types
+
 import numpy as np
 import pytest
 from tiny import CORE, SEQ2SEQ, make_config, prepare, slow_but
@@ -143,12 +145,35 @@ def test_the_page_shows_the_label_of_a_pair(speech):
     task, tokenizer, corpora = make(speech, "bert")
     rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
     for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
-        made = passage.make_strips(rows, batch | {"nsp_labels": label}, tokenizer)
+        shown = batch | {"nsp_labels": label}
+        terms = passage.read_terms(task, shown)
+        made = passage.make_strips(rows, shown, tokenizer, terms)
         strips = {strip.name: strip for strip in made}
         text = strips["text"].tokens
         assert text[0] == "[CLS]" and text.count("[SEP]") == 2
         assert strips["is B next?"].tokens == (answer,)
         assert strips["is B next?"].kinds == ("target",)
+
+
+def test_strips_are_named_by_the_terms_that_an_objective_declares(speech):
+    """No term is known by name: labels, answers and targets are data of the Spec."""
+    task, tokenizer, corpora = make(speech, "electra")
+    rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
+    weights = dict(zip(("even", "odd"), batch["weights"].values()))
+    terms = {
+        "odd": passage.Term("filled", positions="masked_positions"),
+        "even": passage.Term("is it new?", targets=""),
+        "pair": passage.Term("which?", "which_labels", answers=("left", "right")),
+    }
+    weights |= {"pair": np.ones(1)}
+    shown = batch | {"weights": weights, "which_labels": np.ones(1, int)}
+    declared = types.SimpleNamespace(spec=types.SimpleNamespace(terms=terms))
+    assert passage.read_terms(declared, shown) == terms
+    made = {s.name: s for s in passage.make_strips(rows, shown, tokenizer, terms)}
+    assert set(made) == {"text", "input", "targets", "is it new?", "which?"}
+    assert made["which?"].tokens == ("right",)
+    hidden = [kind == "target" for kind in made["targets"].kinds]
+    assert hidden == [kind == "masked" for kind in made["text"].kinds]
 
 
 def test_the_page_counts_at_the_configs_own_length(speech):

@@ -121,7 +121,7 @@ def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
 
 @pytest.fixture(scope="module")
 def make_found(speech):
-    """`make_found("mlm", metrics)`: a finished run that nobody trained."""
+    """`make_found("mlm", metrics)`: a finished run that was not trained."""
 
     def make(objective="clm", metrics=None, text="a", **changes):
         task, tokenizer, _ = prepare(make_config(speech, objective, **changes))
