@@ -1,16 +1,17 @@
-"""The files of an export beside its networks, with which it can be imported again.
+"""Extra files of an export, from which the run can be imported again.
 
     <folder>/jaxpt/run.json            the objective, and its section of the settings
                    model.safetensors   parameters that are in no network: heads that
                                        only pretraining uses
 
-transformers ignores subfolders. A teacher's parameters are not included: they are those
-of another run, which the setting `teacher` names.
+transformers ignores subfolders. A teacher's parameters are not included, as they are
+those of another run, which the setting `teacher` names.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
@@ -42,32 +43,29 @@ class Origin:
     rest: Mapping[str, np.ndarray]
 
 
-def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
-    """Writes the files of `read_origin`.
+def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
+    """Writes the files that `read_origin` reads.
 
     Args:
       params: the run's parameters.
-      parts: its `networks`.
+      parts: its networks, as `Network.export_parts` gives them.
 
     Raises:
       UserError: a file cannot be written.
     """
-    if is_outside(task.plan.objective_name):  # a folder names no code to import
+    objective = task.plan.objective_name
+    if is_outside(objective):  # a folder names no code to import
         return
-    section = task.plan.config[task.plan.objective_name]
+    section = task.plan.config[objective]
     settings = {name: value for name, value in section.items() if name not in WRITTEN}
-    about = {
-        "format": FORMAT,
-        "objective": task.plan.objective_name,
-        "settings": settings,
-    }
+    about = {"format": FORMAT, "objective": objective, "settings": settings}
     write_json(folder / FOLDER, RUN, about)
-    # `networks` returns the same arrays under other paths.
-    given = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
+    # The networks have the same arrays under other paths.
+    known = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if id(leaf) not in given and not is_under(path, task.model.frozen)
+        if id(leaf) not in known and not is_under(path, task.model.frozen)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)
