@@ -63,7 +63,7 @@ def get_config(objective="clm"):
 
     config.optim.name = "muon"
     config.optim.muon_lr = 0.02
-    config.optim.lr = 4e-3
+    config.optim.lr = 6e-3
     config.optim.warmup_steps = 50
     config.optim.weight_decay = 0.01
 

@@ -143,16 +143,11 @@ def test_the_quickstart_measures_a_shared_metric_along_each_run():
 
 def test_the_tuned_quickstart_tries_the_rates_of_the_quickstart():
     """Otherwise its choice says nothing about them."""
-    optim, spec = (
-        load("quickstart").get_config().optim,
-        make_compare_spec(load("quickstart_tuned").get_config()),
-    )
+    optim = load("quickstart").get_config().optim
+    spec = make_compare_spec(load("quickstart_tuned").get_config())
+    rates = {f"optim.{name}": optim[name] for name in ("muon_lr", "lr")}
     for name in spec.objectives:
-        trials = spec.list_trials(name)
-        assert {
-            "optim.muon_lr": optim.muon_lr,
-            "optim.lr": optim.lr,
-        } in trials, name
+        assert rates in spec.list_trials(name)
 
 
 @pytest.mark.parametrize("path", TASK_CONFIGS, ids=lambda path: path.name)
