@@ -6,7 +6,8 @@ Where does ELECTRA's gain come from? Its variants are intermediate between it an
 `mlm`, three seeds each, at the same FLOPs: detection at the hidden tokens alone
 (electra_15), restoring those tokens, which a generator has replaced instead of [MASK]
 (replace_mlm), restoring all tokens (all_tokens_mlm). The paper (Clark et al. 2020),
-base size, GLUE: electra 85.0, all_tokens_mlm 84.3, replace_mlm 82.4, electra_15 82.4, BERT 82.2.
+base size, GLUE: electra 85.0, all_tokens_mlm 84.3, replace_mlm 82.4,
+electra_15 82.4, BERT 82.2.
 
 A few minutes on 2 cores; not yet run with the quickstart's present settings, in which
 the generator samples at temperature 2 and hides 25 % (ELECTRA: 1 and 15 %). With an
