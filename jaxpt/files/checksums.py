@@ -33,7 +33,7 @@ def write(path: Path, data: bytes) -> None:
         if here == new and new in stored and not path.is_symlink():
             return
         files[path.name] = [new, *(old for old in stored if old == here != new)]
-        _store(path.parent, files)
+        disk.replace(path.parent / FILE, _encode(files))
         disk.replace(path, data)
     except OSError as error:
         raise _fault(path, f"cannot be written: {error.strerror}") from error
