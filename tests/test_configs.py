@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.commands.flags import parse_config
+from jaxpt.commands.training import compare
 from jaxpt.comparison.budget import fit_warmup
 from jaxpt.comparison.compare import _make_plans
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.config.flags import list_given, parse_config
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
@@ -110,8 +111,8 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
     """With another number of steps, too: overrides of the others are no error."""
     file = f"--config={FOLDER / 'quickstart.py'}"
     changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
-    config, values = parse_config("compare", [file, *changes])
-    spec, plans, _ = _make_plans(to_dict(config), list_given(values))
+    config, _, given = parse_config(compare, [file, *changes])
+    spec, plans, _ = _make_plans(to_dict(config), given)
     assert spec.objectives == tuple(plans) == ("mlm", "clm")
     assert all(plan.train.steps == 40 for plan in plans.values())
     # A warm-up that nobody asked for gives way.

@@ -1,7 +1,7 @@
 """Several objectives on the same rows and seeds, at one budget; then the report."""
 
 import contextlib
-import sys
+import logging
 from collections.abc import Collection
 from pathlib import Path
 
@@ -193,7 +193,7 @@ class Trainer:
             run = train(task, *text, folder, self._program, label)
         except DivergedError as error:
             if processes.is_first():
-                print(f"jaxpt: {label}: {error}", file=sys.stderr, flush=True)
+                logging.getLogger(__name__).warning(f"{label}: {error}")
             record = processes.on_first(lambda: load_divergence(folder))
             return describe_divergence(record, name, folder, self._workdir)
         if self._identity:

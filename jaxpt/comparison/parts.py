@@ -10,7 +10,7 @@ whoever trains it, so the report is that of one process (on devices of one kind)
 """
 
 import dataclasses
-import sys
+import logging
 import time
 from collections.abc import Collection
 from functools import partial
@@ -186,11 +186,9 @@ def _say_who_waits(workdir: Path, runs: list[tuple[str, int]]) -> None:
     named = _list_some([run_name(*run) for run in runs])
     path = run_path(workdir, *runs[0]) / LOCK
     if processes.is_first():
-        print(
-            f"jaxpt: waiting for other processes, which train {named} (if a machine is "
-            f"gone and the disk keeps its lock, remove {path})",
-            file=sys.stderr,
-            flush=True,
+        logging.getLogger(__name__).warning(
+            f"waiting for other processes, which train {named} (if a machine is gone "
+            f"and the disk keeps its lock, remove {path})"
         )
 
 

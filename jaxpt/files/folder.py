@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -193,8 +193,7 @@ def _look_for_sums(path: Path) -> None:
         return
     _told.add(folder)
     if processes.is_first():
-        print(
-            f"jaxpt: {folder}: nothing vouches for its files: they were written "
-            f"without {checksums.FILE}, and an altered one cannot be told",
-            file=sys.stderr,
+        logging.getLogger(__name__).warning(
+            f"{folder}: nothing vouches for its files: they were written without "
+            f"{checksums.FILE}, so that an altered one cannot be detected"
         )

@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ class Reporter:
         that is called with (bytes, documents, tokens), and with None at the end.
     """
 
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = logging.getLogger(__name__).info
     progress: Callable | None = None
 
 

@@ -7,7 +7,6 @@ directory with a number for a step; here each is found out before a value is rea
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,7 +32,7 @@ class Checkpointer:
     Args:
       directory: a local or mounted path.
       keep: finished steps to keep, at least 1.
-      warn: gets one line about each step that is passed over; prints to stderr if None.
+      warn: called with a line about each step that is passed over; logs if None.
     """
 
     def __init__(
@@ -52,7 +51,7 @@ class Checkpointer:
         if os.path.exists(self.directory) and not os.path.isdir(self.directory):
             raise UserError(f"checkpoint directory: {directory} is not a directory")
         self._keep = keep
-        self._warn = warn or (lambda line: print(line, file=sys.stderr))
+        self._warn = warn or logging.getLogger(__name__).warning
         self._manager: ocp.CheckpointManager | None = None
         self._thread: threading.Thread | None = None
         self._failure: str | None = None

@@ -2,12 +2,14 @@
 
 import contextlib
 import datetime
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from jaxpt import logs
 from jaxpt.distributed import processes
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
@@ -18,6 +20,7 @@ from jaxpt.training.metrics_log import MetricWriter, Progress
 from jaxpt.training.program import MFU_NOTE, Program, device_peak
 from jaxpt.training.workdir import flatten
 
+_log = logging.getLogger(__name__)
 WARN_SECONDS = 2 * 3600.0  # a run that trains longer is warned of when it begins
 MAX_LEFT_OUT = 1e-3  # of the predictions, without a slot (`jaxpt.ops.packing`)
 
@@ -60,15 +63,16 @@ class RunLog:
                 given = self.spec.trackers, flatten(self.task.plan.config)
                 writer = MetricWriter(self.workdir, step, *given)
                 self._writer = open_.enter_context(writer)
+                open_.enter_context(logs.run_log(self.workdir))
                 self._progress = open_.enter_context(
                     Progress(self.spec.steps, step, prefix=self.label)
                 )
             yield
 
-    def say(self, text: str) -> None:
-        """Prints a line."""
+    def say(self, text: str, level: int = logging.INFO) -> None:
+        """Logs a line, after the run's label."""
         if self._progress is not None:
-            self._progress.line(f"{self.label}  {text}" if self.label else text)
+            _log.log(level, f"{self.label}  {text}" if self.label else text)
 
     def describe_run(self) -> list[str]:
         """What is trained, on what text."""
@@ -144,10 +148,11 @@ class RunLog:
         self._has_warned = True
         name = self.task.plan.objective_name
         self.say(
-            f"warning: {name} leaves {left_out / total:.2%} of its predictions out of "
+            f"{name} leaves {left_out / total:.2%} of its predictions out of "
             f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
             f"them than slots; lower train.num_microbatches or raise train.batch_size, "
-            f"or correct `prediction_laws` of an objective of your own"
+            f"or correct `prediction_laws` of an objective of your own",
+            logging.WARNING,
         )
 
     def log_call(

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,7 @@ from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
 __all__ = ["SENTENCES", "Sizes", "prepare", "take", "write_store"]
+_log = logging.getLogger(__name__)
 
 
 def prepare(
@@ -128,7 +130,7 @@ def write_store(
     about: dict,
     workers: int = 0,
     progress: Callable | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _log.info,
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
