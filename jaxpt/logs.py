@@ -44,8 +44,9 @@ class TerminalHandler(logging.Handler):
             text = f"jaxpt: {record.levelname.lower()}: {text}"
         if is_progress and self.console is not None:
             if not getattr(record, "is_update", False):
-                style = {"markup": False, "highlight": False, "emoji": False}
-                self.console.print(text, soft_wrap=True, **style)
+                self.console.print(
+                    text, markup=False, highlight=False, emoji=False, soft_wrap=True
+                )
             return
         print(text, file=sys.stdout if is_progress else sys.stderr, flush=True)
 

@@ -178,8 +178,65 @@ def test_settings_are_flags(speech, tmp_path, refuses):
             jaxpt.read_config(str(path), {name: value})
 
 
+def test_settings_are_attributes(mlm):
+    assert mlm.config.objective == mlm.config["objective"] == "mlm"
+    assert mlm.config.train.steps == mlm.config["train"]["steps"] == 12
+    assert json.loads(json.dumps(mlm.config)) == mlm.config
+    with pytest.raises(AttributeError, match="no setting or section 'trian'"):
+        mlm.config.trian  # noqa: B018
+    config = jaxpt.read_config("quickstart", {"objective": "electra"})
+    config.train.steps = 7
+    changed = jaxpt.read_config(config, {"train.batch_size": 8})
+    assert (changed.objective, changed.train.steps) == ("electra", 7)
+
+
+def test_errors_name_arguments_and_not_flags(mlm, clm, tmp_path, refuses):
+    (tmp_path / "file").write_text("")
+    calls = [
+        ("text: must hold", lambda: mlm.fill("no mask")),
+        ("top_k=0: must be", lambda: mlm.fill("[MASK]", top_k=0)),
+        ("prompts='': must", lambda: clm.generate("")),
+        ("num_tokens=900: must", lambda: clm.generate("the ", num_tokens=900)),
+        ("temperature=-1: must", lambda: clm.generate("a", temperature=-1)),
+        ("rule=no: must be", lambda: clm.nll("a", rule="no")),
+        ("tasks=no:x: must", lambda: jaxpt.evaluate(clm.workdir, "no:x")),
+        (
+            "num_items=-1: must",
+            lambda: jaxpt.evaluate(clm.workdir, "pairs:x", num_items=-1),
+        ),
+        (
+            f"workdir={tmp_path}/file: is a file",
+            lambda: jaxpt.train("quickstart", tmp_path / "file"),
+        ),
+        ("no.py: not found", lambda: jaxpt.read_config("no.py")),
+        ("train.step: unknown", lambda: jaxpt.prepare("quickstart", {"train.step": 1})),
+        ("to=", lambda: finetune_into(tmp_path / "file", clm.workdir)),
+    ]
+    for part, call in calls:
+        with refuses(part) as caught:
+            call()
+        assert "--" not in str(caught.value), caught.value
+
+
+def finetune_into(folder, run):
+    config = default_finetune_config("classification")
+    data = {"data.train": "a.tsv", "data.dev": "a.tsv"}
+    jaxpt.finetune(config, run, folder, data, quiet=True)
+
+
+def test_errors_have_classes(clm, tmp_path):
+    for kind in ("Config", "Data", "Checkpoint", "Device", "Diverged"):
+        assert issubclass(getattr(jaxpt, f"{kind}Error"), jaxpt.UserError)
+    with pytest.raises(jaxpt.ConfigError):
+        jaxpt.read_config("quickstart", {"train.step": 5})
+    with pytest.raises(jaxpt.ConfigError):
+        jaxpt.prepare("quickstart", {"train.steps": 0})
+    with pytest.raises(jaxpt.CheckpointError):
+        jaxpt.load(tmp_path)
+
+
 def test_what_cannot_be_loaded_is_one_line(tmp_path, refuses):
-    with refuses("is no folder, and no name of the Hub"):
+    with refuses("is not a folder or a name of the Hub"):
         jaxpt.load(tmp_path / "no" / "such" / "run")
     with refuses("must be a run's folder, or one of transformers"):
         jaxpt.load(tmp_path)

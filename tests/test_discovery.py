@@ -213,7 +213,7 @@ def test_help_has_a_commands_flags_and_its_settings(command, capsys):
             is_read = section not in NOT_READ.get(command, ())
             assert (f"{section}:" in names) == is_read
             own = {each.name.partition(".")[2] for each in settings}
-            if is_read and not (command in ("tokenizer", "prepare")):
+            if is_read and command not in ("tokenizer", "prepare"):
                 assert own <= set(names)
 
 

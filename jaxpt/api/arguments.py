@@ -8,7 +8,8 @@ from typing import Any, ParamSpec, TypeVar
 
 from jaxpt.errors import UserError
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 FLAG = re.compile(r"--(config\.(?=\w)|[a-z_]+)")
 TRUST = re.compile(r"--trust=\S+ \(in Python: (trust=.*?)\)")
 

@@ -17,6 +17,7 @@ from jaxpt.finetuning.grid import finetune as run_grid
 from jaxpt.inference.zero_shot_results import evaluate_tasks
 from jaxpt.logs import terminal
 from jaxpt.training.train_run import train_run
+from jaxpt.training.workdir import check_workdir
 from jaxpt.zero_shot.outcomes import Options
 
 
@@ -46,10 +47,10 @@ def train(
     >>> result["steps"], "bits_per_byte" in result["metrics"]
     (4, True)
     """
-    whole = read_config(config, settings, trust)
+    whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
     with terminal(quiet):
-        return train_run(whole, Path(workdir), list(settings or ()))
+        return train_run(whole, folder, list(settings or ()))
 
 
 @name_arguments()
@@ -71,10 +72,10 @@ def compare(
     >>> [run["objective"] for run in report["runs"]]
     ['clm', 'mlm']
     """
-    whole = read_config(config, settings, trust)
+    whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
     with terminal(quiet):
-        return compare_runs(whole, Path(workdir), list(settings or ()))
+        return compare_runs(whole, folder, list(settings or ()))
 
 
 @name_arguments(**{"from": "source"})

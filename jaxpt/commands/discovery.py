@@ -69,10 +69,9 @@ def settings(command: Command, argv: list[str]) -> int:
     if values.json:
         print(json.dumps([each._asdict() for each in shown], indent=1))
     elif name:
-        indent = {"initial_indent": "    ", "subsequent_indent": "    "}
         for each in shown:
             print(f"{each.name}={each.default}   ({each.kind}; read in {each.reader})")
-            print(textwrap.fill(each.text, WIDTH, **indent))
+            print(textwrap.indent(textwrap.fill(each.text, WIDTH - 4), "    "))
     else:
         print("\n".join(list_names(sections, WIDTH)))
         print("\njaxpt settings SECTION describes each of them.")

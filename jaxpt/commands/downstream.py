@@ -218,6 +218,6 @@ def fit_scaling(command: Command, argv: list[str]) -> int:
         from jaxpt.training.finished_runs import find_folders, load_runs
 
         runs = load_runs(find_folders(values.runs))
-        groups = scaling.read_runs(runs, values.metric, values["count"].value)
+        groups = scaling.read_runs(runs, values.metric, str(values["count"].value))
     to = Path(values.to) if values.to else None
     return show(scaling.fit_scaling(groups, to, values.num_draws))

@@ -155,14 +155,14 @@ def _define(values: flags.FlagValues, name: str, default, text: str, *allowed) -
     elif default == ():
         flags.DEFINE_multi_string(name, None, text, flag_values=values)
     else:
-        define = {
+        define: dict[type, Callable] = {
             str: flags.DEFINE_string,
             bool: flags.DEFINE_boolean,
             int: flags.DEFINE_integer,
             float: flags.DEFINE_float,
             list: flags.DEFINE_list,
-        }[type(default)]
-        define(name, default, text, flag_values=values)
+        }
+        define[type(default)](name, default, text, flag_values=values)
 
 
 def suggest_flag(command: Command, name: str) -> str:
@@ -186,7 +186,7 @@ def format_help(command: Command, values: flags.FlagValues) -> list[str]:
     for name in sorted(command.all_flags):
         flag = values[name]
         lines += [f"  --{name}={flag.default!r} ({flag.flag_type()})"]
-        lines += textwrap.wrap(flag.help, WIDTH, **_indent(6))
+        lines += [f"      {line}" for line in textwrap.wrap(flag.help, WIDTH - 6)]
     for name, setting in command.short_forms.items():
         lines += [f"  --{name}=VALUE", f"      short for --config.{setting}=VALUE"]
     if command.config:
@@ -196,10 +196,6 @@ def format_help(command: Command, values: flags.FlagValues) -> list[str]:
         lines += [f"  {line}" for line in names]
         lines += ["", f"jaxpt settings SECTION{more} describes each of them."]
     return lines
-
-
-def _indent(width: int) -> dict[str, str]:
-    return {"initial_indent": " " * width, "subsequent_indent": " " * width}
 
 
 def parse_config(

@@ -1,6 +1,7 @@
 """Commands that use a run: generate, fill, neighbours, applet, import, export."""
 
 from pathlib import Path
+from typing import Any
 
 from jaxpt.commands.flags import Command, command, parse, parse_config, repeat_flag
 from jaxpt.commands.running import read_to, read_workdir, refuse, show, start_jax
@@ -133,7 +134,7 @@ def generate(command: Command, argv: list[str]) -> int:
 
     prompts = read_prompts(values.prompt or [], values.prompt_file)
     names = set(command.flags) - {"prompt", "prompt_file"}
-    options = {name: values[name].value for name in names}
+    options: dict[str, Any] = {name: values[name].value for name in names}
     return show(generate_texts(load_run(workdir), prompts, **options))
 
 

@@ -141,7 +141,8 @@ def compare(command: Command, argv: list[str]) -> int:
     over processes and machines with --part, --ray or --distributed.
     """
     argv = expand(command, argv)
-    names, given = list_flag_names(argv), []
+    names = list_flag_names(argv)
+    given: list[str] = []
     is_stored = "part" in names and "config" not in names
     if is_stored and (values := parse(command, argv)).part != "prepare":
         from jaxpt.comparison.parts import load_compared

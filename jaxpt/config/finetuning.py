@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from jaxpt.config.settings import to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.groups import GroupSpec
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
@@ -183,7 +183,7 @@ def default_finetune_config(task: str) -> ml_collections.ConfigDict:
 
 def list_sections(task: str) -> dict[str, type]:
     if task not in TASKS:
-        raise UserError(f"task.name={task}: must be one of {', '.join(TASKS)}")
+        raise ConfigError(f"task.name={task}: must be one of {', '.join(TASKS)}")
     return {
         "task": TASKS[task].Spec,
         "data": DataSpec,
@@ -231,20 +231,20 @@ def make_finetune_plan(config) -> FinetunePlan:
 def _check_plan(plan: FinetunePlan) -> None:
     """Raises UserError for settings that others forbid."""
     if plan.optim.name == "muon":
-        raise UserError(
+        raise ConfigError(
             "optim.name=muon: must be adamw, adafactor, lamb or lion in fine-tuning"
         )
     if plan.spec.head not in ("auto", *FORMS):
-        raise UserError(
+        raise ConfigError(
             f"task.head={plan.spec.head}: must be one of auto, {', '.join(FORMS)}"
         )
     if plan.optim.schedule == "slanted_triangle" and plan.train.warmup_share:
-        raise UserError(
+        raise ConfigError(
             f"train.warmup_share={plan.train.warmup_share}: must be 0 with "
             f"optim.schedule=slanted_triangle, which rises by itself"
         )
     if plan.adapt.is_frozen and plan.groups != GroupSpec():
-        raise UserError(
+        raise ConfigError(
             f"adapt.method={plan.adapt.method}: trains the head alone, which has one "
             f"learning rate from the start; groups.decay must be 1, groups.unfreeze 0"
         )
@@ -255,7 +255,7 @@ def _check_plan(plan: FinetunePlan) -> None:
 def _check_names(place: str, given: Iterable[str], known: Iterable[str]) -> None:
     for name in given:
         if name not in known:
-            raise UserError(
+            raise ConfigError(
                 f"{place}.{name}: unknown setting; {place} has {', '.join(known)}"
             )
 
@@ -263,7 +263,7 @@ def _check_names(place: str, given: Iterable[str], known: Iterable[str]) -> None
 def _check_finite(name: str, value: Any) -> None:
     for number in value if isinstance(value, tuple) else (value,):
         if isinstance(number, int | float) and not abs(number) <= MOST:
-            raise UserError(f"{name}={value}: must be finite in float32")
+            raise ConfigError(f"{name}={value}: must be finite in float32")
 
 
 def _check_list(spec, name: str, is_good: bool, allowed: str) -> None:
@@ -274,4 +274,4 @@ def _check_list(spec, name: str, is_good: bool, allowed: str) -> None:
 
 def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")
+        raise ConfigError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")

@@ -25,7 +25,7 @@ from jaxpt.config.settings import (
     read_sections,
     to_dict,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.files.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
@@ -188,7 +188,9 @@ def _read_teacher(objective: str, path: str) -> dict:
         held = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
             held += f" of two stacks ({', '.join(plan.heads)})"
-        raise UserError(f"{name}: holds a {held}; must hold one with a {wanted} model")
+        raise ConfigError(
+            f"{name}: holds a {held}; must hold one with a {wanted} model"
+        )
     return to_dict(dataclasses.asdict(plan.model))
 
 
@@ -202,7 +204,7 @@ def _check_lengths(plan: Plan) -> None:
         return
     for stack, length in plan.spec.lengths.items():
         if length > plan.model.max_len:
-            raise UserError(
+            raise ConfigError(
                 f"model.max_len={plan.model.max_len}: must be at least {length}, the "
                 f"positions of {plan.objective_name}'s {stack}"
             )
@@ -217,16 +219,18 @@ def _check_rows(plan: Plan) -> None:
     if unread := sorted(set(rows.keys) - plan.spec.READS):
         only_sentences = unread == ["sentence_ids"]
         name = "data.sentence_ids=True" if only_sentences else f"data.rows={rows.rows}"
-        raise UserError(
+        raise ConfigError(
             f"{name}: {plan.objective_name} does not read {', '.join(unread)}"
         )
     if needs.rows and rows.rows not in needs.rows:
-        raise UserError(
+        raise ConfigError(
             f"data.rows={rows.rows}: must be {' or '.join(needs.rows)} with "
             f"{needs.asked_by}"
         )
     if needs.sentence_ids and "sentence_ids" not in rows.keys:
-        raise UserError(f"data.sentence_ids=False: must be True with {needs.asked_by}")
+        raise ConfigError(
+            f"data.sentence_ids=False: must be True with {needs.asked_by}"
+        )
 
 
 def make_plans(
@@ -247,7 +251,7 @@ def make_plans(
             try:
                 plans[name] = plan_as(shared.config, name, given)
             except UserError as error:
-                raise UserError(f"{error} (for {name})") from error
+                raise type(error)(f"{error} (for {name})") from error
             share_text(shared, plans[name].text)
     told = shared.describe()
     return {name: plan.tell(told) for name, plan in plans.items()}

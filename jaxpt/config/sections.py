@@ -5,7 +5,7 @@ import re
 from typing import Any
 
 from jaxpt.config.trials import has_range, list_trials
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
 
@@ -243,7 +243,7 @@ class CompareSpec:
     def __post_init__(self):
         for name, sections in self.overrides.items():
             if not isinstance(sections, dict):
-                raise UserError(
+                raise ConfigError(
                     f"compare.overrides.{name}={sections!r}: must be sections of "
                     f"settings"
                 )
@@ -316,7 +316,7 @@ class CompareSpec:
         for name, sections in self.overrides.items():
             own = sections.get("compare", {})
             if not isinstance(own, dict) or own.keys() - {"tune"}:
-                raise UserError(
+                raise ConfigError(
                     f"compare.overrides.{name}.compare={own}: must have no setting but "
                     f"tune; the others are the same for all"
                 )
@@ -334,4 +334,4 @@ class CompareSpec:
 
 def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")
+        raise ConfigError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")

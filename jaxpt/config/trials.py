@@ -15,7 +15,7 @@ import math
 import random
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 
 ALLOWED = (
     "settings with two values or more each, or with a range of numbers above 0, such "
@@ -68,7 +68,7 @@ def list_trials(
             for values in itertools.product(*values_of)
         ]
     if num_draws < 2:
-        raise UserError(
+        raise ConfigError(
             f"compare.tune_trials={num_draws}: must be at least 2 with a range in "
             f"{place}={text}"
         )
@@ -106,7 +106,7 @@ def _read_choices(text: str, place: str) -> dict[str, list | Range]:
         is_good &= not any(map(_read_range, texts))
         choices[name] = listed
     if not is_good:
-        raise UserError(f"{place}={text}: must be {ALLOWED}")
+        raise ConfigError(f"{place}={text}: must be {ALLOWED}")
     return choices
 
 
