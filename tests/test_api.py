@@ -210,7 +210,7 @@ def test_errors_name_arguments_and_not_flags(mlm, clm, tmp_path, refuses):
         ),
         ("no.py: not found", lambda: jaxpt.read_config("no.py")),
         ("train.step: unknown", lambda: jaxpt.prepare("quickstart", {"train.step": 1})),
-        ("to=", lambda: finetune_into(tmp_path / "file", clm.workdir)),
+        (f"to={tmp_path}: holds", lambda: finetune_into(tmp_path, clm.workdir)),
     ]
     for part, call in calls:
         with refuses(part) as caught:

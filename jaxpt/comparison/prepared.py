@@ -94,7 +94,7 @@ def load_prepared(config: dict, workdir: Path) -> Prepared:
     spec = make_compare_spec(config)
     held = processes.on_first(lambda: _load_plans(workdir))
     plans = {
-        name: make_plan(part["config"], is_stored=True).tell(part["filled"])
+        name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in held["plans"].items()
     }
     text = next(iter(plans.values())).text

@@ -15,7 +15,7 @@ def find_config(source: str) -> str:
 
     >>> Path(find_config("quickstart:mlm")).name
     'quickstart.py:mlm'
-    >>> find_config("configs/quickstart.py") == find_config("quickstart")
+    >>> Path(find_config("configs/quickstart.py")).resolve().is_file()
     True
     >>> find_config("mine.py")
     'mine.py'
