@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input, as one line: the setting or file, its value and what is allowed.
+    """Bad input. The message is one line: setting or file, value, allowed values.
 
     Raised where the fault is found and before anything is written; never for a bug.
 
@@ -60,7 +60,7 @@ class CheckpointError(UserError):
 
 
 class DeviceError(UserError):
-    """The devices, their memory or the processes do not fit what was asked for.
+    """The devices, their memory or the processes do not fit the request.
 
     >>> issubclass(DeviceError, UserError)
     True

@@ -24,7 +24,7 @@ from jaxpt.files import disk
 
 RUN_LOG = "run.log"
 LOGGER = logging.getLogger("jaxpt")
-# An update of a progress bar: shown by the bar, where there is one, and not as a line.
+# Marks an update of a progress bar, which is not printed while the bar is shown.
 UPDATE = {"is_update": True}
 
 

@@ -135,7 +135,7 @@ def evaluate(
       {metric: value}; with tasks, a dict for each.
 
     Raises:
-      UserError: there is no run, or a task cannot be read or scored.
+      UserError: the folder holds no run, or a task cannot be read or scored.
 
     >>> (result,) = jaxpt.evaluate("runs/mlm", "pairs:pairs.tsv", rule="auto")
     >>> list(result["rules"])

@@ -99,8 +99,8 @@ def read_config(
         code that a run's config.json or a dict names is not.
 
     Raises:
-      ConfigError: there is no such file or setting, or the config names code that is
-        not trusted.
+      ConfigError: the file is missing, a setting is unknown, or the config names code
+        that is not trusted.
 
     >>> config = {"objective": "clm", "train": {"steps": 5}}
     >>> jaxpt.read_config(config, {"train.steps": 9})

@@ -260,7 +260,7 @@ def _download(name: str) -> Path:
     """Downloads a model of the Hugging Face Hub into its cache.
 
     Raises:
-      DataError: there is no such name, or the Hub does not answer.
+      DataError: the name is unknown, or the Hub does not answer.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError

@@ -118,7 +118,7 @@ def command(name: str, example: str, **options) -> Callable[[Callable], Command]
 
 
 def parse(command: Command, argv: list[str]) -> flags.FlagValues:
-    """The values of a command's flags, in a set of their own.
+    """Parses the arguments of a command.
 
     Raises:
       ConfigError: an unknown flag, or a value of another type.
@@ -270,7 +270,7 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
       Its full name and its value.
 
     Raises:
-      ConfigError: there is no such setting, or the value has another type.
+      ConfigError: an unknown setting, or a value of another type.
     """
     flag, has_value, text = arg.partition("=")
     name = flag.lstrip("-").partition(".")[2]
@@ -299,7 +299,7 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
     return name, section[part]
 
 
-# By the type of a setting: how its text is read, and what is allowed.
+# For each type of setting: the parser of its text, and the allowed values.
 READERS: dict[type, tuple[Callable[[str], Any], str]] = {
     bool: (flags.BooleanParser().parse, "true or false"),
     int: (flags.IntegerParser().parse, "a whole number"),

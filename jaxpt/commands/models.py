@@ -57,8 +57,8 @@ def export(command: Command, argv: list[str]) -> int:
     | {
         "workdir": (
             (),
-            "folders of runs, separated by spaces; a comparison's folder stands for "
-            "its runs of the first seed",
+            "folders of runs, separated by spaces; a comparison's folder means its "
+            "runs of the first seed",
         ),
         "to": ("", "the new folder to write, a site"),
     },

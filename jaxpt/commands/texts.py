@@ -56,8 +56,8 @@ def tokenizer(command: Command, argv: list[str]) -> int:
 def prepare(command: Command, argv: list[str]) -> int:
     """Tokenize the text of a config and store it on disk.
 
-    `jaxpt train` does this by itself when a text is new. With --to, the folder can be
-    used in place of the text: --data FOLDER.
+    `jaxpt train` does this automatically for a new text. A folder written with --to can
+    be used in place of the text: --data FOLDER.
     """
     config, values, _ = parse_config(command, argv)
     from jaxpt.training.prepare_text import prepare_text
