@@ -1,4 +1,5 @@
 """The Python API behind `import jaxpt`: trained runs, and commands as functions.
 
-Paths are strings or `Path`s. Errors are `UserError`s of one line that name the argument.
+Paths are strings or `Path`s. An error is a `UserError` of one line that names the
+argument.
 """
