@@ -36,29 +36,20 @@ if TYPE_CHECKING:
     )
     from jaxpt.rng import split_step, stream
 
-# The module of each name: imported when the name is first used, as it imports jax.
-PLACES = {
-    "CheckpointError": "jaxpt.errors",
-    "ConfigError": "jaxpt.errors",
-    "DataError": "jaxpt.errors",
-    "DeviceError": "jaxpt.errors",
-    "DivergedError": "jaxpt.errors",
-    "Prepared": "jaxpt.api.preparing",
-    "RandomWeightsWarning": "jaxpt.errors",
-    "Run": "jaxpt.api.runs",
-    "UserError": "jaxpt.errors",
-    "compare": "jaxpt.api.commands",
-    "default_config": "jaxpt.config.settings",
-    "default_finetune_config": "jaxpt.config.finetuning",
-    "evaluate": "jaxpt.api.commands",
-    "finetune": "jaxpt.api.commands",
-    "load": "jaxpt.api.runs",
-    "prepare": "jaxpt.api.preparing",
-    "read_config": "jaxpt.api.preparing",
-    "split_step": "jaxpt.rng",
-    "stream": "jaxpt.rng",
-    "train": "jaxpt.api.commands",
+# The names of each module, which is imported when one of them is used: most import jax.
+_MODULES = {
+    "jaxpt.api.commands": ("compare", "evaluate", "finetune", "train"),
+    "jaxpt.api.preparing": ("Prepared", "prepare", "read_config"),
+    "jaxpt.api.runs": ("Run", "load"),
+    "jaxpt.config.finetuning": ("default_finetune_config",),
+    "jaxpt.config.settings": ("default_config",),
+    "jaxpt.errors": (
+        *("CheckpointError", "ConfigError", "DataError", "DeviceError"),
+        *("DivergedError", "RandomWeightsWarning", "UserError"),
+    ),
+    "jaxpt.rng": ("split_step", "stream"),
 }
+PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "CheckpointError",

@@ -5,6 +5,8 @@ import json
 import textwrap
 from collections.abc import Iterable
 
+from absl.flags import FlagValues
+
 from jaxpt.commands.flags import WIDTH, Command, command, parse
 from jaxpt.errors import ConfigError, suggest
 
@@ -17,7 +19,7 @@ CORPORA = {
 }
 
 
-def _parse_words(command: Command, argv: list[str]):
+def _parse_words(command: Command, argv: list[str]) -> tuple[list[str], FlagValues]:
     """The words before the first flag, and the values of the flags."""
     words = list(itertools.takewhile(lambda arg: not arg.startswith("-"), argv))
     return words, parse(command, argv[len(words) :])
@@ -78,7 +80,7 @@ def settings(command: Command, argv: list[str]) -> int:
     return 0
 
 
-def _first_line(thing) -> str:
+def _first_line(thing: object) -> str:
     return (thing.__doc__ or "").partition("\n")[0]
 
 

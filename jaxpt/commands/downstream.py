@@ -4,6 +4,8 @@ import logging
 from pathlib import Path
 from typing import Any
 
+from absl.flags import FlagValues
+
 from jaxpt.commands.flags import Command, command, parse, parse_config, repeat_flag
 from jaxpt.commands.running import (
     OUTPUT,
@@ -68,21 +70,21 @@ def evaluate(command: Command, argv: list[str]) -> int:
     return run_command(values, lambda: _evaluate(workdir, values))
 
 
-def _evaluate_tasks(workdir: Path, values) -> int:
+def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.inference.zero_shot_results import evaluate_tasks, format_result
     from jaxpt.zero_shot.outcomes import Options
 
-    options = Options(**{name: values[name].value for name in TASK_OPTIONS})
+    options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
     asked = values.tasks, values.rule, values.num_items
-    results = evaluate_tasks(workdir, *asked, options)
+    results = evaluate_tasks(workdir, *asked, Options(**options))
     if processes.is_first():
         lines = [x for each in results for x in format_result(each, workdir)]
         show_result(values, results, lines)
     return 0
 
 
-def _evaluate(workdir: Path, values) -> int:
+def _evaluate(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.training.measure import measure
     from jaxpt.training.random_parts import describe_random_parts

@@ -112,7 +112,7 @@ class Command:
         return {k: v for k, v in describe_settings().items() if k in wanted}
 
 
-def command(name: str, example: str, **options) -> Callable[[Callable], Command]:
+def command(name: str, example: str, **options: Any) -> Callable[[Callable], Command]:
     """Makes a `Command` of the function below; its docstring is the help."""
     return lambda function: Command(name, function, example, **options)
 
@@ -147,7 +147,9 @@ def parse(command: Command, argv: list[str]) -> flags.FlagValues:
     return values
 
 
-def _define(values: flags.FlagValues, name: str, default, text: str, *allowed) -> None:
+def _define(
+    values: flags.FlagValues, name: str, default: Any, text: str, *allowed: Any
+) -> None:
     if allowed:
         flags.DEFINE_enum(name, default, allowed[0], text, flag_values=values)
     elif default is int:

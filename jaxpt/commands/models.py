@@ -1,5 +1,6 @@
 """Commands that use a run: generate, fill, neighbours, applet, import, export."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,7 @@ def neighbours(command: Command, argv: list[str]) -> int:
 
     result = neighbour_words(workdir, values.word, values.sentences, values.top_k)
 
-    def format_near(near) -> str:
+    def format_near(near: Iterable[tuple[str, float]]) -> str:
         return "    " + "  ".join(f"{name} {cosine:.2f}" for name, cosine in near)
 
     for text, near in result.occurrences:

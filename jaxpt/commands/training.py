@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from absl.flags import FlagValues
+
 from jaxpt.commands.flags import (
     Command,
     command,
@@ -22,6 +24,7 @@ from jaxpt.commands.running import (
     show_result,
     start_jax,
 )
+from jaxpt.config.settings import AnyConfig
 from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
@@ -66,7 +69,7 @@ def train(command: Command, argv: list[str]) -> int:
     return run_command(values, lambda: _train(config, workdir, given, values))
 
 
-def _dry_run(config, given: list[str], values) -> int:
+def _dry_run(config: AnyConfig, given: list[str], values: FlagValues) -> int:
     from jaxpt.training.dry_run import dry_run, format_dry_run
 
     costs = dry_run(config, given)
@@ -74,7 +77,9 @@ def _dry_run(config, given: list[str], values) -> int:
     return 0
 
 
-def _train(config, workdir: Path, given: list[str] | None, values) -> int:
+def _train(
+    config: AnyConfig, workdir: Path, given: list[str] | None, values: FlagValues
+) -> int:
     """Trains a run; if `given` is None, the config is the stored one of the run."""
     from jaxpt.distributed import processes
     from jaxpt.training.train_run import train_run
@@ -153,7 +158,9 @@ def compare(command: Command, argv: list[str]) -> int:
     return _compare(config, read_workdir(values), given, values)
 
 
-def _compare(config, workdir: Path, given: list[str], values) -> int:
+def _compare(
+    config: AnyConfig, workdir: Path, given: list[str], values: FlagValues
+) -> int:
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
     from jaxpt.comparison.parts import Part, do_part
     from jaxpt.distributed import processes

@@ -7,7 +7,7 @@ from typing import Any
 import ml_collections
 
 from jaxpt.config.checks import check, check_least
-from jaxpt.config.settings import to_dict
+from jaxpt.config.settings import AnyConfig, to_dict
 from jaxpt.errors import ConfigError, suggest
 from jaxpt.learn.groups import GroupSpec
 from jaxpt.learn.optim_spec import OptimSpec
@@ -110,8 +110,8 @@ class TuneSpec:
             _check_list(self, name, is_good, f"whole numbers from {least}")
         is_good = all(type(x) in (int, float) and x > 0 for x in self.lr)
         _check_list(self, "lr", is_good, "numbers above 0")
-        counts = "min_steps", "evals", "num_lengths", "checkpoint_every"
-        check_least("train", self, 0, *counts, "log_seconds")
+        check_least("train", self, 0, "min_steps", "evals", "num_lengths")
+        check_least("train", self, 0, "checkpoint_every", "log_seconds")
         check_least("train", self, 1, "eval_batch_size")
         is_good = 0 <= self.warmup_share < 1
         check("train", self, "warmup_share", is_good, "at least 0 and below 1")
@@ -195,7 +195,7 @@ def _fields(name: str, spec: type) -> list[dataclasses.Field]:
     return [f for f in dataclasses.fields(spec) if f.name not in hidden]
 
 
-def make_finetune_plan(config) -> FinetunePlan:
+def make_finetune_plan(config: AnyConfig) -> FinetunePlan:
     """Makes the checked specs of a config.
 
     Raises:
@@ -258,7 +258,7 @@ def _check_finite(name: str, value: Any) -> None:
             raise ConfigError(f"{name}={value}: must be finite in float32")
 
 
-def _check_list(spec, name: str, is_good: bool, allowed: str) -> None:
+def _check_list(spec: TuneSpec, name: str, is_good: bool, allowed: str) -> None:
     values = getattr(spec, name)
     is_good = is_good and 0 < len(values) == len(set(values))
     check("train", spec, name, is_good, f"a list of {allowed}, each once")

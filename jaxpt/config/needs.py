@@ -9,6 +9,7 @@ changed; if it contradicts the objective, `jaxpt.config.plan` raises an error.
 import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from jaxpt.objectives.objective import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
@@ -34,12 +35,12 @@ class Filler:
         self.config, self.given = config, frozenset(given)
         self.changes: dict[str, object] = {}
 
-    def get(self, name: str, default):
+    def get(self, name: str, default: Any) -> Any:
         """A setting's value, or `default` if the config does not have it."""
         section, field = name.split(".")
         return self.config.get(section, {}).get(field, default)
 
-    def set(self, name: str, value) -> None:
+    def set(self, name: str, value: Any) -> None:
         """Changes a setting, unless the user has set it."""
         section, field = name.split(".")
         if name in self.given or self.get(name, None) == value:
@@ -142,5 +143,5 @@ def fill_warmup(filler: Filler) -> None:
         filler.set("optim.warmup_steps", steps // 10)
 
 
-def _show(value) -> str:
+def _show(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

@@ -19,6 +19,7 @@ from jaxpt.config.needs import (
 )
 from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
+    AnyConfig,
     default_section,
     override,
     pick_fields,
@@ -88,7 +89,7 @@ class Plan:
 
 
 def make_plan(
-    config,
+    config: AnyConfig,
     given: Collection[str] = (),
     is_stored: bool = False,
     is_run: bool = False,
@@ -194,7 +195,7 @@ def _read_teacher(objective: str, path: str) -> dict:
     return to_dict(dataclasses.asdict(plan.model))
 
 
-def make_compare_spec(config) -> CompareSpec:
+def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
     return CompareSpec(**read_sections(to_dict(config))["compare"])
 

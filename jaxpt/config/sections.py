@@ -89,9 +89,9 @@ class TrainSpec:
     profile_steps: int = 0
 
     def __post_init__(self) -> None:
-        counts = "steps", "batch_size", "num_microbatches", "steps_per_call"
-        counts += "log_every", "keep_checkpoints", "tensor"
-        check_least("train", self, 1, *counts)
+        check_least("train", self, 1, "steps", "batch_size", "num_microbatches")
+        check_least("train", self, 1, "steps_per_call", "log_every", "tensor")
+        check_least("train", self, 1, "keep_checkpoints")
         check_least("train", self, 0, "seconds", "profile_steps", "fsdp")
         for name in ("eval_every", "checkpoint_every"):
             every = getattr(self, name)
@@ -158,8 +158,8 @@ class EvalSpec:
             is_good = getattr(self, name) == 0 or getattr(self, name) >= 2
             check("eval", self, name, is_good, "0, or at least 2")
         check_least("eval", self, 0, "num_rows", "samples", "probe_passages")
-        counts = "choice_questions", "word_questions", "batch_size", "probe_length"
-        check_least("eval", self, 1, *counts, "probe_windows")
+        check_least("eval", self, 1, "choice_questions", "word_questions")
+        check_least("eval", self, 1, "batch_size", "probe_length", "probe_windows")
         check_least("eval", self, 3, "word_context")
 
 

@@ -6,6 +6,7 @@ Each section is a dataclass of the subpackage that reads it.
 import dataclasses
 import json
 from collections.abc import Collection
+from typing import Any
 
 import ml_collections
 
@@ -19,6 +20,7 @@ from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
+AnyConfig = Any  # a ConfigDict, or plain values by section
 # Sections of the config, each a dataclass; fields set elsewhere are left out.
 SECTIONS: dict[str, tuple[type, ...]] = {
     "data": (TextSpec, LengthSpec, RowsSpec),
@@ -82,7 +84,7 @@ def default_section(*specs: type) -> dict:
     }
 
 
-def default_of(field: dataclasses.Field):
+def default_of(field: dataclasses.Field) -> Any:
     """The default of a dataclass's field."""
     make = field.default_factory
     return field.default if make is dataclasses.MISSING else make()
@@ -184,7 +186,7 @@ def pick_fields(spec: type, section: dict) -> dict:
     return {f.name: section[f.name] for f in list_fields(spec) if f.name in section}
 
 
-def to_dict(config) -> dict:
+def to_dict(config: AnyConfig) -> dict:
     """A config as plain JSON values, tuples as lists."""
     if isinstance(config, ml_collections.ConfigDict):
         config = config.to_dict()
