@@ -151,7 +151,7 @@ def test_the_functions_of_an_objective_and_optax(speech):
 
 
 def test_the_loop_of_the_docs():
-    """The block as it stands there, for fewer steps: the loss falls."""
+    """Runs the block of docs/python.md for fewer steps: the loss falls."""
     text = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(import jax, jaxpt, optax\n.*?)```", text, re.S)
     assert "range(100)" in block
@@ -246,7 +246,7 @@ def test_a_folder_of_transformers_is_loaded(speech, tmp_path):
     from jaxpt.hub.export import export_run
 
     config = make_config(speech, "clm", model__positions="learned")
-    config.model.max_len = 128  # as many as the default rows
+    config.model.max_len = 128  # the length of default rows
     run = jaxpt.load(write_run(config, tmp_path / "run"))
     export_run(tmp_path / "run", tmp_path / "hf", "")
     again = jaxpt.load(tmp_path / "hf")

@@ -101,7 +101,7 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     assert "MB/s per core" in out and "peak memory" in out
     card = json.loads((tmp_path / "store" / "card.json").read_text())
     assert card["vocab_size"] == 300 and card["num_bytes"] > 5000
-    # The store is a path of its own, and says what it was made with.
+    # The store is a data.path and records its settings.
     there = [f"--config.data.path={tmp_path / 'store'}"]
     shown = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
     assert cli.main(shown) == 0
@@ -286,7 +286,7 @@ def test_layers_in_a_loop(files, capsys):
     plain, scanned = results
     assert (plain["params"], plain["flops"]) == (scanned["params"], scanned["flops"])
     assert scanned["metrics"] == pytest.approx(plain["metrics"], rel=1e-5)
-    # A run goes on in its own form alone.
+    # A run resumes only in the form that it has.
     assert cli.main(["train", "--workdir", str(workdir)]) == 0
     err = fails(["train", *base, "--workdir", str(workdir)], capsys)
     assert "holds a run with model.scan_layers=True, not False" in err

@@ -1,4 +1,4 @@
-"""What the command line says there is: settings, lists, near names, configs."""
+"""Help, lists of settings and configs, suggestions and completion."""
 
 import json
 import re
@@ -197,7 +197,7 @@ def test_help_has_a_commands_flags_and_its_settings(command, capsys):
         is_shell = command == "completion" or line.startswith("        ")
         assert is_shell or line.startswith(("jaxpt ", "    jaxpt "))
     assert max(map(len, out.splitlines())) <= 88
-    # A flag is a line with its default and type; the lines below say what it is.
+    # A flag is a line with its default and type; the lines below describe it.
     lines = out.splitlines()
     flags = [i for i, line in enumerate(lines) if line.startswith("  --")]
     assert bool(flags) == (command not in ("list", "completion"))

@@ -109,7 +109,10 @@ def load_stored(path: str) -> ConfigDict:
             continue
         if name in outside and isinstance(value, dict):
             config[name] = ConfigDict(default_section(outside[name]))
-        if name not in config or not isinstance(value, dict):
+        if name not in config:
+            near = suggest(name, config)
+            raise ConfigError(f"--config={path}: {name}: unknown section{near}")
+        if not isinstance(value, dict):
             raise ConfigError(f"--config={path}: {name}: must be a section of settings")
         for field, setting in value.items():
             if field not in config[name]:
@@ -118,5 +121,11 @@ def load_stored(path: str) -> ConfigDict:
                     f"--config={path}: {name}.{field}: unknown setting{near}"
                 )
             is_list = isinstance(setting, list)
-            config[name][field] = tuple(setting) if is_list else setting
+            try:
+                config[name][field] = tuple(setting) if is_list else setting
+            except TypeError:
+                kind = type(config[name][field]).__name__
+                raise ConfigError(
+                    f"--config={path}: {name}.{field}={setting!r}: must be a {kind}"
+                ) from None
     return config

@@ -69,8 +69,15 @@ class RunLog:
                 )
             yield
 
-    def say(self, text: str, level: int = logging.INFO) -> None:
-        """Logs a line, after the run's label."""
+    def say(self, text: str) -> None:
+        """Logs a line of progress."""
+        self._add_line(logging.INFO, text)
+
+    def warn(self, text: str) -> None:
+        """Logs a warning."""
+        self._add_line(logging.WARNING, text)
+
+    def _add_line(self, level: int, text: str) -> None:
         if self._progress is not None:
             _log.log(level, f"{self.label}  {text}" if self.label else text)
 
@@ -147,12 +154,11 @@ class RunLog:
             return
         self._has_warned = True
         name = self.task.plan.objective_name
-        self.say(
+        self.warn(
             f"{name} leaves {left_out / total:.2%} of its predictions out of "
             f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
             f"them than slots; lower train.num_microbatches or raise train.batch_size, "
-            f"or correct `prediction_laws` of an objective of your own",
-            logging.WARNING,
+            f"or correct `prediction_laws` of an objective of your own"
         )
 
     def log_call(
