@@ -13,7 +13,7 @@ from tiny import SEQ2SEQ
 from jaxpt.commands.flags import parse_config
 from jaxpt.commands.training import compare
 from jaxpt.comparison.budget import fit_warmup
-from jaxpt.comparison.compare import _make_plans
+from jaxpt.comparison.plan_runs import make_compared_plans
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
@@ -112,7 +112,7 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
     file = f"--config={FOLDER / 'quickstart.py'}"
     changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
     config, _, given = parse_config(compare, [file, *changes])
-    spec, plans, _ = _make_plans(to_dict(config), given)
+    spec, plans, _ = make_compared_plans(to_dict(config), given)
     assert spec.objectives == tuple(plans) == ("mlm", "clm")
     assert all(plan.train.steps == 40 for plan in plans.values())
     # A default warm-up is shortened.

@@ -209,7 +209,7 @@ class Run:
         program = self._loaded.program
         with terminal():
             corpora = load_corpora(self.workdir, self.task, self.tokenizer)
-        return measure(program, self.params, corpora, self.task.plan.train.seed)
+        return measure(program, self.params, corpora, self.task.plan.train.seed).metrics
 
 
 @name_arguments(workdir="source")

@@ -96,7 +96,7 @@ def _evaluate(workdir: Path, values: FlagValues) -> int:
     corpora = processes.first_then_rest(
         lambda: load_corpora(workdir, program.task, tokenizer)
     )
-    metrics = measure(program, params, corpora, program.task.plan.train.seed)
+    metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
     if processes.is_first():
         whose = " (EMA of the parameters)" if program.task.has_ema else ""
         result = {"step": step, "metrics": metrics}
@@ -137,10 +137,10 @@ def finetune(command: Command, argv: list[str]) -> int:
 
     def work() -> int:
         from jaxpt.finetuning.grid import finetune as run_grid
-        from jaxpt.finetuning.grid import show as format_grid
+        from jaxpt.finetuning.summary import format_summary
 
         result = run_grid(plan, source, to, _log.info)
-        show_result(values, result, [format_grid(result), values.to])
+        show_result(values, result, [format_summary(result), values.to])
         return 0
 
     return run_command(values, work)

@@ -150,9 +150,9 @@ def compare(command: Command, argv: list[str]) -> int:
     given: list[str] = []
     is_stored = "part" in names and "config" not in names
     if is_stored and (values := parse(command, argv)).part != "prepare":
-        from jaxpt.comparison.parts import load_compared
+        from jaxpt.comparison.plan_runs import load_compared_config
 
-        config = load_compared(read_workdir(values))
+        config = load_compared_config(read_workdir(values))
     else:
         config, values, given = parse_config(command, argv)
     return _compare(config, read_workdir(values), given, values)
@@ -161,8 +161,8 @@ def compare(command: Command, argv: list[str]) -> int:
 def _compare(
     config: AnyConfig, workdir: Path, given: list[str], values: FlagValues
 ) -> int:
+    from jaxpt.comparison.compare import Part, do_part
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
-    from jaxpt.comparison.parts import Part, do_part
     from jaxpt.distributed import processes
 
     part = Part(values.part, values.run, values.run_index)

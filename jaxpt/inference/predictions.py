@@ -1,4 +1,4 @@
-"""Using a trained run: its text and its fills, from the last good checkpoint."""
+"""Text generation, mask filling and nearest words with a trained run."""
 
 import functools
 from pathlib import Path
@@ -9,9 +9,8 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.evaluation import neighbours
-from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
-from jaxpt.generation.unmasking import cut_rows, unmask
+from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.rng import stream
 from jaxpt.training.data import likelihood_rows
@@ -21,7 +20,7 @@ from jaxpt.training.run_framing import find_framing
 from jaxpt.training.task import find_banned, find_stops
 from jaxpt.training.workdir import LoadedRun, load_corpora, load_run
 
-SIDE = 12  # tokens shown to either side of a word
+SIDE = 12  # tokens of context shown on each side of a word
 Ability = TypeVar("Ability")
 
 
@@ -37,18 +36,17 @@ def generate_texts(
 ) -> list[str]:
     """`num_samples` texts for each prompt in turn, cut at an [EOS] and at `stop`.
 
-    A causal run goes on from the prompt, which the text begins with; an encoder-decoder
-    answers it.
+    The text of a causal run begins with the prompt; that of an encoder-decoder is its
+    output for the prompt.
 
     Args:
-      num_tokens: how many to add at most; 0 goes on to the model's last position.
-      stop: where a text ends, itself left out; "" for none.
-      num_steps: of a run that writes by unmasking, passes of the model; 0 is one for
-        each token.
+      num_tokens: maximum number of new tokens; 0 for all positions of the model.
+      stop: string that ends a text and is left out of it; "" for none.
+      num_steps: passes of a model that generates by unmasking; 0 for one per token.
       sampling: the fields of `SampleSpec`.
 
     Raises:
-      UserError: a run that cannot write, or a flag that is out of range.
+      UserError: the run cannot generate, or a flag is out of range.
     """
     spec = SampleSpec(**sampling)
     if num_samples < 1:
@@ -77,7 +75,7 @@ def generate_texts(
 
 
 class Writer:
-    """A run that writes: from left to right, or by unmasking."""
+    """Generates with a run, from left to right or by unmasking."""
 
     def __init__(self, program, tokenizer, params, spec: SampleSpec, seed, stop: str):
         self.program, self.tokenizer, self.params = program, tokenizer, params
@@ -86,7 +84,7 @@ class Writer:
         self.name = program.task.plan.objective_name
 
     def wrap(self, asked: np.ndarray) -> np.ndarray:
-        """A prompt's ids with what stands around a text."""
+        """A prompt's ids, framed as in training."""
         return self.framing.wrap(asked) if len(asked) else asked
 
     def decode(
@@ -103,7 +101,7 @@ class Writer:
         num_tokens: int,
         num_samples: int,
     ) -> list[str]:
-        """As `decode`, of prompts' ids."""
+        """`decode` for the ids of prompts."""
         framing, is_answer = self.framing, decoder.start_id is not None
         rows = [self.wrap(ids) for ids in asked]
         padded, lengths = pad_left([ids for ids in rows for _ in range(num_samples)])
@@ -135,10 +133,10 @@ class Writer:
         return texts
 
     def continue_texts(self, prompts: list[str], num_tokens: int) -> list[str]:
-        """What follows each prompt, which loses its beginning where it is too long.
+        """The continuation of each prompt; long prompts are cut at their beginning.
 
         Raises:
-          UserError: a run that cannot write, or more tokens than it has positions.
+          UserError: the run cannot generate, or has fewer positions than tokens.
         """
         asked = [self.tokenizer.encode(prompt) for prompt in prompts]
         decoder = self.program.decoder
@@ -156,14 +154,14 @@ class Writer:
         found = self.decode_ids(decoder, cut, num_tokens, num_samples=1)
         if is_answer:
             return found
-        # A text is decoded whole, as its first token may need the one before it.
+        # The whole text is decoded: its first token may depend on the one before it.
         return [
             text[len(self.tokenizer.decode(ids)) :]
             for text, ids in zip(found, cut, strict=True)
         ]
 
     def check_unmasking(self) -> None:
-        """Raises UserError for what only text from left to right can have."""
+        """Raises UserError for options that need generation from left to right."""
         spec = self.spec
         if spec.num_beams > 1 or spec.repetition_penalty != 1:
             raise UserError(
@@ -175,7 +173,7 @@ class Writer:
     def unmask(
         self, prompt: str, num_tokens: int, num_samples: int, num_steps: int
     ) -> list[str]:
-        """Texts of one prompt, whose tokens come in an order of their own."""
+        """Texts for one prompt, generated by unmasking in any order."""
         task, asked = self.program.task, self.tokenizer.encode_prompt(prompt)
         ids, limit = self.wrap(asked), task.model_spec.max_len
         num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
@@ -203,10 +201,10 @@ class Writer:
 
 
 def read_prompts(prompts: list[str], path: str) -> list[str]:
-    """Prompts as given, or the lines of a file; a line end where there is neither.
+    """The prompts as given, or the lines of a file; a line end if there is neither.
 
     Raises:
-      UserError: both, or a file that is no text or holds no line or an empty one.
+      UserError: both are given, or the file is not text, has no line, or an empty one.
     """
     if not path:
         return prompts or ["\n"]
@@ -227,7 +225,7 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
 
 
 def _cut_text(tokenizer, before: np.ndarray, ids: np.ndarray, stop: str) -> str:
-    """What stands before `ids` and they, as text, up to `stop` in what is new."""
+    """The text of `before` and `ids`, cut at the first `stop` in the new part."""
     text = tokenizer.decode(np.concatenate([before, ids]))
     if not stop:
         return text
@@ -262,10 +260,10 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
 def neighbour_words(
     workdir: Path, word: str, num_occurrences: int, k: int, num_rows: int = 1024
 ) -> neighbours.Neighbours:
-    """A word's nearest words where it stands in the run's text, and at all.
+    """A word's nearest words, for single occurrences and on average.
 
     Args:
-      num_rows: rows of the text to train on, spread evenly, that are read.
+      num_rows: number of rows of training text that are read, spread evenly.
 
     Raises:
       UserError: a flag is out of range, or the word does not occur in those rows.

@@ -1,4 +1,4 @@
-"""A teacher for an objective that needs one, where the user names none."""
+"""Trains a teacher for distillation, if the user names none."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -22,7 +22,7 @@ def lacks_teacher(plan: Plan) -> bool:
 def make_teacher_task(
     plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
 ) -> Task:
-    """What trains a teacher: the plan's config under the teacher's objective."""
+    """The teacher's task: the plan's config with the teacher's objective."""
     train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
     config = plan.config | {
         "objective": plan.spec.TEACHER_OBJECTIVE,
@@ -40,20 +40,20 @@ def with_teacher(
     folder: Path,
     given: Collection[str] = (),
 ) -> Plan:
-    """The plan with a teacher, which is trained in `folder` first where none is named.
+    """The plan with a teacher, which is trained in `folder` first if none is named.
 
-    Started again, a teacher resumes; one that is finished is taken as it is.
+    Training of the teacher resumes; a finished teacher is used as it is.
 
     Raises:
       UserError, DivergedError, Stopped: as `loop.train`.
     """
     if not lacks_teacher(plan):
         return plan
-    task = processes.on_all(lambda: make_teacher_task(plan, tokenizer, corpora, given))
+    task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, given)
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
     name = f"{section}.teacher"
-    taught = processes.on_all(lambda: plan.change({section: {"teacher": str(folder)}}))
+    taught = processes.on_all(plan.change, {section: {"teacher": str(folder)}})
     return taught.add_filled(
         f"{name}={folder} ({task.plan.objective_name}, trained first)"
     )

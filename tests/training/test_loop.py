@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import jax
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import CORE, make_config, slow_but, write_config
+from tiny import CORE, make_config, prepare, slow, slow_but, write_config
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -30,7 +29,8 @@ from jaxpt.text.tokens.tokenizer import ByteTokenizer
 from jaxpt.training import loop, run_log
 from jaxpt.training.check import check_run
 from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.measure import measure_valid
+from jaxpt.training.hooks import Hooks
+from jaxpt.training.measure import Measured, measure_valid
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.passage_samples import list_forms
 from jaxpt.training.program import Program
@@ -94,6 +94,7 @@ OPTIM = {
 }
 
 
+@pytest.mark.slow_cases("clm", "electra")
 @pytest.mark.parametrize("objective", slow_but(("clm", "mlm", "electra"), CORE))
 def test_stopped_and_resumed_ends_bit_identical(
     objective, speech, tmp_path, monkeypatch
@@ -211,6 +212,7 @@ def test_killed_with_sigkill_and_started_again_ends_bit_identical(
     assert final_hash(task, tmp_path / "whole") == final_hash(task, tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_says_so(speech, tmp_path):
     write_config(tmp_path / "config.py", speech, train__steps=100_000)
     process = start(tmp_path / "config.py", tmp_path / "run")
@@ -241,9 +243,7 @@ def test_a_signal_during_the_last_measurement_is_not_lost(
 def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     speech, tmp_path, monkeypatch
 ):
-    plan = make_plan(make_config(speech))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(make_config(speech))
     three = jax.devices() * 3
     monkeypatch.setattr(jax, "devices", lambda: three)
     with pytest.raises(UserError, match="train.batch_size=8"):
@@ -251,6 +251,7 @@ def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_result_and_log_say_what_was_done(speech, tmp_path):
     config = make_config(speech, "mlm", train__eval_every=4)
     task, result = run(config, tmp_path)
@@ -269,6 +270,7 @@ def test_result_and_log_say_what_was_done(speech, tmp_path):
     assert any((tmp_path / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     changes = {"train__eval_every": 6}
     _, plain_result = run(make_config(speech, **changes), tmp_path / "plain")
@@ -298,6 +300,7 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     assert all(("valid_loss" in line) == ("ema_decay" in line) for line in lines)
 
 
+@pytest.mark.slow_cases("mlm")
 @pytest.mark.parametrize("objective", slow_but(("mlm",), CORE))
 def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsys):
     settings = {"train__steps": 4, "train__eval_every": 2, "model__dropout": 0.1}
@@ -305,9 +308,7 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     for num in (0, 2):
         folder = tmp_path / str(num)
         config = make_config(speech, objective, eval__samples=num, **settings)
-        plan = make_plan(config)
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(config)
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, folder, program)
         hashes.append(final_hash(task, folder))
@@ -330,13 +331,12 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
     hashes, traces, program = [], [], None
     for num in (0, 3):
         settings = {"train__steps": 8, "train__profile_steps": num}
-        plan = make_plan(make_config(speech, "clm", **settings))
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(make_config(speech, "clm", **settings))
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, tmp_path / str(num), program)
         hashes.append(final_hash(task, tmp_path / str(num)))
@@ -352,13 +352,12 @@ def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
 
 def test_a_run_of_many_shows_no_samples(speech, tmp_path):
     config = make_config(speech, "clm", train__steps=2, eval__samples=1)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, label="clm seed 0")
     assert not any("sample" in line for line in read_metrics(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
     config = make_config(speech, optim__name="muon", optim__warmup_steps=10)
     run(config, tmp_path)
@@ -403,9 +402,8 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
 def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     """Of a published preset's dropout on a GPU, where cuDNN would have served."""
     changes = {"model__dtype": "bfloat16", "model__attention_dropout": 0.1}
-    plan = make_plan(make_config(speech, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    program, feed = check_run(make_task(plan, tokenizer.vocab), tokenizer, corpora)
+    task, tokenizer, corpora = prepare(make_config(speech, **changes))
+    program, feed = check_run(task, tokenizer, corpora)
     log = run_log.RunLog(program, feed, corpora, tmp_path)
     assert not any("fused" in line for line in log.describe_run())
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
@@ -420,9 +418,8 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     wrong = {"loss": packing.exactly(16)}
     monkeypatch.setattr(masked_diffusion.Spec, "prediction_laws", wrong)
     settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
-    plan = make_plan(make_config(speech, "masked_diffusion", **settings))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    config = make_config(speech, "masked_diffusion", **settings)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
     lines = capsys.readouterr().err.splitlines()
     (found,) = [line for line in lines if line.startswith("jaxpt: warning: ")]
@@ -431,21 +428,48 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     assert "train.num_microbatches" in found
 
 
-def test_controls_are_of_the_evaluation_before_the_first_step(monkeypatch):
+def test_controls_are_of_the_evaluation_before_the_first_step(
+    speech, tmp_path, monkeypatch
+):
     """A run that evaluates its probes as it goes does not measure them again."""
-    run = object.__new__(loop._Run)
-    run.program, run.corpora, run.only_valid, run.total = None, {}, False, 12
-    run.spec = types.SimpleNamespace(seed=0)
-    run.measured = {0: "first", 12: "last"}
-    run.examples = {0: {"a": 0, "probe_majority": 1}, 12: {"a": 2}}
-    run.probes = {0: "of the first", 12: "of the last"}
-    monkeypatch.setattr(loop, "measure", lambda *args, **given: given)
-    state = types.SimpleNamespace(eval_params=None)
-    found = run._measure(state, {}, {})
-    assert (found["known"], found["control"]) == ("last", "first")
-    assert run._measured_examples(12) == {"a": 2, "a_random": 0}
-    probes = {"trained": "of the last", "untrained": "of the first"}
-    assert run._measured_probes(12) == probes
+    given = {}
+
+    def measure(program, params, corpora, seed, known, control):
+        given.update(known=known, control=control)
+        return Measured({"valid_loss": 1.0}, {}, {})
+
+    monkeypatch.setattr(loop, "measure", measure)
+    _, result = run(make_config(speech, eval__probe_every_eval=True), tmp_path)
+    lines = {line["step"]: line for line in read_metrics(tmp_path)}
+    for name, step in (("control", 0), ("known", 12)):
+        values = given[name].metrics
+        assert values.items() <= lines[step].items() and "valid_loss" in values
+    assert given["control"].metrics != given["known"].metrics
+    assert result["metrics"] == {"valid_loss": 1.0}
+
+
+def test_hooks_are_called_with_what_happened(speech, tmp_path):
+    calls = []
+
+    def keep(name):
+        return lambda *args: calls.append((name, *args))
+
+    names = ("on_log", "on_evaluation", "on_checkpoint", "on_end")
+    hooks = Hooks(**{name: keep(name) for name in names})
+    plan = make_plan(make_config(speech))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    result = loop.train(task, tokenizer, corpora, tmp_path, hooks=hooks)
+    lines = [line for line in read_metrics(tmp_path) if "loss" in line]
+    logged = [call[1:] for call in calls if call[0] == "on_log"]
+    assert [step for step, _ in logged] == [line["step"] for line in lines]
+    assert [v["loss"] for _, v in logged] == [line["loss"] for line in lines]
+    evaluated = [call[1:] for call in calls if call[0] == "on_evaluation"]
+    curve = {point["step"]: point["valid_loss"] for point in result["curve"]}
+    assert {step: values["valid_loss"] for step, values, _ in evaluated} == curve
+    states = [call[1:] for call in calls if call[0] == "on_checkpoint"]
+    assert [(step, int(state.step)) for step, state in states][-1] == (12, 12)
+    assert calls[-1] == ("on_end", result)
 
 
 def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
@@ -471,7 +495,7 @@ def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsy
     lines = capsys.readouterr().out.splitlines()
     size, steps = task.plan.train.steps_per_call, result["steps"]
     silent = [
-        "evaluating the fresh parameters",
+        "evaluating the initial parameters",
         f"compiling a call of {size} steps",
         f"measuring the run after step {steps}",
     ]
@@ -521,11 +545,12 @@ def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch
     config = make_config(speech)
     finish_call = loop._Run._finish_call
 
-    def poisoned(self, step, count, found):
-        if step > 8:
-            total, weight = found["loss"]
-            found = found | {"loss": (total * np.nan, weight)}
-        finish_call(self, step, count, found)
+    def poisoned(self, call):
+        if call and call.step > 8:
+            total, weight = call.metrics["loss"]
+            bad = {"loss": (total * np.nan, weight)}
+            call = call._replace(metrics=call.metrics | bad)
+        finish_call(self, call)
 
     monkeypatch.setattr(loop._Run, "_finish_call", poisoned)
     with pytest.raises(
@@ -565,10 +590,10 @@ def test_refuses_when_no_checkpoint_is_good(speech, tmp_path):
 @pytest.mark.parametrize(
     "change, named",
     [
-        ({"optim__lr": 5e-4}, "optim.lr"),
+        slow({"optim__lr": 5e-4}, "optim.lr"),
         ({"train__seed": 7}, "train.seed"),
-        ({"tokenizer__kind": "byte"}, "tokenizer.kind"),
-        ({"data__valid_fraction": 0.2}, "data.valid_fraction"),
+        slow({"tokenizer__kind": "byte"}, "tokenizer.kind"),
+        slow({"data__valid_fraction": 0.2}, "data.valid_fraction"),
     ],
 )
 def test_a_folder_of_another_config_is_refused_untouched(
@@ -594,6 +619,7 @@ def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
         run(make_config(text), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
     """Wherever the run lies, and whatever became of the file that it was given."""
     given, first = tmp_path / "given.json", tmp_path / "first"
