@@ -86,7 +86,7 @@ def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
     if not filler.changes:
         return plan
     changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
-    return plan.change(changes).tell(filler.describe())
+    return plan.change(changes).add_filled(filler.describe())
 
 
 def write_steps(workdir: Path, name: str, plan: Plan) -> None:

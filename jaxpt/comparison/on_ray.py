@@ -6,16 +6,16 @@ share the comparison's folder and the current folder.
 """
 
 import dataclasses
+import logging
 import os
 import re
-import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Optional
 
-from jaxpt import trust
+from jaxpt import logs, trust
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
@@ -23,6 +23,8 @@ from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.training.signals import Stopped
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,11 +111,11 @@ def compare_on_ray(
     try:
         options = _make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
-        trusted = trust.list_trusted()
+        more = here, trust.list_trusted(), logs.is_quiet()
         wait = partial(_wait, ray, cluster)
 
         def start(part: Part, config: dict | None = None) -> Any:
-            return task.remote(part, config, str(workdir), list(given), here, trusted)
+            return task.remote(part, config, str(workdir), list(given), *more)
 
         wait({start(Part("prepare"), config): "what the runs share"})
         wait({start(Part("runs", run)): run for run in runs})
@@ -130,6 +132,7 @@ def _do_part(
     given: list[str],
     folder: str,
     trusted: list[str],
+    is_quiet: bool = False,
 ) -> tuple[str, str]:
     """Runs in a process of Ray: the text to print, and the message of a UserError."""
     try:
@@ -137,7 +140,8 @@ def _do_part(
         trust.trust(trusted)
         processes.set_up_jax()
         config = config or load_compared_config(Path(workdir))
-        return do_part(part, config, Path(workdir), given), ""
+        with logs.terminal(is_quiet):
+            return do_part(part, config, Path(workdir), given), ""
     except UserError as error:
         return "", str(error)
     except Stopped as stop:  # preempted: Ray restarts it on another machine
@@ -162,13 +166,13 @@ def _make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
         gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
     taken = {"CPU": cluster.cpus, "GPU": gpus} | cluster.resources
     listed = ", ".join(f"{number:g} {name}" for name, number in taken.items() if number)
-    _log(f"each run takes {listed}")
+    _log.info(f"each run takes {listed}")
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(
         all(machine.get(name, 0) >= number for name, number in taken.items())
         for machine in machines
     ):
-        _log("no machine of the cluster has that now; waiting for one")
+        _log.info("no machine of the cluster has that now; waiting for one")
     return {
         "num_cpus": cluster.cpus,
         "num_gpus": gpus,
@@ -213,12 +217,8 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
             raise UserError(fault)
         texts.append(text)
         end = "diverged" if text.startswith("diverged") else "done"
-        _log(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
+        _log.info(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
     return texts
-
-
-def _log(text: str) -> None:
-    print(f"jaxpt: {text}", file=sys.stderr, flush=True)
 
 
 def _import_ray() -> ModuleType:

@@ -326,7 +326,7 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
     """
     stored = processes.on_first(lambda: _load_stored(workdir))
     plans = {
-        name: make_plan(part["config"], is_stored=True).tell(part["filled"])
+        name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()
     }
     text = next(iter(plans.values())).text

@@ -7,6 +7,7 @@ one process, these functions do nothing.
 
 import ctypes
 import json
+import logging
 import os
 import platform
 import re
@@ -171,16 +172,17 @@ def guard(function: Callable[[], int]) -> int:
 
 
 def _leave(error: BaseException) -> NoReturn:
-    name, code = f"jaxpt: process {jax.process_index()}", 1
+    name, code = f"process {jax.process_index()}", 1
+    log = logging.getLogger(__name__)
     if isinstance(error, UserError):
         code = 2
-        print(f"{name}: error: {error}", file=sys.stderr)
+        log.error(f"{name}: {error}")
     elif isinstance(error, KeyboardInterrupt):
         code = 130
-        print(f"{name}: interrupted", file=sys.stderr)
+        log.error(f"{name}: interrupted")
     elif isinstance(error, jax.errors.JaxRuntimeError):
         what = "its devices failed, or another process is gone"
-        print(f"{name}: {what}: {error}", file=sys.stderr)
+        log.error(f"{name}: {what}: {error}")
     else:
         traceback.print_exception(error)
     sys.stdout.flush()

@@ -2,8 +2,8 @@
 
 import contextlib
 import json
+import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
@@ -191,8 +191,6 @@ def _warn_without_checksum(path: Path) -> None:
         return
     _warned.add(folder)
     if processes.is_first():
-        print(
-            f"jaxpt: {folder}: has no {checksums.FILE}, so altered files cannot be "
-            f"detected",
-            file=sys.stderr,
+        logging.getLogger(__name__).warning(
+            f"{folder}: has no {checksums.FILE}, so altered files cannot be detected"
         )

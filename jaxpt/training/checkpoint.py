@@ -7,7 +7,6 @@ numeric name as a step. Here each of these is detected before a value is read.
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -33,8 +32,8 @@ class Checkpointer:
 
     Args:
       directory: a local or mounted path.
-      keep: number of finished steps to keep, at least 1.
-      warn: gets a line about each step that is skipped; prints to stderr if None.
+      keep: finished steps to keep, at least 1.
+      warn: called with a line about each step that is passed over; logs if None.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class Checkpointer:
         if os.path.exists(self.directory) and not os.path.isdir(self.directory):
             raise UserError(f"checkpoint directory: {directory} is not a directory")
         self._keep = keep
-        self._warn = warn or (lambda line: print(line, file=sys.stderr))
+        self._warn = warn or logging.getLogger(__name__).warning
         self._manager: ocp.CheckpointManager | None = None
         self._thread: threading.Thread | None = None
         self._failure: str | None = None

@@ -54,4 +54,6 @@ def with_teacher(
     section = find_section(plan.objective_name)
     name = f"{section}.teacher"
     taught = processes.on_all(plan.change, {section: {"teacher": str(folder)}})
-    return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")
+    return taught.add_filled(
+        f"{name}={folder} ({task.plan.objective_name}, trained first)"
+    )

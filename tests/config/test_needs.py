@@ -81,7 +81,7 @@ def load(name):
 def find_changes(config, plan):
     """Settings that a plan has otherwise than its config, but those of the optimizer.
 
-    These are said in full where -1 stands for "as it is usual".
+    The plan has their values in place of -1, the default.
     """
     old, new = flatten(to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
@@ -190,7 +190,7 @@ def test_what_was_given_is_never_changed(objective, given, told, speech, refuses
         tokenizer, corpora = load_text(plan.text)
         task = make_task(plan, tokenizer.vocab)
         loop.check_run(task, tokenizer, corpora)
-    # Said by a config file and not by name, it is no contradiction.
+    # A config file's setting is changed; only a flag's contradicts.
     plan = make_plan(config, is_run=True)
     assert all(name in plan.filled for name in given)
 
@@ -317,7 +317,7 @@ def test_a_run_says_what_was_filled_in_and_resumes(
     assert main(command) == 0
     out = capsys.readouterr().out
     assert line in out.splitlines() and "resuming from step" in out
-    # What it has stored is whole: by itself it goes on, and nothing is filled in.
+    # The stored config is complete: the run resumes with it, nothing is filled in.
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["tokenizer"]["specials"] == [*lacking, "pad"]
     task, _ = load_task(tmp_path / "run")
@@ -330,7 +330,7 @@ def test_a_run_says_what_was_filled_in_and_resumes(
 
 
 def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
-    """Nothing is filled in: what a run was is what it says."""
+    """Nothing is filled in: the stored config is the run's."""
     config = make_config(speech, "bert", **TEXTS["bert"])
     with refuses("data.rows=chunks: must be pairs"):
         make_plan(config, is_stored=True)
@@ -341,7 +341,7 @@ def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
 
 
 def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys):
-    """What it holds is not asked for again, and more than that is refused."""
+    """Its special tokens are not added again; others are refused."""
     tokens, store = tmp_path / "tokens.json", tmp_path / "store"
     text = f"--config.data.path={speech}"
     made = ["--config.tokenizer.kind=byte", f"--to={tokens}"]

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -43,6 +44,8 @@ from jaxpt.text.stores.store import (
 from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Reporter:
@@ -54,7 +57,7 @@ class Reporter:
         that is called with (bytes, documents, tokens), and with None at the end.
     """
 
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = _log.info
     progress: Callable | None = None
 
 
@@ -139,7 +142,7 @@ def write_store(
     about: dict,
     workers: int = 0,
     progress: Callable | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _log.info,
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
