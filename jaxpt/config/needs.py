@@ -2,7 +2,7 @@
 
 Any objective trains from any config: a decoder, special tokens, sentinels, the form of
 rows, sentences, segment types and positions are added where the objective asks for them
-(`jaxpt.objectives.objective.Needs`). What the user has set by name is never changed;
+(`jaxpt.objectives.spec.Needs`). What the user has set by name is never changed;
 where it contradicts the objective, the checks of `jaxpt.config.plan` say so.
 """
 
@@ -10,7 +10,7 @@ import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from jaxpt.objectives.objective import Needs, ObjectiveSpec
+from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.sources.source import parse_mixture
@@ -62,7 +62,7 @@ class Filler:
 def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
     """As many decoder layers as the objective's kinds of network have."""
     num_layers = filler.get("model.num_decoder_layers", 0)
-    is_wanted = spec_type.PREFERS_DECODER and not num_layers
+    is_wanted = spec_type.NETWORKS[0].HAS_DECODER and not num_layers
     if spec_type.kind(num_layers) is None or is_wanted:
         other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)

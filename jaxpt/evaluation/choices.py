@@ -32,7 +32,7 @@ frequencies alone can answer remains, p = q: the most frequent candidate is righ
 baseline. A model that has learnt from contexts is better than it.
 
 A score that compares p with another distribution already, as a discriminator's does, is
-taken as it is (`Network.scores_ratio`).
+taken as it is (`ScoresCandidates.scores_ratio`).
 """
 
 from collections.abc import Callable

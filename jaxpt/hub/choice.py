@@ -2,7 +2,7 @@
 
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.objective import ObjectiveSpec
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.text.tokens.vocab import Vocab
 
 ROW_LENGTH = 64  # of a row whose needs are looked at

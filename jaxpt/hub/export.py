@@ -195,17 +195,17 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """What whoever uses the export must know: how it was read in training."""
-    notes, told = [], task.spec.describe_mask()
-    if head == "causal" and told:
+    notes, form = [], task.spec.text_form(vocab)
+    if head == "causal" and form.mask_note:
         notes.append(
-            f"{told} {config['architectures'][0]} reads "
+            f"{form.mask_note} {config['architectures'][0]} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
     begins = {config.get("decoder_start_token_id")}
     if head == "causal":
-        begins |= set(task.spec.frame(vocab)[0])
+        begins |= set(form.before)
     if kind.freezes_pad and vocab.pad in begins - {None}:
         notes.append(
             f"Every text that it writes begins with [PAD] (id {vocab.pad}), whose "

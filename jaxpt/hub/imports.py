@@ -29,7 +29,7 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.distillation import get_teaching
+from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.checkpoint import Checkpointer
@@ -37,7 +37,7 @@ from jaxpt.training.initial_state import check_start
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import write_random_parts
 from jaxpt.training.run_framing import NAME
-from jaxpt.training.task import Task, make_task
+from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
@@ -251,9 +251,9 @@ def _complete(
                     f"parameter of {task.plan.objective_name} with these settings"
                 )
             flat[path] = value
-    if task.spec.TEACHER:
+    if teacher := task.spec.needs.teacher:
         check_start(task, tokenizer)
-        flat = flatten(_add_teacher(task, _nest(missing | flat)))
+        flat = flatten(_add_teacher(teacher, _nest(missing | flat)))
     drawn = sorted(missing.keys() - flat.keys())
     had: set[str] = set()
     if drawn:
@@ -273,12 +273,12 @@ def _name_part(path: str, had: Collection[str]) -> str:
     return f"{first}/{rest[0]}" if first in had else first
 
 
-def _add_teacher(task: Task, params):
+def _add_teacher(teacher: Teacher, params):
     """The student with its teacher, without copying any of the teacher's layers."""
-    program, _, taught, _ = load_run(Path(get_teaching(task.spec).teacher))
+    program, _, taught, _ = load_run(Path(teacher.run))
     theirs = program.task
     parts = theirs.model.export_parts(taught)
-    return begin(params, parts[task.spec.TEACHER][1], student_layers=())
+    return begin(params, parts[teacher.head][1], student_layers=())
 
 
 def _nest(flat: dict[str, object]) -> dict:

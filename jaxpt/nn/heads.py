@@ -134,7 +134,7 @@ class VocabHead(nn.Module):
     def nll(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in such chunks; no gradient passes."""
@@ -144,7 +144,7 @@ class VocabHead(nn.Module):
     def token_scores(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in such chunks; gradients pass."""

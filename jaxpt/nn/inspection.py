@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.nn import scan
 from jaxpt.nn.attention import WEIGHTS
-from jaxpt.nn.networks.network import Network
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.ops import masks
 
 # The attentions of a network by name: the module that holds each, and its name there.
@@ -20,7 +20,7 @@ PLACES = {
 
 
 def attention_weights(
-    network: Network,
+    network: HasTransformer,
     params,
     tokens: Int[Array, "B T"],
     start_id: int | None = None,
@@ -40,7 +40,6 @@ def attention_weights(
       "self", and of an encoder-decoder "dec_self" and "cross".
 
     Raises:
-      NotImplementedError: the network has no attention (`Network.HAS_ATTENTION`).
       ValueError: a decoder has no start id.
     """
     part, own = network.find_transformer(params)
@@ -77,7 +76,7 @@ def collect_weights(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
 
 
 def attention_masks(
-    network: Network, params, length: int
+    network: HasTransformer, params, length: int
 ) -> dict[str, Bool[Array, "T S"]]:
     """Which keys each query may attend to, of `attention_weights`."""
     part, _ = network.find_transformer(params)

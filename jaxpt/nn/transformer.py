@@ -4,6 +4,9 @@ Whether it is a causal, masked or sequence-to-sequence model is said by the mask
 given; it never looks at token ids.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 import flax.linen as nn
 from jaxtyping import Array, Float, Int
 
@@ -182,7 +185,7 @@ class Transformer(nn.Module):
         return hidden
 
     def batch_states(
-        self, batch: dict, masks: dict[str, Mask], *, deterministic: bool
+        self, batch: Mapping[str, Any], masks: dict[str, Mask], *, deterministic: bool
     ) -> Float[Array, "B T D"]:
         """`states` of a corrupted batch (`jaxpt.dims.BATCH_KEYS`).
 

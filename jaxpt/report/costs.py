@@ -16,7 +16,6 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
-from jaxpt.objectives.distillation import get_teaching
 from jaxpt.report.formats import format_count, format_flops
 from jaxpt.report.grouping import MISSING, group_by_name
 from jaxpt.text.dataset import Split
@@ -79,9 +78,10 @@ def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
       the costs by their names in a result.json, None where the teacher's folder does
       not say; nothing of a plan without a teacher.
     """
-    if not plan.spec.TEACHER:
+    teacher = plan.spec.needs.teacher
+    if teacher is None:
         return {}
-    folder = Path(named := get_teaching(plan.spec).teacher)
+    folder = Path(named := teacher.run)
     path, unknown = folder / "result.json", dict.fromkeys(KEYS.values())
     if not named or not path.exists():  # of an imported model, or no longer there
         return unknown

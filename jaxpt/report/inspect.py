@@ -13,7 +13,7 @@ import numpy as np
 
 from jaxpt.config.plan import make_plans
 from jaxpt.config.settings import read_sections, to_dict
-from jaxpt.dims import BATCH_KEYS, ROW_KEYS
+from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import UserError
 from jaxpt.ops.masks import materialise
 from jaxpt.report import passage
@@ -25,10 +25,6 @@ from jaxpt.training.data import describe_rows, make_feed
 from jaxpt.training.task import Task
 from jaxpt.training.text_progress import make_reporter
 
-TOKEN_KEYS = (
-    *("tokens", "inputs", "original", "dec_inputs", "targets"),
-    *("back_targets", "negatives"),
-)
 MASK_COLUMNS = 40
 
 

@@ -6,11 +6,13 @@ that step's random key.
 
 import dataclasses
 import difflib
+from typing import cast
 
 import jax
 import numpy as np
 
 from jaxpt.config.plan import Plan
+from jaxpt.dims import Batch
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops.masks import materialise
@@ -262,7 +264,7 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
     Args:
       tokenizer: labels positions with their tokens; without it they are numbered.
     """
-    masks = task.objective.masks(batch)
+    masks = task.objective.masks(cast(Batch, batch))
     ids = {key: batch[key][0] for key in ("inputs", "dec_inputs") if key in batch}
 
     def label(key, letter):

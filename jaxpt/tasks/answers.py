@@ -1,7 +1,7 @@
 """Answers that a network writes: their loss where they are given, else the answers."""
 
 import dataclasses
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jaxtyping import Array, Int
 
 from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.nn.adaptation.prompts import make_room
-from jaxpt.nn.networks.network import Network
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.tasks.model import TaskModel, shift_right
 from jaxpt.tasks.writing import Writing
 
@@ -56,7 +56,7 @@ def write_answers(
       longest: the most that a row of the batch reads. It may exceed the model's
         `max_len` where positions are relative, as it may in training.
     """
-    network: Network = model.network
+    network = cast(WritesText, model.network)
     decoder = network.make_decoder(writing.start if writing.has_decoder else None)
     batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])

@@ -150,6 +150,6 @@ def hide_rest(scorer: TextScorer) -> TextScorer:
     As if no token began a word: what is left for the text's end is a prediction of its
     first token that does not see its others.
     """
-    size = scorer.network.spec.vocab_size  # type: ignore[attr-defined]
+    size = scorer.network.spec.vocab_size
     form = dataclasses.replace(scorer.form, is_word_start=np.zeros(size, bool))
     return scorer.with_form(form)

@@ -1,6 +1,6 @@
 """How likely a network finds a text, token by token, by the rules of its own kind.
 
-Every kind of network names the rules that it can be scored by (`Network.SCORING`);
+Every kind of network names the rules that it can be scored by (`ScoresTexts.SCORING`);
 `zero_shot.score_rows` says what each makes of a text. All masked copies of many texts
 go through the network together, in few shapes, and only what is read meets the
 vocabulary.
@@ -10,14 +10,17 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import UserError
+from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
-from jaxpt.zero_shot.score_rows import DRAWN, NEED_LEFT, RULES, Rows, TextForm
+from jaxpt.nn.text_form import TextForm
+from jaxpt.zero_shot.score_rows import DRAWN, NEED_LEFT, RULES, Rows
 
 AUTO = "auto"  # the first of a network's rules
 BEST = "best"  # beside the rules: which tokens are the likeliest ones
@@ -33,7 +36,7 @@ class TextScorer:
     """Scores tokens of texts by the rules of a network.
 
     Args:
-      network: a kind with `SCORING`.
+      network: one with `SCORING`.
       params: its parameters.
       form: what its run puts around a text.
       name: what errors call it.
@@ -46,14 +49,15 @@ class TextScorer:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | ScoresTexts,
         params,
         form: TextForm,
         name: str = "this",
         compile_reader: Callable = jax.jit,
         batch_tokens: int = 0,
     ):
-        self.network, self.params, self.form, self.name = network, params, form, name
+        self.network: Any = network
+        self.params, self.form, self.name = params, form, name
         self.rules = list_rules(network, form)
         if not self.rules:
             raise UserError(
@@ -217,7 +221,7 @@ class TextScorer:
     def count_rows(self, shape: "_Shape") -> int:
         """How many rows of a shape make a batch."""
         per_row = shape.length + shape.dec_length
-        vocab_size = self.network.spec.vocab_size  # type: ignore[attr-defined]
+        vocab_size = self.network.spec.vocab_size
         by_logits = MAX_LOGITS // (shape.num_read * vocab_size)
         most = min(self._batch_tokens // per_row, by_logits)
         return 1 << max(most, 1).bit_length() - 1
@@ -234,8 +238,10 @@ class TextScorer:
         return found if with_ranks else (found, None)
 
 
-def list_rules(network: Network, form: TextForm) -> tuple[str, ...]:
+def list_rules(network: Network | ScoresTexts, form: TextForm) -> tuple[str, ...]:
     """The rules of a network; one that reads a gap needs what stands for it."""
+    if not isinstance(network, ScoresTexts):
+        return ()
     needs_gap = {"pll", "pll_word_l2r", "mntp", "mntp_word_l2r", "infill", "bound"}
     return tuple(rule for rule in network.SCORING if form.gap or rule not in needs_gap)
 

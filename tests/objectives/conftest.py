@@ -194,9 +194,10 @@ def teach(name, case, rows, seed=3, num_steps=300):
     The terms pull apart unless the teacher knows the answers, which it learns by what
     would have trained it.
     """
-    if not case.spec.TEACHER:
+    teacher = case.spec.needs.teacher
+    if teacher is None:
         return case
-    own = f"{case.spec.TEACHER_OBJECTIVE}_weight"
+    own = f"{teacher.objective}_weight"
     others = [n for n in vars(case.spec) if n.endswith("_weight") and n != own]
     spec = dataclasses.replace(case.spec, **dict.fromkeys(others, 1e-9))
     # The learning rate ends at 0. At a constant one Adam jumps now and then near zero

@@ -549,7 +549,7 @@ def costed(name, values, settings):
         return module.train_step(state, rows, split_step(rng), update=update, **given)
 
     eval_step = functools.partial(objective.eval_step, module, **given)
-    counted = model.count_flops(spec.lengths, spec.mean_predictions(2))
+    counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
     return counted, train_step, eval_step, params, rows
 
 

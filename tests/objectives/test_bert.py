@@ -252,7 +252,7 @@ def test_pairs_cost_one_state(make_case):
 
     def count(spec):
         model = spec.make_network(case.model_spec, VOCAB)
-        return model.count_flops(spec.lengths, spec.num_predictions)
+        return model.count_flops(spec.lengths, spec.predictions.most)
 
     assert count(case.spec) - count(plain) == 3 * 2 * 32 * (32 + 2)
     assert count(plain) == count(mlm.Spec(R))

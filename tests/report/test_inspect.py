@@ -150,7 +150,7 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
-    lengths, num_predictions = task.spec.lengths, task.spec.num_predictions
+    lengths, num_predictions = task.spec.lengths, task.spec.predictions.most
     wanted = task.model.count_flops(lengths, num_predictions) / 24
     assert clm.flops == pytest.approx(wanted)
 

@@ -12,8 +12,8 @@ from tiny import MODELS, VARIANTS, make_config, slow_but
 
 from jaxpt.config.plan import make_plan
 from jaxpt.inference.scorer import find_form
-from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.skip_gram import SkipGram
+from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
 from jaxpt.text.dataset import load_text
@@ -22,7 +22,6 @@ from jaxpt.training.task import make_task
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,
-    TextForm,
     mark_words,
     plan_bound,
 )
@@ -205,7 +204,7 @@ def test_every_rule_is_its_loop(made):
 MASK = 4
 
 
-class Table(Network):
+class Table:
     """A network in NumPy: `read` gives log p of (tokens, position, target)."""
 
     SCORING = ("pll", "pll_word_l2r")
