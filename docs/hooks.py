@@ -1,20 +1,22 @@
-"""Pages that are made of the code when the site is built, so that they cannot differ.
+"""Pages that are generated from the code when the site is built.
 
-objectives/NAME.md       a module's docstring, its settings and its own functions, and a
-                         picture of what it makes of a passage, objectives/NAME.png
-reference/settings.md    every setting, its default and what it is
-reference/tasks.md       the same of fine-tuning
-reference/commands.md    what `jaxpt` and `jaxpt list` print
+objectives/NAME.md       docstring, settings and functions of an objective's module, and
+                         a picture of one passage under it, objectives/NAME.png
+reference/settings.md    every setting with its default and description
+reference/tasks.md       the same for fine-tuning
+reference/commands.md    the output of `jaxpt` and `jaxpt list`
 reference/api.md         the names of `import jaxpt`
+reference/PACKAGE.md     functions and classes of jaxpt.objectives, jaxpt.ops and jaxpt.nn
 """
 
 import html
 import inspect
 import os
+import pathlib
 
 from mkdocs.structure.files import File
 
-# What is drawn computes little: most of the time would go into compiling it well.
+# The pictures need little computation, so fast compilation matters more.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jaxpt
@@ -29,17 +31,19 @@ from jaxpt.report.plots import render_figure
 from jaxpt.tasks import TASKS
 from jaxpt.text.dataset import load_text
 
-# The passage that all are shown on: subwords of the embedded corpus's beginning.
+# The passage of all pictures: subwords of the beginning of the embedded corpus.
 PASSAGE = {
     "tokenizer.kind": "bpe",
     "tokenizer.vocab_size": 2000,
     "data.limit_chars": 2_000_000,
 }
-LENGTH, STEP = 10, 5  # tokens, and the step whose first row is drawn
+LENGTH, STEP = 10, 5  # tokens; the step whose first row is drawn
+# Subpackages whose modules have a reference page.
+PACKAGES = ("objectives", "ops", "nn")
 
 
 def on_config(config):
-    """MkDocs calls it first: a line of the navigation for each objective."""
+    """Called first by MkDocs: adds a navigation entry for each objective."""
     for entry in config["nav"]:
         if "Objectives" in entry:
             pages = [{name: f"objectives/{name}.md"} for name in OBJECTIVES]
@@ -48,7 +52,7 @@ def on_config(config):
 
 
 def on_files(files, config):
-    """MkDocs calls it with the files of docs/, to which the pages are added."""
+    """Called by MkDocs with the files of docs/: adds the generated pages."""
     settings = describe_settings()
     pages = {
         f"objectives/{name}.md": make_objective(name, module, settings[name])
@@ -58,6 +62,8 @@ def on_files(files, config):
     pages["reference/tasks.md"] = make_task_settings()
     pages["reference/commands.md"] = make_commands()
     pages["reference/api.md"] = make_api()
+    for package in PACKAGES:
+        pages[f"reference/{package}.md"] = make_package(package)
     for name, picture in draw_pictures().items():
         pages[f"objectives/{name}.png"] = picture
     for path, text in pages.items():
@@ -66,7 +72,7 @@ def on_files(files, config):
 
 
 def draw_pictures() -> dict[str, bytes]:
-    """A PNG of each objective: one passage as it is read, its targets and its mask."""
+    """A PNG for each objective: one passage as inputs, targets and attention mask."""
     names, drawn = list(OBJECTIVES), {}
     config = jaxpt.read_config("quickstart", PASSAGE)
     plans = make_plans(config, names, list(PASSAGE))
@@ -78,11 +84,11 @@ def draw_pictures() -> dict[str, bytes]:
 
 
 def make_objective(name, module, settings) -> str:
-    """A page of an objective: what its module says of itself."""
+    """The page of an objective, from its module."""
     title, _, text = module.__doc__.partition("\n")
     alt = f"One passage under {name}: the text, the inputs, the targets, the mask"
     lines = [f"# {name}", "", f"**{title}**", escape_prose(text), ""]
-    # As HTML, of which MkDocs does not know that the page lies in a folder of its own.
+    # As HTML, because MkDocs serves the page from its own folder.
     shown = f'<img src="../{name}.png" alt="{alt}">'
     lines += [f'<div class="wide">{shown}</div>', ""]
     lines += [
@@ -92,9 +98,9 @@ def make_objective(name, module, settings) -> str:
         "",
     ]
     lines += ["## Settings", ""]
-    lines += make_table(settings) if settings else ["It has none of its own."]
+    lines += make_table(settings) if settings else ["None."]
     path = f"jaxpt/{module.__name__.partition('.')[2].replace('.', '/')}.py"
-    lines += ["", "## Functions", "", f"As they stand in `{path}`.", ""]
+    lines += ["", "## Functions", "", f"From `{path}`.", ""]
     for function in "corrupt masks loss train_step".split():
         source = inspect.getsource(getattr(module, function)).rstrip()
         lines += [f"### {function}", "", "```python", source, "```", ""]
@@ -102,7 +108,7 @@ def make_objective(name, module, settings) -> str:
 
 
 def make_settings(sections) -> str:
-    """A table for each section."""
+    """A page with a table for each section of settings."""
     lines = ["# Settings", ""]
     lines += [
         "Each is a flag: `--config.train.steps=100`. `jaxpt settings` prints them.",
@@ -115,7 +121,7 @@ def make_settings(sections) -> str:
 
 
 def make_task_settings() -> str:
-    """Those of `jaxpt finetune`: a table for each task, and what all share."""
+    """The settings of `jaxpt finetune`: of each task, and those that all share."""
     lines = ["# Settings of fine-tuning", ""]
     lines += [
         "Flags of `jaxpt finetune`, as `jaxpt settings --task NAME` prints them.",
@@ -134,7 +140,7 @@ def make_task_settings() -> str:
 
 
 def make_commands() -> str:
-    """The usage, and the configs by their names."""
+    """The usage of `jaxpt`, and the names of the configs."""
     lines = ["# Commands", "", "```", USAGE.rstrip(), "```", "", "## Configs", ""]
     lines += ["| `--config` | |", "|---|---|"]
     lines += [f"| `{name}` | {escape(text)} |" for name, text in list_configs().items()]
@@ -142,7 +148,7 @@ def make_commands() -> str:
 
 
 def make_api() -> str:
-    """The public names, each by its own docstring."""
+    """The public names with their docstrings."""
     lines = ["# Python", "", "The names of `import jaxpt`.", ""]
     for name in jaxpt.__all__:
         if name in jaxpt.PLACES:
@@ -151,8 +157,21 @@ def make_api() -> str:
     return "\n".join(lines)
 
 
+def make_package(package) -> str:
+    """A page with the documented functions and classes of a subpackage."""
+    root = pathlib.Path(jaxpt.__file__).parent / package
+    lines = [f"# jaxpt.{package}", ""]
+    lines += ["`jaxpt/dims.py` explains the letters of array shapes.", ""]
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root.parent).with_suffix("").parts
+        if path.name != "__init__.py":
+            lines += [f"::: jaxpt.{'.'.join(parts)}", "    options:"]
+            lines += ["      heading_level: 2", "      show_root_full_path: true", ""]
+    return "\n".join(lines)
+
+
 def make_table(settings) -> list[str]:
-    """A line for each setting."""
+    """The rows of a table of settings."""
     rows = ["| setting | default | |", "|---|---|---|"]
     for each in settings:
         default = each.default.replace("|", "\\|")
@@ -161,7 +180,7 @@ def make_table(settings) -> list[str]:
 
 
 def escape(text: str) -> str:
-    """Plain text in a cell of a table, code in backticks kept."""
+    """Plain text for a table cell; code in backticks is kept."""
     parts = text.split("`")
     for i in range(0, len(parts), 2):
         plain = html.escape(parts[i], quote=False)
@@ -172,7 +191,7 @@ def escape(text: str) -> str:
 
 
 def escape_prose(text: str) -> str:
-    """A docstring's paragraphs; what is indented there is a block of code."""
+    """The paragraphs of a docstring; indented text becomes a code block."""
     lines = text.splitlines()
     return "\n".join(
         x if x.startswith("    ") else escape(x).replace("\\|", "|") for x in lines

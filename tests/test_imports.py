@@ -1,6 +1,8 @@
 """The house holds: imports only go down, each outside library has its owner."""
 
 import ast
+import importlib.util
+import itertools
 import subprocess
 import sys
 from pathlib import Path
@@ -244,3 +246,18 @@ def test_these_subpackages_do_not_import_jax(room):
     modules = [module_of(path) for path in FILES if path.is_relative_to(folder)]
     code = f"import sys, {', '.join(modules)}; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_the_architecture_picture_has_every_subpackage_in_order():
+    spec = importlib.util.spec_from_file_location(
+        "architecture", ROOT / "docs" / "architecture.py"
+    )
+    drawing = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(drawing)
+    layers = [packages.split() for _, packages in drawing.LAYERS]
+    packages = {path.parent.name for path in (ROOT / "jaxpt").glob("*/__init__.py")}
+    assert {name for layer in layers for name in layer} == packages
+    places = [[ORDER.index(name) for name in layer] for layer in layers]
+    for higher, lower in itertools.pairwise(places):
+        assert min(higher) > max(lower)
+    assert (ROOT / "docs" / "architecture.svg").read_text() == drawing.draw()

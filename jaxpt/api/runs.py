@@ -202,7 +202,7 @@ class Run:
             )
         program = self._loaded.program
         corpora = load_corpora(self.workdir, self.task, self.tokenizer)
-        return measure(program, self.params, corpora, self.task.plan.train.seed)
+        return measure(program, self.params, corpora, self.task.plan.train.seed).metrics
 
 
 def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:

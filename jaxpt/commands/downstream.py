@@ -80,7 +80,7 @@ def _evaluate(workdir: Path, values) -> int:
     corpora = processes.first_then_rest(
         lambda: load_corpora(workdir, program.task, tokenizer)
     )
-    metrics = measure(program, params, corpora, program.task.plan.train.seed)
+    metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
 
     def show():
         whose = " (EMA of the parameters)" if program.task.has_ema else ""

@@ -1,8 +1,8 @@
-"""Several processes as one run: how they meet, who speaks, and what all agree on.
+"""Several processes of one run (`jax.distributed`): start, agreement and errors.
 
-Every process makes the same calls in the same order, each on its own devices. Files and
-the terminal belong to process 0, and so does whatever is decided by looking at files.
-With one process, all of this is nothing.
+Every process makes the same calls in the same order, each on its own devices. Process 0
+alone reads and writes the run's files, prints, and decides what depends on files. With
+one process, these functions do nothing.
 """
 
 import ctypes
@@ -27,18 +27,18 @@ from jaxpt.errors import UserError
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 M_TOP_PAD = -2  # of glibc's malloc.h
 KEPT_BYTES = 2**30
-MESSAGE_BYTES = 2000  # of an error that is told to the other processes
+MESSAGE_BYTES = 2000  # of an error message that is sent to the other processes
 
 
 class FailedElsewhere(UserError):
-    """An error that another process has raised, and says."""
+    """An error that another process has raised and prints."""
 
 
 def set_up_jax() -> None:
-    """Sets JAX's compilation cache, shared by all runs of this user.
+    """Sets JAX's compilation cache, which all runs of this user share.
 
-    Also, for a CPU, the threads of its devices and the memory that stays with the
-    process. Must be called before anything touches a device.
+    On a CPU also sets the number of threads, and the freed memory that the process
+    keeps. Must be called before anything touches a device.
     """
     _widen_cpu_pool()
     _keep_freed_memory()
@@ -50,11 +50,11 @@ def set_up_jax() -> None:
 
 
 def _widen_cpu_pool() -> None:
-    """Gives several devices on one CPU threads to spare (XLA reads NPROC).
+    """Gives several devices on one CPU more threads (XLA reads NPROC).
 
-    Each holds one while it waits for the others in a collective; with no more threads
-    than devices, XLA's default, the last one may wait for ever for a thread to compute
-    in, which happened to two runs in ten on two devices and two cores.
+    Each device blocks a thread while it waits for the others in a collective. With one
+    thread per device, XLA's default, the last device may wait forever for a thread:
+    this happened in two runs of ten with two devices on two cores.
     """
     flag = r"--xla_force_host_platform_device_count=(\d+)"
     found = re.findall(flag, os.environ.get("XLA_FLAGS", ""))
@@ -66,9 +66,9 @@ def _widen_cpu_pool() -> None:
 def _keep_freed_memory() -> None:
     """Lets glibc keep up to 1 GiB of freed memory for the next call.
 
-    XLA takes a call's temporary memory anew each time on a CPU; given back in between,
-    every page of it is mapped and zeroed once more, 5 % of a small model's step. Who
-    sets `MALLOC_TOP_PAD_` (bytes) has decided otherwise.
+    On a CPU, XLA allocates a call's temporary memory each time. If it were returned to
+    the system, every page would be mapped and zeroed again, which is 5 % of a small
+    model's step. `MALLOC_TOP_PAD_` (bytes) overrides this.
     """
     if platform.libc_ver()[0] == "glibc" and "MALLOC_TOP_PAD_" not in os.environ:
         ctypes.CDLL(None).mallopt(M_TOP_PAD, KEPT_BYTES)
@@ -81,14 +81,14 @@ def start(heartbeat_seconds: int) -> None:
     `jax.distributed.initialize` does: SLURM, Open MPI, Cloud TPU, GKE.
 
     Args:
-      heartbeat_seconds: a process not heard of for so long is dead; the others end.
+      heartbeat_seconds: if a process is silent for longer, the others end.
 
     Raises:
-      UserError: there is nothing to join, or it did not answer.
+      UserError: there are no other processes, or the coordinator does not answer.
     """
     if heartbeat_seconds < 1:
         raise UserError(f"--heartbeat_seconds={heartbeat_seconds}: must be at least 1")
-    # JAX's own would take SIGTERM from us, and only that: the loop asks all processes.
+    # JAX's service would take over SIGTERM; the loop handles signals itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
         jax.distributed.initialize(
@@ -101,7 +101,7 @@ def start(heartbeat_seconds: int) -> None:
             f"{', '.join(VARIABLES)}, or start under SLURM, Open MPI, on a TPU pod or "
             f"on GKE"
         ) from error
-    # Now, while all are here: some back ends give up if the first one comes late.
+    # Now, while all are here: some back ends time out at a late first collective.
     multihost_utils.sync_global_devices("start")
 
 
@@ -109,7 +109,7 @@ def _read_variables() -> dict[str, Any]:
     """Arguments of `jax.distributed.initialize`, none if no variable is set."""
     given = {name: os.environ.get(name) for name in VARIABLES}
     if not any(given[name] for name in VARIABLES[1:]):
-        return {}  # an address alone is JAX's to complete
+        return {}  # JAX completes an address alone
     found = []
     for name, value in given.items():
         if not value:
@@ -131,7 +131,7 @@ def _read_variables() -> dict[str, Any]:
 
 
 def check_alone() -> None:
-    """Raises UserError where the environment is that of one of several processes."""
+    """Raises UserError if the environment is that of one of several processes."""
     for name in (VARIABLES[1], "SLURM_STEP_NUM_TASKS"):
         number = os.environ.get(name, "")
         if number.isdecimal() and int(number) > 1:
@@ -142,21 +142,20 @@ def check_alone() -> None:
 
 
 def is_alone() -> bool:
-    """Whether this is the only process; does not touch a device to know."""
+    """Whether this is the only process; does not touch a device."""
     return not jax.distributed.is_initialized() or jax.process_count() == 1
 
 
 def is_first() -> bool:
-    """Whether this process writes and speaks."""
+    """Whether this process writes files and prints."""
     return is_alone() or jax.process_index() == 0
 
 
 def guard(function: Callable[[], int]) -> int:
-    """What `function` gives, or 2 for an error that another process says.
+    """The value of `function`, or 2 for an error that another process prints.
 
-    An error of which the others may not know ends this process at once: as usual it
-    would wait for them at the end, and they for it wherever they are. So they learn by
-    its silence.
+    An error that the others may not know of ends this process immediately. Otherwise it
+    would wait for them at its end, and they for it. They notice its missing heartbeat.
     """
     try:
         return function()
@@ -189,21 +188,23 @@ def _leave(error: BaseException) -> NoReturn:
     os._exit(code)
 
 
-def on_first(function: Callable[[], Any]) -> Any:
-    """What `function` gives on process 0, on all; it must be plain JSON values.
+def on_first(function: Callable, *args: Any) -> Any:
+    """Calls `function(*args)` on process 0 and returns its value on all.
+
+    The value must be plain JSON.
 
     Raises:
-      FailedElsewhere: on the others, what `function` raises on process 0.
+      FailedElsewhere: on the others, the error of `function` on process 0.
     """
     if is_alone():
-        return function()
+        return function(*args)
     if not is_first():
         failure, value = json.loads(_broadcast(""))
         if failure:
             raise FailedElsewhere(failure)
         return value
     try:
-        value = function()
+        value = function(*args)
         message = json.dumps(["", value])
     except Exception as error:
         _broadcast(json.dumps([_describe(error), None]))
@@ -213,18 +214,18 @@ def on_first(function: Callable[[], Any]) -> Any:
     return value
 
 
-def on_all(function: Callable[[], Any]) -> Any:
-    """What `function` gives on each; where it fails on one process, it does on all.
+def on_all(function: Callable, *args: Any) -> Any:
+    """Calls `function(*args)` on each process; if it fails on one, it fails on all.
 
     Raises:
       FailedElsewhere: on all but the first to fail, in order of the processes.
     """
     if is_alone():
-        return function()
+        return function(*args)
     value = None
     failure: Any = None
     try:
-        value = function()
+        value = function(*args)
     except Exception as error:
         failure = error
     told = gather("" if failure is None else _describe(failure))
@@ -238,17 +239,17 @@ def on_all(function: Callable[[], Any]) -> Any:
 
 
 def first_then_rest(function: Callable[[], Any]) -> Any:
-    """What `function` gives on each, which the others begin when process 0 is done.
+    """Calls `function` on process 0, then on the others; returns its value.
 
-    So what it leaves on a shared disk is there for them; where each has a disk of its
-    own, they do it again.
+    So the others find the files that it writes on a shared disk; with local disks, each
+    writes them again.
     """
     value = on_all(lambda: function() if is_first() else None)
     return on_all(lambda: value if is_first() else function())
 
 
 def check_same(what: str, value: str) -> None:
-    """Raises UserError unless a text is the same on every process."""
+    """Raises UserError unless `value` is the same on every process."""
     values = [value] if is_alone() else gather(value)
 
     def check():
@@ -260,14 +261,14 @@ def check_same(what: str, value: str) -> None:
 
 
 def greatest(number: int) -> int:
-    """The greatest of a number that each process gives; all wait for all."""
+    """The maximum of a number over all processes, which wait for each other."""
     if is_alone():
         return number
     return int(multihost_utils.process_allgather(np.int32(number)).max())
 
 
 def gather(text: str) -> list[str]:
-    """A text of each process, at most MESSAGE_BYTES of it, in order."""
+    """A text of each process, in order, cut to MESSAGE_BYTES."""
     given = text.encode()[:MESSAGE_BYTES]
     padded = np.zeros(MESSAGE_BYTES, np.uint8)
     padded[: len(given)] = np.frombuffer(given, np.uint8)
@@ -291,7 +292,7 @@ def _describe(error: Exception) -> str:
 
 
 class Vote:
-    """The greatest of a number that each process gives, without waiting for it."""
+    """The maximum of a number over all processes, without waiting for it."""
 
     def __init__(self):
         mesh = Mesh(np.array(jax.devices()), ("devices",))
@@ -300,7 +301,7 @@ class Vote:
         self._greatest = jax.jit(jnp.max, out_shardings=whole)
 
     def cast(self, number: int) -> jax.Array:
-        """The result, which all processes have when all have cast; `int` fetches it."""
+        """The maximum, ready when all processes have called this; `int` fetches it."""
 
         def read(index):
             return np.full(1, number, np.int32)

@@ -1,10 +1,10 @@
-"""Zero-shot tasks of a run: asked once, kept in its folder, and told as a table.
+"""Zero-shot results of a run: evaluated once, stored in its folder, shown as a table.
 
     <workdir>/evaluations/blimp-1a2b3c4d.json   figures, groups and notes, by rule
-                          blimp-1a2b3c4d.npz    numbers of each item, "RULE/good", ...
+                          blimp-1a2b3c4d.npz    values of each item, "RULE/good", ...
 
-The digits name the path, the rules, the number of items and the options; what is there
-for the same checkpoint and the same items is not asked again.
+The digits are a hash of path, rules, number of items and options. A stored result is
+used again for the same checkpoint and the same items.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from jaxpt.zero_shot.text_tasks import read_shots
 
 FOLDER = "evaluations"
 NO_OPTIONS = Options()
-MOST_ROWS = 16  # of a kind of group that is printed
+MOST_ROWS = 16  # groups of one kind that are printed
 
 
 def evaluate_tasks(
@@ -47,12 +47,12 @@ def evaluate_tasks(
     num_items: int,
     options: Options = NO_OPTIONS,
 ) -> list[dict]:
-    """What a run finds of each task (`NAME:PATH`), as it is kept.
+    """A run's stored result for each task (`NAME:PATH`).
 
-    All paths are read before anything is asked.
+    All paths are read before anything is evaluated.
 
     Raises:
-      UserError: a task, a path, a rule or an item that cannot be; or no run.
+      UserError: an invalid task, path, rule or item, or a folder without a run.
     """
     if num_items < 0:
         raise UserError(f"--num_items={num_items}: must be at least 0, which is all")
@@ -95,7 +95,7 @@ def _ask(
     items: Sequence,
     shots: Sequence,
 ) -> dict:
-    """What was found of one task, now or before."""
+    """The result of one task, new or stored."""
     asker = asker._replace(shots=shots)
     own = pick_options(TASKS[name], asker.options)
     kept = spread_items(items, num_items)
@@ -128,7 +128,7 @@ def _ask(
 
 
 def _find_known(place: Path, asked: dict) -> dict | None:
-    """What was kept of the same question, if it was."""
+    """The stored result of the same evaluation, if any."""
     if not place.exists():
         return None
     known = load_measured(place)
@@ -137,7 +137,7 @@ def _find_known(place: Path, asked: dict) -> dict | None:
 
 
 def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
-    """The numbers first: a table that is there is whole."""
+    """Writes the values by item first, so that a result is complete if it exists."""
     place.parent.mkdir(exist_ok=True)
     data = io.BytesIO()
     np.savez_compressed(data, allow_pickle=False, **columns)
@@ -146,10 +146,10 @@ def _write(place: Path, result: dict, columns: dict[str, np.ndarray]) -> None:
 
 
 def load_main(workdir: Path, result: dict, rule: str) -> Examples | None:
-    """What the main figure of a task is the mean of, item by item, if it is a mean.
+    """The values by item whose mean is a task's main figure, if it is a mean.
 
     Args:
-      result: as `evaluate_tasks` gives it.
+      result: an element of `evaluate_tasks`.
 
     Raises:
       UserError: the file was altered.
@@ -212,7 +212,7 @@ def format_result(result: dict, place: Path) -> list[str]:
 
 
 def _format_groups(kind: str, groups: dict[str, dict[str, float | None]]) -> list[str]:
-    """A line for each group, unless they are too many."""
+    """A line for each group, unless there are too many."""
     if len(groups) > MOST_ROWS:
         return [f"    by {kind}: {len(groups)} groups, in the file"]
     return [f"    by {kind}:"] + [

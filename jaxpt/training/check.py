@@ -1,4 +1,4 @@
-"""What is looked at before a run trains or writes: its rows, start and measurements."""
+"""Checks before a run trains or writes: its rows, initial state and metrics."""
 
 import dataclasses
 from types import SimpleNamespace
@@ -14,12 +14,12 @@ from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import make_feed
 from jaxpt.training.initial_state import check_start
-from jaxpt.training.measure import FROM_FEATURES, measure
+from jaxpt.training.measure import FROM_FEATURES, Measured, measure
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task
 from jaxpt.training.trackers import check_installed
 
-# What `measure` calls of a program, where the objective can do it.
+# Functions of a program that `measure` calls, if the network has them.
 MEASURED = (
     "eval_step",
     "token_nll",
@@ -42,12 +42,12 @@ def check_run(
     """The compiled functions and the rows of a run that can be trained and measured.
 
     Args:
-      program: that of an earlier run, of the same task but for the seed.
-      has_begun: it goes on from a checkpoint of its own, whatever it began with.
+      program: of an earlier run of the same task, whose seed may differ.
+      has_begun: the run resumes from its own checkpoint.
 
     Raises:
-      UserError: something keeps it from training, from beginning where it is to begin,
-        or from being measured at its end. Nothing has been trained or written.
+      UserError: the run cannot be trained, initialised as asked, or measured at its
+        end. Nothing has been trained or written.
     """
     check_kernel(
         task.model_spec,
@@ -65,14 +65,14 @@ def check_run(
 
 
 def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
-    """Goes through `measure` with a batch of rows, traced on shapes and not computed.
+    """Traces `measure` with a batch of rows on shapes, without computing anything.
 
     Returns:
-      the names of what it would measure.
+      the names of the metrics.
 
     Raises:
-      UserError: what it would raise, of text that is too short or a model that cannot
-        read what it is measured on.
+      UserError: as `measure` would: the text is too short, or the model cannot read the
+        rows that it is measured on.
     """
     task, state = program.task, program.abstract_state()
     few = dataclasses.replace(task.plan.eval, num_rows=task.plan.eval.batch_size)
@@ -84,14 +84,14 @@ def check_measures(program: Program, corpora: dict[str, Split]) -> set[str]:
     for name in MEASURED:
         function = getattr(program, name)
         setattr(stand_in, name, function and _trace(function))
-    # What is read of one model's states is enough: the other's are alike.
-    control = dict.fromkeys(FROM_FEATURES, 0.0)
+    # The untrained model's states have the same shapes.
+    control = Measured(dict.fromkeys(FROM_FEATURES, 0.0), {}, {})
     seed = task.plan.train.seed
-    return set(measure(stand_in, state.params, corpora, seed, control=control))
+    return set(measure(stand_in, state.params, corpora, seed, control=control).metrics)
 
 
 def _trace(function):
-    """What gives ones of the shapes that a program's function would give."""
+    """A function that returns ones of the shapes of a program's function."""
 
     def give_ones(*args):
         found = function.trace(*args)

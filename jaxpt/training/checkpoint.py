@@ -1,7 +1,7 @@
-"""Checkpoints that are whole or known not to be: Orbax, plus `manifest`'s checksums.
+"""Checkpoints with verified contents: Orbax, plus the checksums of `manifest`.
 
-Orbax by itself loads a flipped bit without a word, casts dtypes, and takes any
-directory with a number for a step; here each is found out before a value is read.
+Orbax alone loads flipped bits silently, casts dtypes, and treats any directory with a
+numeric name as a step. Here each of these is detected before a value is read.
 """
 
 import contextlib
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import orbax.checkpoint as ocp
 from jax.tree_util import keystr, tree_flatten_with_path
 
@@ -26,14 +27,14 @@ class Checkpointer:
     """Saves and restores pytrees of arrays under `directory`; a context manager.
 
     Nothing is created before the first save, so reading needs no write access. With
-    several processes, all make the same calls on one shared directory: each writes and
-    reads its part of the arrays, process 0 alone looks for steps, removes them and
-    writes manifests.
+    several processes, all make the same calls on one shared directory. Each writes and
+    reads its part of the arrays; only process 0 lists steps, removes them and writes
+    manifests.
 
     Args:
       directory: a local or mounted path.
-      keep: finished steps to keep, at least 1.
-      warn: gets one line about each step that is passed over; prints to stderr if None.
+      keep: number of finished steps to keep, at least 1.
+      warn: gets a line about each step that is skipped; prints to stderr if None.
     """
 
     def __init__(
@@ -56,9 +57,9 @@ class Checkpointer:
         self._manager: ocp.CheckpointManager | None = None
         self._thread: threading.Thread | None = None
         self._failure: str | None = None
-        # Steps later than the one restored: they belong to a course that was given up.
+        # Steps later than the restored one: they were abandoned.
         self._superseded: set[int] = set()
-        # Whatever fails in Orbax is raised too, and reported from here in one line.
+        # Orbax also raises its errors, which are reported here in one line.
         logging.getLogger("absl").setLevel(logging.CRITICAL)
 
     def __enter__(self) -> "Checkpointer":
@@ -68,7 +69,7 @@ class Checkpointer:
         try:
             if error is None:
                 self.close()
-            elif failure := self._join():  # the others may not be here to agree
+            elif failure := self._join():  # without the others, which may be gone
                 self._warn(failure)  # the error that ended the run matters more
         finally:
             self._discard_manager()
@@ -76,12 +77,12 @@ class Checkpointer:
     def save(self, step: int, state: Any) -> None:
         """Starts saving `state`; returns once it is copied, so buffers may be donated.
 
-        A step that is already saved and intact is left alone, unless an earlier one was
-        restored since: then it is replaced, like a damaged one.
+        A step that is saved and intact is kept, unless an earlier one was restored
+        since. Then it is replaced, as is a damaged one.
 
         Raises:
-          UserError: this or the previous save cannot be written, or the step's place is
-            taken by something that is not a checkpoint.
+          UserError: this or the previous save cannot be written, or something other
+            than a checkpoint has the step's name.
         """
         self.wait()
         step = int(step)
@@ -90,7 +91,7 @@ class Checkpointer:
             if not processes.on_first(lambda: self._make_room(step)):
                 return
             manager = self._open_manager()
-            manager.reload()  # it thinks that steps removed by us still exist
+            manager.reload()  # Orbax would believe that steps removed by us still exist
             manager.save(step, args=ocp.args.PyTreeSave(leaves), force=True)
         except OSError as error:
             self._discard_manager()
@@ -121,7 +122,7 @@ class Checkpointer:
             raise
 
     def _join(self) -> str | None:
-        """Waits for the thread; what went wrong in it on this process."""
+        """Waits for the thread; returns its error on this process, if any."""
         if self._thread is not None:
             self._thread.join()
         failure, self._thread, self._failure = self._failure, None, None
@@ -135,7 +136,7 @@ class Checkpointer:
             self._discard_manager()
 
     def steps(self) -> list[int]:
-        """The finished steps, ascending; whether they are intact, `restore` tells."""
+        """The finished steps, ascending; `restore` verifies them."""
         return manifest.list_finished(self.directory)
 
     def restore(
@@ -146,12 +147,12 @@ class Checkpointer:
         Args:
           template: pytree of arrays or jax.ShapeDtypeStruct; a leaf without a sharding
             goes to the first local device.
-          step: the one step to read; no other is tried in its place.
-          under: read only this branch of what was saved ("params"), for a template of
-            that branch alone.
+          step: the only step to try.
+          under: read only this branch of the saved tree ("params"), for a template of
+            that branch.
 
         Returns:
-          (state, step), or None where nothing has been saved yet.
+          (state, step), or None if nothing has been saved yet.
 
         Raises:
           UserError: steps were saved but none is intact, `step` is not there, or the
@@ -168,7 +169,7 @@ class Checkpointer:
         return jax.tree.unflatten(jax.tree.structure(template), values), chosen
 
     def _find(self, step: int | None, expected: dict, under: str):
-        """The step to read and all finished ones, or None where there is none."""
+        """The step to read and all finished ones; None if there are none."""
         finished = self.steps()
         if step is not None and step not in finished:
             raise UserError(
@@ -187,7 +188,7 @@ class Checkpointer:
         return chosen, finished
 
     def _choose(self, candidates: list[int]) -> tuple[int, dict[str, Any]]:
-        """The newest intact one and its leaves; a line for each that is not."""
+        """The newest intact step and its leaves; warns about each damaged one."""
         faults = []
         for step in reversed(candidates):
             try:
@@ -198,11 +199,11 @@ class Checkpointer:
                     self._warn(faults[-1])
         raise UserError(
             f"{faults[-1]}; no intact step is left to read: put the files back, or "
-            f"move {self.directory} away to start afresh"
+            f"move {self.directory} away to start again"
         )
 
     def _check_leaves(self, step: int, saved: dict, expected: dict, under: str) -> None:
-        """Refuses the first leaf in which the saved tree and the template differ."""
+        """Raises UserError for the first leaf that differs from the template."""
         prefix = f"{under}/" if under else ""
         below = {path for path in saved if path.startswith(prefix)}
         for path in sorted(below | expected.keys()):
@@ -225,14 +226,14 @@ class Checkpointer:
         return [restored[path] for path in expected]
 
     def _make_room(self, step: int) -> bool:
-        """False if `step` is saved and intact; else its place is made, and empty."""
+        """False if `step` is saved and intact; otherwise removes what has its name."""
         if step not in self._superseded:
             if step in self.steps():
                 try:
                     manifest.verify(self.directory, step)
                     return False
                 except manifest.Damaged as fault:
-                    self._warn(f"checkpoint: step {step} is saved anew: {fault}")
+                    self._warn(f"checkpoint: step {step} is saved again: {fault}")
             elif path := manifest.find_foreign(self.directory, step):
                 raise UserError(f"checkpoint: {path} is in the way: not a checkpoint")
         manifest.remove(self.directory, step)
@@ -240,9 +241,9 @@ class Checkpointer:
         return True
 
     def _finish(self, step: int, leaves: dict[str, Any]) -> None:
-        """Runs beside training, in the thread."""
+        """Finishes a save, in a thread during training."""
         try:
-            # On process 0, also for what the others write.
+            # Process 0 also waits for what the others write.
             self._open_manager().wait_until_finished()
             if processes.is_first():
                 manifest.write(self.directory, step, leaves)
@@ -252,7 +253,7 @@ class Checkpointer:
             self._failure = self._describe_failure(step, error)
 
     def _prune(self, newest: int) -> None:
-        """Removes what `newest`, now safely on disk, makes dispensable."""
+        """Removes steps that are no longer needed once `newest` is on disk."""
         finished = self.steps()
         current = [s for s in finished if s == newest or s not in self._superseded]
         for step in set(finished) - set(current[-self._keep :]) - {newest}:
@@ -261,7 +262,7 @@ class Checkpointer:
 
     def _open_manager(self) -> ocp.CheckpointManager:
         if self._manager is None:
-            # Removing old steps is ours: it must come after the new one's manifest.
+            # We remove old steps, after the manifest of the new one is written.
             options = ocp.CheckpointManagerOptions(
                 max_to_keep=None,
                 create=False,
@@ -274,7 +275,7 @@ class Checkpointer:
     def _discard_manager(self) -> None:
         if self._manager is None:
             return
-        # After a failed save, its errors are raised once more before all is closed.
+        # After a failed save, closing raises its errors once more.
         for _ in range(4):
             with contextlib.suppress(Exception):
                 self._manager.close()
@@ -287,10 +288,10 @@ class Checkpointer:
 
 
 def _flatten(tree: Any, under: str = "") -> dict[str, Any]:
-    """Leaves by path, "params/layer/kernel"; a flat dict is also what Orbax is given.
+    """Leaves by path, "params/layer/kernel"; Orbax gets this flat dict.
 
-    So Orbax need not know the containers of a state (optax's tuples, dataclasses), nor
-    can it mix up {"a.b": x} and {"a": {"b": y}}, whose names it joins with dots.
+    So Orbax does not see the containers of a state (optax's tuples, dataclasses), and
+    cannot confuse {"a.b": x} with {"a": {"b": y}}, whose names it joins with dots.
     """
     prefix = f"{under}/" if under else ""
     pairs, _ = tree_flatten_with_path(tree)
@@ -314,8 +315,18 @@ def _show(entry: dict[str, Any] | None) -> str:
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
-    # Without a sharding Orbax would use the one on disk, of devices that may be gone.
+    # Without a sharding Orbax uses the one on disk, whose devices may not exist here.
     sharding = getattr(leaf, "sharding", None)
     if sharding is None:
         sharding = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+
+@jax.jit
+def _all_finite(tree: Any) -> jax.Array:
+    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(tree)]))
+
+
+def is_finite(tree: Any) -> bool:
+    """Whether all numbers of a tree of arrays are finite."""
+    return bool(_all_finite(tree))

@@ -1,47 +1,148 @@
-"""Runs that end by their own clock: when they end, and where their schedule stands.
+"""When a training run ends, and its position in the learning-rate schedule.
 
-With `train.seconds` a run trains until it has trained for so long, in whole calls; the
-time is that of `train_seconds`, without compilation, evaluations and checkpoints. How
-many steps that is, only the run finds out. So the learning rate, and whatever else
-follows the progress of a run, follows the time: `train.steps` are the steps of the
-schedule, which are spread over the seconds, and evaluations and checkpoints come at
-multiples of these.
+A run has a budget of steps (`train.steps`) or of seconds (`train.seconds`). Both clocks
+answer the same questions, so the loop is the same for both.
 
-    step of the schedule = train.steps * seconds spent / train.seconds
+With a budget of seconds, a run trains in whole calls until its training time is used
+up. Compilation, evaluations and checkpoints do not count. The number of steps is known
+only at the end, so the learning rate, and everything else that depends on the progress
+of the run, follows the time. `train.steps` is then the length of the schedule, which is
+spread over the seconds, and evaluations and checkpoints come at its multiples:
 
-It is fixed for a call before the call, by what calls have taken so far. The rows and
-the draws of a step remain those of its number; a resumed run knows the seconds from its
-log.
+    schedule step = train.steps * seconds spent / train.seconds
+
+It is fixed before each call, from the time that earlier calls took. The rows and random
+draws of a step depend on its number only. A resumed run reads its seconds from its log.
 """
+
+import itertools
+import time
+from collections.abc import Callable, Iterable
+from typing import Protocol
 
 from jaxpt.config.sections import TrainSpec
 
 
-def is_over(spec: TrainSpec, step: int, seconds: float) -> bool:
-    """Whether a run ends after so many steps, which took so many seconds.
+class Clock(Protocol):
+    """The budget of a run.
 
-    By the clock it ends where one more call would be further from its seconds.
+    Attributes:
+      is_over: whether the budget is used up.
+      waits_for_calls: whether each call is waited for, because its duration decides
+        what follows.
+      reading: the seconds by which the end of the last call was judged, the same on
+        all processes; None where seconds decide nothing.
+    """
+
+    is_over: bool
+    waits_for_calls: bool
+    reading: float | None
+
+    def list_calls(self, step: int) -> Iterable[int]:
+        """The number of steps of each call after `step`; may be infinite."""
+
+    def begin_call(self, seconds: Callable[[], float]) -> tuple[int, ...]:
+        """The first and last schedule step of the next call; () if they are its own."""
+
+    def end_call(self, step: int, seconds: Callable[[], float]) -> None:
+        """Updates `is_over` after a call that ended at `step`."""
+
+    def is_due(self, *every: int) -> bool:
+        """Whether the last call reached a multiple of one of these, or the end."""
+
+    def find_last_step(self, step: int) -> int:
+        """The schedule step of the last step of the call that ended at `step`."""
+
+
+def make_clock(spec: TrainSpec, step: int, seconds: float) -> Clock:
+    """The clock of a run that starts or resumes at `step`, after `seconds`."""
+    return (SecondsClock if spec.seconds else StepsClock)(spec, step, seconds)
+
+
+class StepsClock:
+    """A budget of `train.steps`."""
+
+    waits_for_calls = False
+    reading: float | None = None
+
+    def __init__(self, spec: TrainSpec, step: int, seconds: float):
+        self._spec, self._step = spec, step
+        self.is_over = step >= spec.steps
+
+    def list_calls(self, step: int) -> Iterable[int]:
+        total, size = self._spec.steps, self._spec.steps_per_call
+        return [min(size, total - s) for s in range(step, total, size)]
+
+    def begin_call(self, seconds: Callable[[], float]) -> tuple[int, ...]:
+        return ()
+
+    def end_call(self, step: int, seconds: Callable[[], float]) -> None:
+        self._step, self.is_over = step, step >= self._spec.steps
+
+    def is_due(self, *every: int) -> bool:
+        return self.is_over or any(n and self._step % n == 0 for n in every)
+
+    def find_last_step(self, step: int) -> int:
+        return step - 1
+
+
+class SecondsClock:
+    """A budget of `train.seconds`."""
+
+    waits_for_calls = True
+
+    def __init__(self, spec: TrainSpec, step: int, seconds: float):
+        self._spec, self._step = spec, step
+        self.reading: float | None = seconds
+        self.is_over = is_over(spec, step, seconds)
+        self._reached = find_schedule_step(spec, seconds)
+        self._planned = self._reached, self._reached
+
+    def list_calls(self, step: int) -> Iterable[int]:
+        return () if self.is_over else itertools.repeat(self._spec.steps_per_call)
+
+    def begin_call(self, seconds: Callable[[], float]) -> tuple[int, ...]:
+        self._planned = plan_call(self._spec, self._step, seconds())
+        return self._planned
+
+    def end_call(self, step: int, seconds: Callable[[], float]) -> None:
+        self._step, spent = step, seconds()
+        self.is_over, self.reading = is_over(self._spec, step, spent), spent
+        self._reached = find_schedule_step(self._spec, spent)
+
+    def is_due(self, *every: int) -> bool:
+        begin, end = self._planned[0], self._reached
+        return self.is_over or any(n and end // n > begin // n for n in every)
+
+    def find_last_step(self, step: int) -> int:
+        begin, end = self._planned
+        num = self._spec.steps_per_call
+        return begin + (num - 1) * (end - begin) // num
+
+
+def is_over(spec: TrainSpec, step: int, seconds: float) -> bool:
+    """Whether a budget of seconds is used up.
+
+    A run ends where one more call would end further from the budget than it is now.
 
     >>> spec = TrainSpec(steps=100, steps_per_call=10, seconds=5.0)
     >>> [is_over(spec, *at) for at in ((0, 0.0), (40, 4.0), (40, 4.4), (40, 4.5))]
     [False, False, False, True]
     """
-    if not spec.seconds:
-        return step >= spec.steps
     if not step:
         return False
     return seconds + _expect(spec, step, seconds) / 2 >= spec.seconds
 
 
 def _expect(spec: TrainSpec, step: int, seconds: float) -> float:
-    """How long a call takes, as those before it; the first as it was planned."""
+    """The expected seconds of a call: the mean so far; the first, as planned."""
     if not step:
         return spec.seconds * min(spec.steps_per_call / spec.steps, 1.0)
     return seconds / step * spec.steps_per_call
 
 
 def find_schedule_step(spec: TrainSpec, seconds: float) -> int:
-    """The step of the schedule after so many seconds of a run by the clock.
+    """The schedule step after a number of seconds of training.
 
     >>> find_schedule_step(TrainSpec(steps=100, seconds=5.0), 1.25)
     25
@@ -50,7 +151,7 @@ def find_schedule_step(spec: TrainSpec, seconds: float) -> int:
 
 
 def plan_call(spec: TrainSpec, step: int, seconds: float) -> tuple[int, int]:
-    """The steps of the schedule at which the next call begins and probably ends.
+    """The schedule steps at which the next call begins and is expected to end.
 
     >>> spec = TrainSpec(steps=100, steps_per_call=10, seconds=5.0)
     >>> plan_call(spec, 0, 0.0), plan_call(spec, 10, 1.0)
@@ -58,3 +159,29 @@ def plan_call(spec: TrainSpec, step: int, seconds: float) -> tuple[int, int]:
     """
     end = seconds + _expect(spec, step, seconds)
     return find_schedule_step(spec, seconds), find_schedule_step(spec, end)
+
+
+class Stopwatch:
+    """The seconds of training: without compilation, evaluations and checkpoints."""
+
+    def __init__(self, seconds: float = 0.0):
+        self._before = seconds
+        self._started: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Training time so far, by this process's clock."""
+        if self._started is None:
+            return self._before
+        return self._before + time.perf_counter() - self._started
+
+    def run(self, compile_seconds: float = 0.0) -> None:
+        """Starts the watch; while it runs, excludes a compilation that just ended."""
+        if self._started is None:
+            self._started = time.perf_counter()
+        else:
+            self._started += compile_seconds
+
+    def pause(self, seconds: float) -> None:
+        """Stops the watch at a reading."""
+        self._before, self._started = seconds, None

@@ -1,4 +1,4 @@
-"""The rows of a task: what it is trained on, and what it is measured on."""
+"""The rows of a task, for training and for evaluation."""
 
 import dataclasses
 
@@ -11,11 +11,11 @@ from jaxpt.text.rows.forms import Rows, make_rows, window_starts, windows
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.task import Task
 
-HELD_SEED = 0  # held-out pairs are drawn alike in every run
+HELD_SEED = 0  # every run draws the same held-out pairs
 
 
 def with_token_counts(plan: Plan, vocab: Vocab, train: Split) -> Vocab:
-    """The vocabulary with the counts of the text, where the objective asks for them."""
+    """The vocabulary, with the token counts of the text if the objective needs them."""
     if not plan.spec.needs.counts:
         return vocab
     counts = train.count_tokens(vocab.size).tolist()
@@ -26,10 +26,10 @@ def make_feed(task: Task, train: Split, row_indices=None) -> Feed:
     """The batches of a run, step by step.
 
     Args:
-      row_indices: of the batch, those to read (`Program.row_indices`); None is all.
+      row_indices: the rows of the batch to read (`Program.row_indices`); None for all.
 
     Raises:
-      UserError: the vocabulary or the text gives no such rows.
+      UserError: the vocabulary or the text cannot give such rows.
     """
     spec = task.plan.train
     rows = _make_rows(task, train, spec.seed)
@@ -41,13 +41,14 @@ def make_feed(task: Task, train: Split, row_indices=None) -> Feed:
 
 
 def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
-    """Rows of a split spread evenly over it, in the form of training.
+    """Rows spread evenly over a split, in the form of training.
 
     Args:
-      num: how many, over the parts by their shares; 0 is all that do not overlap.
+      num: number of rows, divided over the parts by their shares; 0 for all that do not
+        overlap.
 
     Returns:
-      "tokens" int32 [n, R] and what else the form has.
+      "tokens" int32 [n, R], and the other keys of the form.
     """
     made = _make_rows(task, split, HELD_SEED)
     numbers = split_count(num, split.fractions)
@@ -63,7 +64,7 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
 
 
 def likelihood_rows(task: Task, split: Split, num: int) -> np.ndarray:
-    """Rows of running text int32 [n, R], whatever form training reads."""
+    """Rows of running text, int32 [n, R], independent of the form of training."""
     numbers = split_count(num, split.fractions)
     length = task.spec.row_length
     pairs = zip(split.parts, numbers, strict=True)
@@ -81,19 +82,19 @@ def likelihood_documents(task: Task, split: Split, num: int) -> np.ndarray:
 
 
 def likelihood_bytes(task: Task, split: Split, num: int) -> np.ndarray:
-    """The bytes of UTF-8 that each token of `likelihood_rows` stands for, [n, R]."""
+    """The number of UTF-8 bytes of each token of `likelihood_rows`, [n, R]."""
     if task.vocab.token_bytes:
         return np.array(task.vocab.token_bytes)[likelihood_rows(task, split, num)]
     parts = []
     for part in split.parts:
         if part.byte_stream is None:
-            raise ValueError("neither the vocabulary nor the text has numbers of bytes")
+            raise ValueError("neither the vocabulary nor the text has byte counts")
         parts.append(dataclasses.replace(part, stream=part.byte_stream))
     return likelihood_rows(task, dataclasses.replace(split, parts=tuple(parts)), num)
 
 
 def describe_rows(task: Task, feed: Feed) -> list[str]:
-    """What is worth knowing of a feed's rows, a line a part; chunks say nothing."""
+    """A line for each part of a feed's rows; none for chunks of running text."""
     lines = []
     for rows in feed.parts:
         if rows.fill_rate < 1 or rows.notes:

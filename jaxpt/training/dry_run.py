@@ -1,7 +1,7 @@
-"""What a run would be and cost, told before it is trained; its folder is not made.
+"""The size and cost of a run, estimated before it is trained (`--dry_run`).
 
-The text is prepared, as `jaxpt prepare` does, the step is compiled, and one call of it
-is timed.
+The text is prepared as by `jaxpt prepare`, the step is compiled, and one call is timed.
+The run's folder is not created.
 """
 
 import time
@@ -22,19 +22,18 @@ from jaxpt.training.text_progress import make_reporter
 
 
 def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
-    """Parameters, operations, memory and time of a run.
+    """Parameters, FLOPs, memory and time of a run.
 
     Args:
       config, given: as of `jaxpt.training.train_run.train_run`.
 
     Returns:
-      names and values: counts, bytes and seconds are numbers. The memory is of a call
-      on each device, as XLA plans it: "state_bytes" and "rows_bytes" go in,
-      "temporary_bytes" are needed beside.
+      names and values: counts, bytes and seconds are numbers. Memory is that of a call
+      on each device, by XLA's plan: "state_bytes" and "rows_bytes" are its arguments,
+      "temporary_bytes" is additional.
 
     Raises:
-      UserError: what `jaxpt train` would refuse, or a teacher that is to be trained
-        first.
+      UserError: `jaxpt train` would refuse the config, or it trains a teacher first.
     """
     plan = make_plan(config, given, is_run=True)
     if lacks_teacher(plan):
@@ -53,7 +52,7 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     numbers = (spec.seed, 0, num) if spec.seconds else (spec.seed,)
     compile_seconds = program.train_call.compile(state, stack)
     memory = program.train_call.memory(num)
-    state, found = program.train_call(state, stack, *numbers)  # its first is slower
+    state, found = program.train_call(state, stack, *numbers)  # a first call is slower
     jax.block_until_ready(found)
     start = time.perf_counter()
     state, found = program.train_call(state, stack, *numbers)
@@ -96,7 +95,7 @@ def format_dry_run(told: dict[str, Any]) -> list[str]:
         f"{told['tokens_per_step']:,.0f} tokens and {told['flops_per_step']:.3g} FLOPs "
         f"each; {told['flops']:.3g} FLOPs in all",
         f"memory of a device: state {sizes['state_bytes']:,.1f} MB, rows "
-        f"{sizes['rows_bytes']:,.1f} MB, and {sizes['temporary_bytes']:,.1f} MB beside",
+        f"{sizes['rows_bytes']:,.1f} MB, temporary {sizes['temporary_bytes']:,.1f} MB",
         f"compiled in {told['compile_seconds']:.1f} s; "
         f"{told['step_seconds'] * 1e3:,.1f} ms a step, "
         f"{told['tokens_per_second']:,.0f} tokens/s{mfu}",

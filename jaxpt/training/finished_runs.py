@@ -1,4 +1,4 @@
-"""Finished runs that were trained before: found, read, and refused if not whole."""
+"""Finished runs for a report: found by folder or glob, read and verified."""
 
 import dataclasses
 import glob
@@ -28,26 +28,26 @@ from jaxpt.training.workdir import (
 )
 
 RUNS = "must be folders of finished runs, which jaxpt train or jaxpt compare has made"
-# What a report needs of a run's result.json.
+# The fields of result.json that a report needs.
 NEEDED = (
     *("objective", "seed", "params", "steps", "row_length", "raw_tokens", "flops"),
     *("train_seconds", "metrics", "curve"),
 )
-# Settings of the text, which fingerprints of what was read stand for.
+# Settings of the text, which its fingerprint covers.
 OF_TEXT = {f"data.{f.name}" for f in dataclasses.fields(TextSpec)} - {"data.sentences"}
 
 Item = TypeVar("Item")
 
 
 class FoundRun(NamedTuple):
-    """A finished run as its folder has it.
+    """A finished run, read from its folder.
 
     Attributes:
       folder: as the user named it.
-      version: of the jaxpt that began it.
-      settings: by full name, all that its numbers depend on; lists as JSON has them.
-      result: its result.json; of a run that diverged, its diverged.json.
-      examples: by metric, what was found on each test example.
+      version: of jaxpt when it was started.
+      settings: by full name, those that its results depend on.
+      result: its result.json, or its diverged.json if it diverged.
+      examples: by metric, the value on each test example.
       text: the sha256 of each split's ids, by the split's name.
       tokenizer_sha256: of all that determines the ids of plain text.
     """
@@ -69,7 +69,7 @@ class FoundRun(NamedTuple):
 
     @property
     def has_diverged(self) -> bool:
-        """Whether its loss was not finite, so that it was not trained to its end."""
+        """Whether it was stopped because a loss was not finite."""
         return "diverged_at" in self.result
 
     @property
@@ -79,24 +79,24 @@ class FoundRun(NamedTuple):
 
     @property
     def text_settings(self) -> dict:
-        """The settings that say which text is read, and how it is split."""
+        """The settings that choose the text and its splits."""
         kept = OF_TEXT - {"data.cache_dir", "data.tfds_data_dir"}
         return {name: v for name, v in self.settings.items() if name in kept}
 
 
 def is_same_tokenizer(one: FoundRun, other: FoundRun) -> bool:
-    """Whether both make the same ids of a plain text."""
+    """Whether both tokenizers give the same ids for plain text."""
     return one.tokenizer_sha256 == other.tokenizer_sha256
 
 
 def is_same_text(one: FoundRun, other: FoundRun, split: str = "") -> bool:
     """Whether both read the same text.
 
-    The ids of one text differ between tokenizers, and with them the fingerprints; then
-    the settings of the text must be the same.
+    With different tokenizers the fingerprints of one text differ. Then the settings of
+    the text are compared.
 
     Args:
-      split: the one to look at; "" is all.
+      split: the split to compare; "" for all.
     """
     if not is_same_tokenizer(one, other):
         return one.text_settings == other.text_settings
@@ -108,7 +108,7 @@ def is_same_text(one: FoundRun, other: FoundRun, split: str = "") -> bool:
 def number_alike(
     items: Sequence[Item], is_alike: Callable[[Item, Item], bool]
 ) -> list[int]:
-    """A number for each item, the same for those that are alike; the first has 0.
+    """A group number for each item, by an equivalence; the first group is 0.
 
     >>> number_alike([1, 3, 2, 5], lambda a, b: a % 2 == b % 2)
     [0, 0, 1, 0]
@@ -124,14 +124,13 @@ def number_alike(
 
 
 def find_folders(words: Iterable[str]) -> list[Path]:
-    """The folders that the words of a command line name.
+    """The folders of `--runs`.
 
     Args:
-      words: folders, several of them with commas between, or globs, of which those of
-        folders count.
+      words: folders, comma-separated folders, or globs (files that match are ignored).
 
     Raises:
-      UserError: there is none, or a glob that nothing matches.
+      UserError: there is none, or a glob matches none.
     """
     found: list[Path] = []
     for word in words:
@@ -212,7 +211,7 @@ def _load_run(folder: Path) -> FoundRun:
 
 
 def _check_kind(folder: Path) -> None:
-    """Raises UserError where a folder holds no run, or one that is not finished."""
+    """Raises UserError if a folder holds no run, or an unfinished one."""
     if not folder.exists():
         raise UserError(f"--runs={folder}: not found; {RUNS}")
     if not folder.is_dir():
@@ -232,7 +231,7 @@ def _check_kind(folder: Path) -> None:
 
 
 def _check_sums(folder: Path) -> None:
-    """Raises UserError where a file that the folder vouches for is not what it was."""
+    """Raises UserError if a file differs from its recorded checksum."""
     for name in NAMES:
         path = folder / name
         if path.exists():
@@ -247,7 +246,7 @@ def _check_sums(folder: Path) -> None:
 
 
 def _check_result(folder: Path, result: dict, settings: dict) -> None:
-    """Raises UserError for a result that is not of the folder's config."""
+    """Raises UserError if a result does not belong to the folder's config."""
     path = folder / "result.json"
     for name in NEEDED:
         if not isinstance(result, dict) or name not in result:
@@ -258,7 +257,7 @@ def _check_result(folder: Path, result: dict, settings: dict) -> None:
         ("steps", "train.steps"),
     ):
         if name == "steps" and settings["train.seconds"]:
-            continue  # how many there were, the clock has said
+            continue  # a budget of seconds decides the number of steps
         if result[name] != settings[setting]:
             raise UserError(
                 f"{path}: is of {name}={result[name]}, but the run's config.json has "

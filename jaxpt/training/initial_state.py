@@ -1,4 +1,4 @@
-"""Where a run begins: at fresh parameters, or at those of another run or a teacher."""
+"""The initial state of a run: random, or from another run (`train.init_from`)."""
 
 import dataclasses
 from pathlib import Path
@@ -23,12 +23,12 @@ from jaxpt.training.workdir import load_task
 
 
 def check_start(task: Task, tokenizer: Tokenizer) -> None:
-    """Looks whether `train.init_from` and a teacher can be the start of this task.
+    """Checks that `train.init_from` and a teacher can initialise this task.
 
     Raises:
-      UserError: one holds no run, or one with another tokenizer, or the first other
-        parameters or a model that reads the same ones otherwise; or a teacher is wanted
-        and none is named.
+      UserError: one holds no run, or a run with another tokenizer; `train.init_from`
+        has other parameters, or a model that uses the same ones differently; or the
+        objective needs a teacher and none is named.
     """
     if task.spec.needs.teacher:
         _check_teacher(task, tokenizer)
@@ -54,12 +54,12 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
 
 
 def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, object]]:
-    """Settings that make two runs' networks differ on the same parameters.
+    """Settings that change what a network computes from the same parameters.
 
-    Those of a teacher are not looked at: whoever teaches is put in its place.
+    Those of a teacher are not compared, because the teacher is replaced.
 
     Returns:
-      of each: its name, this task's value and the other's.
+      (name, this task's value, the other's value) of each setting that differs.
     """
     found, others = [], list_specs(theirs.model)
     for network, spec in list_specs(task.model).items():
@@ -77,7 +77,7 @@ def _compare_networks(task: Task, theirs: Task) -> list[tuple[str, object, objec
 
 
 def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
-    """Raises UserError unless a run can teach this task, and lend it its layers."""
+    """Raises UserError unless a run can teach this task and initialise its layers."""
     name, path = _name_teacher(task)
     theirs = _load_other(name, path, tokenizer)
     mine = list_specs(task.model)["teacher_spec"]
@@ -99,7 +99,7 @@ def _get_teacher(task: Task) -> Teacher:
 
 
 def _name_teacher(task: Task) -> tuple[str, str]:
-    """The setting with its value, and the folder."""
+    """The setting with its value, and the folder as a path."""
     teacher = _get_teacher(task)
     path = teacher.run
     name = f"{task.plan.objective_name}.{teacher.setting}={path}"
@@ -122,14 +122,14 @@ def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
 
 
 def make_start(program: Program, spec: TrainSpec) -> TrainState:
-    """The state of step 0, as `Program.save_form` has it; the optimizer's is fresh.
+    """The state of step 0, in the form of `Program.save_form`.
 
     Args:
-      spec: the run's; a program serves runs with other seeds than its task's.
+      spec: the run's, whose seed may differ from that of the program's task.
 
     Raises:
-      UserError: `train.init_from` has no good checkpoint of these parameters, or the
-        teacher none.
+      UserError: `train.init_from` or the teacher has no good checkpoint of these
+        parameters.
     """
     state = program.init_state(spec.seed)
     has_teacher = program.task.spec.needs.teacher is not None
@@ -148,12 +148,12 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
 
 
 def _begin(task: Task, params, theirs: Task, taught):
-    """A task's parameters with those of a run that teaches in their place.
+    """A task's parameters, with those of the teacher.
 
-    The student takes the teacher's layers unless it goes on from another run.
+    Without `train.init_from` the student starts with the teacher's layers.
 
     Raises:
-      UserError: it has other parameters than those layers.
+      UserError: the student's parameters differ from those layers.
     """
     goes_on = task.plan.train.init_from
     teacher = _get_teacher(task)
@@ -164,7 +164,7 @@ def _begin(task: Task, params, theirs: Task, taught):
 
 
 def _add_teacher(program: Program, params):
-    """The parameters with the teacher's in their place."""
+    """The parameters, with the teacher's replaced."""
     task = program.task
     name, path = _name_teacher(task)
     theirs, _ = load_task(Path(path))
@@ -186,7 +186,7 @@ def _add_teacher(program: Program, params):
 
 
 def _restore(name: str, path: str, theirs: Task, template):
-    """A run's newest parameters, or their mean if it keeps one."""
+    """A run's newest parameters, or their moving average if it keeps one."""
     with Checkpointer(Path(path) / "checkpoints") as checkpointer:
         kept = "ema" if theirs.has_ema else "params"
         restored = checkpointer.restore(template, under=kept)

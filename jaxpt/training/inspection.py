@@ -1,6 +1,6 @@
-"""The states and the attention weights of a run's network, on rows of plain text.
+"""Hidden states and attention weights of a run's network, on rows of plain text.
 
-Rows are read as features are: with what training puts around a text.
+Rows are framed as in training.
 """
 
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ from jaxpt.training.program import Program
 def read_layers(
     program: Program, params, rows: Int[np.ndarray, "N T"], batch_size: int = 16
 ) -> Float[np.ndarray, "L N T D"]:
-    """What the first layer reads and each gives, of the rows' own tokens, float32."""
+    """The input of the first layer and the output of each layer, float32."""
     before, length = len(program.frame[0]), rows.shape[1]
 
     def read(params, tokens):
@@ -37,9 +37,9 @@ def read_layers(
 def read_attention(
     program: Program, params, rows: Int[np.ndarray, "N T"], batch_size: int = 4
 ) -> Iterator[tuple[dict[str, Float[np.ndarray, "L B N T S"]], np.ndarray]]:
-    """The weights of every head, and the framed rows [B, T] that they are of.
+    """The attention weights of every head, and the framed rows [B, T].
 
-    Nothing where the network has no attention.
+    None if the network has no attention.
     """
     model = program.task.model
     if not isinstance(model, HasTransformer):
@@ -54,7 +54,7 @@ def read_attention(
 
 
 def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T S"]]:
-    """Which keys the queries of such rows may attend to, of `read_attention`."""
+    """The attention mask of the rows of `read_attention`."""
     params = program.abstract_state().params
     whole = length + sum(map(len, program.frame))
     model: Any = program.task.model
@@ -65,7 +65,7 @@ def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T
 def frame_rows(
     program: Program, rows: Int[np.ndarray, "N T"]
 ) -> Int[np.ndarray, "N R"]:
-    """The rows with what training puts around a text."""
+    """The rows, framed as in training."""
     before, after = (
         np.broadcast_to(np.array(ids, rows.dtype), (len(rows), len(ids)))
         for ids in program.frame
@@ -74,7 +74,7 @@ def frame_rows(
 
 
 def _cut(rows: np.ndarray, batch_size: int) -> Iterator[tuple[np.ndarray, int]]:
-    """Batches of one size, and how many rows of each are not copies to fill it."""
+    """Batches of one size, and the number of rows in each that are not padding."""
     size = min(batch_size, len(rows))
     for start in range(0, len(rows), size):
         piece = rows[start : start + size]

@@ -1,54 +1,56 @@
-"""The training loop: compiled calls, metrics fetched late, checkpoints, resume."""
+"""The training loop: compiled calls, logs, evaluations, checkpoints, resume."""
 
 import contextlib
 import itertools
 import math
 import signal
 import time
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.distributed import processes
 from jaxpt.errors import DivergedError
-from jaxpt.files.folder import CHECKPOINTS, hold, load_measured, write_json
+from jaxpt.files.folder import CHECKPOINTS, hold
 from jaxpt.learn.state import TrainState
-from jaxpt.statistics.examples import Examples, means
 from jaxpt.text.dataset import Split
 from jaxpt.text.feed import prefetch
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.check import check_run
-from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.clock import find_schedule_step, is_over, plan_call
+from jaxpt.training.checkpoint import Checkpointer, is_finite
+from jaxpt.training.clock import Stopwatch, make_clock
+from jaxpt.training.hooks import NO_HOOKS, Hooks
 from jaxpt.training.initial_state import make_start
 from jaxpt.training.measure import (
-    FROM_FEATURES,
+    NOTHING,
+    Measured,
     measure,
     measure_frozen,
     measure_valid,
     total_loss,
 )
-from jaxpt.training.metrics_log import read_metrics
+from jaxpt.training.metrics_log import read_last_line
 from jaxpt.training.passage_samples import make_lines
 from jaxpt.training.profile import Profiler
 from jaxpt.training.program import Program
+from jaxpt.training.result import (
+    CURVES,
+    Cost,
+    load_result,
+    write_divergence,
+    write_result,
+)
 from jaxpt.training.run_log import RunLog
 from jaxpt.training.signals import SignalWatch, Stopped
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import (
-    DIVERGED,
     check_shared,
     fingerprint,
     load_divergence,
     lock_workdir,
-    write_examples,
 )
-
-# Of what is evaluated along a run, what its learning curves show.
-CURVES = ("valid_loss", "valid_accuracy", *FROM_FEATURES)
 
 
 def train(
@@ -59,23 +61,23 @@ def train(
     program: Program | None = None,
     label: str = "",
     only_valid: bool = False,
+    hooks: Hooks = NO_HOOKS,
 ) -> dict:
-    """Trains a run to its end, from wherever its folder says it stands.
+    """Trains a run to its end, from its last checkpoint if there is one.
 
     Args:
-      program: a compiled one of the same task but for the seed.
+      program: a compiled one of the same task, whose seed may differ.
       label: shown before each line of progress.
-      only_valid: at its end the run is measured by its objective's own validation
-        metrics alone, as at its other evaluations.
+      only_valid: the final metrics are only the objective's own validation metrics.
 
-    A run that diverges writes `diverged.json` (`workdir.load_divergence`); it is not
+    A run that diverges writes `diverged.json` (`workdir.load_divergence`). It is not
     trained again while its folder has that record.
 
     Returns:
       the run's entry in a report, which is also written to `result.json`.
 
     Raises:
-      UserError: the folder holds another run, or checkpoints of which none is good; its
+      UserError: the folder holds another run, or no good checkpoint among several; its
         files were altered; or another process writes there.
       DivergedError: a loss or parameter is not finite, now or at an earlier start; on
         all processes.
@@ -84,54 +86,71 @@ def train(
     workdir = Path(workdir)
     divergence = None
     with hold(workdir):
-        run = _Run(task, tokenizer, corpora, workdir, program, label)
-        run.only_valid = only_valid
+        run = _Run(task, tokenizer, corpora, workdir, program, label, hooks)
         with run.checkpointer, SignalWatch() as watch:
             try:
-                result = run.go(watch)
+                result = run.go(watch, only_valid)
             except DivergedError as error:
                 divergence = error
             signum = processes.greatest(watch.signum or 0)
-    if signum:  # it came too late to stop this run; whoever called must stop
+    if signum:  # too late to stop this run; the caller must stop
         signal.raise_signal(signum)
     if divergence is not None:
         raise divergence
+    hooks.on_end(result)
     return result
 
 
+class _Call(NamedTuple):
+    """A compiled call: the step at its end, its number of steps, and their metrics."""
+
+    step: int
+    num_steps: int
+    metrics: dict
+
+
 class _Run:
-    def __init__(self, task, tokenizer, corpora, workdir, program, label):
+    def __init__(
+        self,
+        task: Task,
+        tokenizer: Tokenizer,
+        corpora: dict[str, Split],
+        workdir: Path,
+        program: Program | None,
+        label: str,
+        hooks: Hooks,
+    ):
         self.start = time.perf_counter()
         self.task, self.corpora, self.workdir = task, corpora, workdir
-        self.result_path = workdir / "result.json"
-        self.label, self.spec = label, task.plan.train
-        self.only_valid = False
-        # Once it has begun, a run is whole without what it began with.
+        self.label, self.hooks = label, hooks
+        self.spec = task.plan.train
+        # A run that has begun no longer needs the checkpoint it was initialised from.
         has_begun = processes.on_first((workdir / CHECKPOINTS).is_dir)
         self.program, self.feed = processes.on_all(
-            lambda: check_run(task, tokenizer, corpora, program, has_begun)
+            check_run, task, tokenizer, corpora, program, has_begun
         )
-        whole = fingerprint(task.plan, tokenizer, corpora)
-        processes.check_same("config or text", whole)
-        # The first thing written.
-        processes.on_first(lambda: lock_workdir(workdir, task.plan, tokenizer, corpora))
-        processes.on_all(lambda: check_shared(workdir))
+        digest = fingerprint(task.plan, tokenizer, corpora)
+        processes.check_same("config or text", digest)
+        processes.on_first(lock_workdir, workdir, task.plan, tokenizer, corpora)
+        processes.on_all(check_shared, workdir)
         self.checkpointer = Checkpointer(
             workdir / CHECKPOINTS, keep=self.spec.keep_checkpoints
         )
-        num = 0 if label else task.plan.eval.samples  # of many, the report shows them
-        valid = corpora["valid"]
-        self.show = make_lines(self.program, tokenizer, valid, num)
-        self.measured = {}  # step -> what this process has evaluated there
-        self.examples = {}  # step -> of measures that are kept by example
-        self.probes = {}  # step -> which states labels were read from
+        num = 0 if label else task.plan.eval.samples  # a comparison's report has them
+        self.take_samples = make_lines(self.program, tokenizer, corpora["valid"], num)
+        self.measured: dict[int, Measured] = {}  # by step, in this process
         decay = task.plan.optim.ema_decay
-        # Said beside what was measured on the mean of the parameters.
         self._ema = {"ema_decay": decay} if task.has_ema else {}
         self.log = RunLog(self.program, self.feed, corpora, workdir, label)
+        self.profiler = Profiler(workdir, self.spec.profile_steps)
+        self.watch = Stopwatch()
+        self.clock = make_clock(self.spec, 0, 0.0)
+        self._pauses = self.spec.eval_every, self.spec.checkpoint_every
+        self._logged = 0  # the last step whose metrics were logged
 
-    def go(self, watch: SignalWatch) -> dict:
-        if record := processes.on_first(lambda: load_divergence(self.workdir)):
+    def go(self, signals: SignalWatch, only_valid: bool) -> dict:
+        """Restores, trains and measures the run; returns its result."""
+        if record := processes.on_first(load_divergence, self.workdir):
             raise DivergedError(
                 f"{record['reason']} at step {record['diverged_at']} "
                 f"(optim.lr={self.task.plan.optim.lr}): the run has diverged; remove "
@@ -139,14 +158,16 @@ class _Run:
             )
         restored = self.checkpointer.restore(self.program.abstract_state())
         state, step = restored or (None, 0)
-        last = processes.on_first(lambda: self._last_line(step))
-        self.seconds = last.get("seconds", 0.0)
-        self._is_last = is_over(self.spec, step, self.seconds)
-        if self._is_last and (result := processes.on_first(self._load_result)):
+        last = processes.on_first(read_last_line, self.workdir, step)
+        self.watch = Stopwatch(last.get("seconds", 0.0))
+        self.clock = make_clock(self.spec, step, self.watch.seconds)
+        if self.clock.is_over and (
+            result := processes.on_first(load_result, self.workdir)
+        ):
             return result
         self.log.first_step_seconds = last.get("first_step_seconds", 0.0)
-        for count in itertools.islice(self._list_counts(step), 1):
-            # Beside what comes before the first call: the start and its evaluation.
+        for count in itertools.islice(self.clock.list_calls(step), 1):
+            # Compiles while the start and its evaluation are prepared.
             self.program.train_call.begin(self.feed[step], count)
         if state is None:
             state = make_start(self.program, self.spec)
@@ -155,279 +176,154 @@ class _Run:
                 self.log.say(line)
             if step:
                 self.log.say(f"resuming from step {step} in {self.workdir}")
-            state, self.total = self._advance(state, step, watch)
-            examples = self._measured_examples(self.total)
-            probes = self._measured_probes(self.total)
-            self._say_phase(f"measuring the run after step {self.total}")
-            metrics = self._measure(state, examples, probes)
-        num_params = sum(x.size for x in jax.tree.leaves(state.params))
-
-        def conclude():
-            result = self._describe(metrics, num_params)
-            result |= {"probe": probes} if probes else {}
-            # First: a run with a result is finished.
-            write_examples(self.workdir, examples)
-            write_json(self.result_path, result)
-            return result
-
-        return processes.on_first(conclude)
-
-    def _measure(
-        self, state: TrainState, examples: dict[str, Examples], probes: dict[str, dict]
-    ) -> dict:
-        """The run's metrics; `examples` and `probes` are filled."""
-        params, known = state.eval_params, self.measured.get(self.total)
-        if self.only_valid:
-            return known or measure_valid(self.program, params, self.corpora)
-        return measure(
-            self.program,
-            params,
-            self.corpora,
-            self.spec.seed,
-            known=known,
-            control=self.measured.get(0),
-            examples=examples,
-            probes=probes,
-        )
-
-    def _load_result(self) -> dict | None:
-        if self.result_path.exists():
-            return load_measured(self.result_path)
-        return None
-
-    def _last_line(self, step: int) -> dict:
-        """What was logged last up to the step that is resumed from."""
-        if not step:
-            return {}
-        lines = [line for line in read_metrics(self.workdir) if line["step"] <= step]
-        return lines[-1] if lines else {}
-
-    def _list_counts(self, step: int) -> Iterable[int]:
-        """The steps of each call; by the clock it is not known how many there are."""
-        total, size = self.spec.steps, self.spec.steps_per_call
-        if self.spec.seconds:
-            return () if self._is_last else itertools.repeat(size)
-        return [min(size, total - s) for s in range(step, total, size)]
+            state, step = self._advance(state, step, signals)
+            self._say_phase(f"measuring the run after step {step}")
+            measured = self._measure(state.eval_params, step, only_valid)
+        cost = Cost(step, self.watch.seconds, self.log.first_step_seconds)
+        trained = self.task, self.program, state.params
+        return processes.on_first(write_result, self.workdir, *trained, cost, measured)
 
     def _advance(
-        self, state: TrainState, step: int, watch: SignalWatch
+        self, state: TrainState, step: int, signals: SignalWatch
     ) -> tuple[TrainState, int]:
-        """Runs to the last step; returns the state as it is saved, and that step."""
-        counts, by_clock = self._list_counts(step), bool(self.spec.seconds)
-        is_timed = False
+        """Trains to the end: the state in the form that is saved, and the last step."""
         if step == 0:
-            self._say_phase("evaluating the fresh parameters")
+            self._say_phase("evaluating the initial parameters")
             self._evaluate(state, 0)
-        state = self.program.run_form(state)
-        pending, self._marked, self._logged = None, None, step
+        state, pending = self.program.run_form(state), None
+        first = self._logged = step
+        counts = self.clock.list_calls(step)
         rows = prefetch(self.feed, step, counts, place=self.program.place)
-        profiler = Profiler(self.workdir, self.spec.profile_steps)
-        with contextlib.closing(rows), contextlib.closing(profiler):
+        with contextlib.closing(rows), contextlib.closing(self.profiler):
             for count, stack in zip(counts, rows, strict=True):
-                if stack not in self.program.train_call:
-                    self.log.say(f"compiling a call of {count} steps")
-                compile_seconds = self.program.train_call.compile(state, stack)
-                if self._marked is None:
-                    self._marked = time.perf_counter()
-                else:
-                    self._marked += compile_seconds  # no part of training
-                numbers = [self.spec.seed]
-                if by_clock:
-                    spent = processes.on_first(self._tell_seconds)
-                    self._planned = plan_call(self.spec, step, spent)
-                    numbers += self._planned
+                self._compile(state, stack, count)
+                schedule = self.clock.begin_call(self._agreed_seconds)
                 begun = time.perf_counter()
-                with profiler.begin(step):
-                    state, found = self.program.train_call(state, stack, *numbers)
-                profiler.end(count, found)
-                if pending is not None:
-                    self._finish_call(*pending)  # fetched while the next call runs
-                step, pending = step + count, (step + count, count, found)
-                if not is_timed:  # fetched at once, to tell when the run will end
-                    jax.block_until_ready(found)
-                    is_timed, now = True, time.perf_counter()
-                    if not self.log.first_step_seconds:
-                        self.log.first_step_seconds = now - self.start
-                    self.log.say_end(step, self._tell_seconds(), now - begun, count)
-                if by_clock:  # else it would count the calls before this one
-                    jax.block_until_ready(found)
-                    self._finish_call(*pending)
+                with self.profiler.begin(step):
+                    state, metrics = self.program.train_call(
+                        state, stack, self.spec.seed, *schedule
+                    )
+                self.profiler.end(count, metrics)
+                self._finish_call(pending)  # fetched while this call runs
+                is_first, step = step == first, step + count
+                pending = _Call(step, count, metrics)
+                if is_first:
+                    self._time_first_call(pending, begun)
+                if self.clock.waits_for_calls:
+                    jax.block_until_ready(metrics)
+                    self._finish_call(pending)
                     pending = None
-                spent = processes.on_first(self._tell_seconds) if by_clock else 0.0
-                self._is_last = is_over(self.spec, step, spent)
-                signum = watch.ask()
-                self._reached = step
-                if by_clock:
-                    self._reached = find_schedule_step(self.spec, spent)
-                if self._is_boundary() or signum:
-                    if pending is not None:
-                        self._finish_call(*pending)
-                        pending = None
-                    # What is logged decides where a resumed run ends.
-                    self.seconds = spent if by_clock else self._tell_seconds()
+                self.clock.end_call(step, self._agreed_seconds)
+                signum = signals.ask()
+                if signum or self.clock.is_due(*self._pauses):
+                    self._finish_call(pending)
+                    pending = None
                     self._pause(state, step, signum)
-                    self._marked = None
-                    if self._is_last:
-                        break
+                if self.clock.is_over:
+                    break
         return self.program.save_form(state), step
 
-    def _tell_seconds(self) -> float:
-        """Seconds of training so far, as this process's clock has them."""
-        if self._marked is None:
-            return self.seconds
-        return self.seconds + time.perf_counter() - self._marked
+    def _compile(self, state: TrainState, stack: Any, count: int) -> None:
+        """Compiles the next call if needed, outside the training time."""
+        if stack not in self.program.train_call:
+            self.log.say(f"compiling a call of {count} steps")
+        self.watch.run(self.program.train_call.compile(state, stack))
 
-    def _is_boundary(self) -> bool:
-        every = (self.spec.eval_every, self.spec.checkpoint_every)
-        return self._is_last or any(map(self._is_due, every))
+    def _time_first_call(self, call: _Call, begun: float) -> None:
+        """Waits for the first call, and says when the run is expected to end."""
+        jax.block_until_ready(call.metrics)
+        now = time.perf_counter()
+        if not self.log.first_step_seconds:
+            self.log.first_step_seconds = now - self.start
+        self.log.say_end(call.step, self.watch.seconds, now - begun, call.num_steps)
 
-    def _is_due(self, every: int) -> bool:
-        """Whether the last call has reached a multiple of so many steps, or passed."""
-        if not every:
-            return False
-        if not self.spec.seconds:
-            return self._reached % every == 0
-        return self._reached // every > self._planned[0] // every
+    def _agreed_seconds(self) -> float:
+        """Training time by the clock of process 0, on all."""
+        return processes.on_first(lambda: self.watch.seconds)
 
-    def _finish_call(self, step: int, count: int, found: dict) -> None:
+    def _finish_call(self, call: _Call | None) -> None:
         """Fetches a call's metrics: stops at a loss that is not finite, else logs."""
-        found = jax.tree.map(np.asarray, found)
+        if call is None:
+            return
+        metrics = jax.tree.map(np.asarray, call.metrics)
         losses = [
-            total_loss(self.program, {k: (a[i], b[i]) for k, (a, b) in found.items()})
-            for i in range(count)
+            total_loss(self.program, {k: (a[i], b[i]) for k, (a, b) in metrics.items()})
+            for i in range(call.num_steps)
         ]
-        for i, loss in enumerate(losses):
+        before = call.step - call.num_steps
+        for i, loss in enumerate(losses, start=1):
             if not math.isfinite(loss):
-                self._diverged(f"the loss is {loss}", step - count + i + 1)
-        self.log.check_overflow(found)
-        self._mean_loss = sum(losses) / count
-        if step // self.spec.log_every > self._logged // self.spec.log_every:
-            self._log(step, found)
-            self._logged = step
+                self._diverged(f"the loss is {loss}", before + i)
+        self.log.check_overflow(metrics)
+        if call.step // self.spec.log_every > self._logged // self.spec.log_every:
+            at = self.clock.find_last_step(call.step)
+            loss = sum(losses) / call.num_steps
+            values = self.log.log_call(call.step, at, metrics, loss, self.watch.seconds)
+            self.hooks.on_log(call.step, values)
+            self._logged = call.step
 
-    def _diverged(self, what: str, step: int) -> None:
+    def _diverged(self, reason: str, step: int) -> None:
         """Records that the run has diverged; all processes come here together."""
         self.checkpointer.wait()
         good = self.checkpointer.steps()
         kept = f"step {good[-1]} is kept" if good else "there is none yet"
-        record = {
-            "objective": self.task.plan.objective_name,
-            "seed": self.spec.seed,
-            "diverged_at": step,
-            "reason": what,
-            **self.task.count_costs(step),
-            "train_seconds": self._tell_seconds(),
-        }
-        processes.on_first(lambda: write_json(self.workdir / DIVERGED, record))
+        processes.on_first(
+            write_divergence, self.workdir, self.task, reason, step, self.watch.seconds
+        )
         raise DivergedError(
-            f"{what} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
+            f"{reason} at step {step} (optim.lr={self.task.plan.optim.lr}): training "
             f"stopped; last good checkpoint: {kept} in {self.workdir}"
         )
 
-    def _log(self, step: int, found: dict) -> None:
-        at = step - 1  # in the schedule, of the last step
-        if self.spec.seconds:
-            begin, end = self._planned
-            num = self.spec.steps_per_call
-            at = begin + (num - 1) * (end - begin) // num
-        self.log.log_call(step, at, found, self._mean_loss, self._tell_seconds())
-
     def _pause(self, state: TrainState, step: int, signum: int | None) -> None:
-        """What happens between calls: evaluation, a checkpoint, the end."""
-        is_last = self._is_last
+        """Between two calls: an evaluation, a checkpoint, the end."""
+        reading = self.clock.reading
+        self.watch.pause(self.watch.seconds if reading is None else reading)
         saved = self.program.save_form(state)
-        if is_last or self._is_due(self.spec.eval_every):
+        if self.clock.is_due(self.spec.eval_every):
             self._evaluate(saved, step)
-        is_due = is_last or self._is_due(self.spec.checkpoint_every)
+        is_due = self.clock.is_due(self.spec.checkpoint_every)
         if signum or is_due:
-            if not _is_finite((saved.params, saved.ema)):
-                if (
-                    signum and not is_due
-                ):  # it resumes earlier, and diverges as without the signal
+            if not is_finite((saved.params, saved.ema)):
+                if signum and not is_due:  # it will diverge again when it is resumed
                     raise Stopped((self.checkpointer.steps() or [0])[-1], signum)
                 self._diverged("a parameter is not finite", step)
-            if self.spec.seconds:  # a resumed run goes on from here
-                self.log.write(step, {}, self.seconds)
-            self.log.vouch()  # the run resumes here by what the log says
+            if reading is not None:  # a resumed run continues from it
+                self.log.write(step, {}, self.watch.seconds)
+            self.log.vouch()  # a resumed run relies on the log
             self.checkpointer.save(step, saved)
-        if signum and not is_last:
+            self.hooks.on_checkpoint(step, saved)
+        if signum and not self.clock.is_over:
             self.checkpointer.wait()
             raise Stopped(step, signum)
-
-    def _measured_examples(self, total: int) -> dict[str, Examples]:
-        """What evaluations before the first and after the last step have found."""
-        last, first = (self.examples.get(step, {}) for step in (total, 0))
-        of_first = {f"{name}_random": e for name, e in first.items()}
-        of_first.pop("probe_majority_random", None)
-        return last | of_first
-
-    def _measured_probes(self, total: int) -> dict[str, dict]:
-        """Which states evaluations after the last and before the first step have read.
-
-        Of an evaluation that was measured in another process there is none: `measure`
-        fills it in.
-        """
-        steps = {"trained": total, "untrained": 0}
-        return {name: self.probes[n] for name, n in steps.items() if n in self.probes}
 
     def _evaluate(self, saved: TrainState, step: int) -> None:
         params = saved.eval_params
         values = measure_valid(self.program, params, self.corpora)
+        frozen = NOTHING
         if self.task.plan.eval.probe_every_eval:
-            read: list[dict] = []
-            found = measure_frozen(self.program, params, self.corpora, read)
-            values |= means(found)
-            self.examples[step] = found
-            if read:
-                self.probes[step] = read[0]
-        self.measured[step] = values
-        lines = self.show(params)
-        self.log.write(step, values | self._ema, self.seconds, "\n".join(lines))
-        shown = {name: values[name] for name in CURVES if name in values}
+            frozen = measure_frozen(self.program, params, self.corpora)
+        values |= frozen.metrics
+        self.measured[step] = frozen._replace(metrics=values)
+        samples = self.take_samples(params)
+        self.log.write(step, values | self._ema, self.watch.seconds, "\n".join(samples))
+        curves = "  ".join(f"{k} {values[k]:.4f}" for k in CURVES if k in values)
         whose = " (EMA)" if self._ema else ""
-        named = "  ".join(f"{k} {v:.4f}" for k, v in shown.items())
-        for line in (named, *lines):
+        for line in (curves, *samples):
             self.log.say(f"step {step}{whose}  {line}")
+        self.hooks.on_evaluation(step, values, params)
+
+    def _measure(self, params: Any, step: int, only_valid: bool) -> Measured:
+        """The run's final metrics, without measuring again what evaluations did."""
+        known, control = (self.measured.get(at, NOTHING) for at in (step, 0))
+        if not only_valid:
+            seed = self.spec.seed
+            return measure(self.program, params, self.corpora, seed, known, control)
+        if known.metrics:
+            return known
+        return Measured(measure_valid(self.program, params, self.corpora), {}, {})
 
     def _say_phase(self, text: str) -> None:
-        """Says what takes long; of a run of a comparison its lines say enough."""
+        """Announces a long phase; not for each run of a comparison."""
         if not self.label:
             self.log.say(text)
-
-    def _describe(self, metrics: dict, num_params: int) -> dict:
-        """The run's entry in a report."""
-        costs = self.task.count_costs(self.total)
-        kept = ("step", "raw_tokens", "flops", "seconds")
-        curve = [
-            {k: line[k] for k in (*kept, *CURVES) if k in line}
-            for line in read_metrics(self.workdir)
-            if "valid_loss" in line
-        ]
-        return {
-            "objective": self.task.plan.objective_name,
-            "seed": self.spec.seed,
-            "params": num_params,
-            "steps": self.total,
-            "row_length": self.task.spec.row_length,
-            "batch_size": self.spec.batch_size,
-            **self._ema,
-            **costs,
-            "train_seconds": self.seconds,
-            "first_step_seconds": self.log.first_step_seconds,
-            "steps_per_second": self.total / max(self.seconds, 1e-9),
-            "device": f"{len(self.program.devices)} x {jax.devices()[0].device_kind}",
-            "metrics": metrics,
-            "workdir": str(self.workdir),
-            "curve": curve,
-        }
-
-
-@jax.jit
-def _all_finite(params):
-    return jnp.all(
-        jnp.stack([jnp.all(jnp.isfinite(x)) for x in jax.tree.leaves(params)])
-    )
-
-
-def _is_finite(params) -> bool:
-    return bool(_all_finite(params))

@@ -1,10 +1,10 @@
-"""Saved steps as files: which are finished, and whether every byte is as written.
+"""Manifests of saved steps: which are finished, and whether their bytes are intact.
 
     <directory>/<step>/                the files of a step
     <directory>/<step>.manifest.json   their sizes and crc32; every leaf's shape, dtype
 
-The manifest is written last and removed first, so a step is finished exactly when it
-has one, whenever the process is killed.
+The manifest is written last and removed first. So a step is finished if and only if it
+has one, even if the process is killed at any time.
 """
 
 import json
@@ -26,11 +26,11 @@ _ORBAX_SUFFIX = ".orbax-checkpoint-tmp"
 
 
 class Damaged(Exception):
-    """A finished step that may not be used; the message names file and fault."""
+    """A finished step is damaged; the message names the file and the fault."""
 
 
 def list_finished(directory: Path) -> list[int]:
-    """The steps that have a manifest, ascending; whether intact, `verify` tells."""
+    """The steps that have a manifest, ascending; `verify` checks their files."""
     found = []
     for entry in _scan(directory):
         name = entry.name.removesuffix(_SUFFIX)
@@ -42,7 +42,7 @@ def list_finished(directory: Path) -> list[int]:
 
 
 def list_unfinished(directory: Path) -> list[Path]:
-    """The directories Orbax wrote, whole or in part, that have no manifest."""
+    """Directories of Orbax without a manifest, complete or partial."""
     finished = set(map(str, list_finished(directory)))
     found = []
     for entry in _scan(directory):
@@ -56,12 +56,12 @@ def list_unfinished(directory: Path) -> list[Path]:
 
 
 def write(directory: Path, step: int, leaves: dict[str, Any]) -> None:
-    """Finishes a step: flushes its files to the medium, then puts the manifest there.
+    """Finishes a step: flushes its files to the disk, then writes the manifest.
 
     Args:
       directory: holds the steps.
-      step: whose files are complete.
-      leaves: per path of the saved tree {"shape": [...], "dtype": "..."}.
+      step: its files are complete.
+      leaves: {"shape": [...], "dtype": "..."} by path of the saved tree.
     """
     root = directory / str(step)
     for path in [directory, root, *root.rglob("*")]:
@@ -98,7 +98,7 @@ def verify(directory: Path, step: int) -> dict[str, Any]:
 
 
 def remove(directory: Path, step: int) -> None:
-    """Removes a step, finished or not; never what a link points to."""
+    """Removes a step, finished or not; never the target of a link."""
     path = directory / str(step)
     _path(directory, step).unlink(missing_ok=True)
     if path.is_symlink() or path.is_file():
@@ -108,14 +108,14 @@ def remove(directory: Path, step: int) -> None:
 
 
 def remove_unfinished(directory: Path) -> None:
-    """Removes what killed saves have left."""
+    """Removes the remains of killed saves."""
     for path in list_unfinished(directory):
         shutil.rmtree(path)
     disk.sweep(directory)
 
 
 def find_foreign(directory: Path, step: int) -> Path | None:
-    """What stands in the step's place and was put there by someone else."""
+    """A file or folder with the step's name that is not a checkpoint."""
     path, partial = (directory / f"{step}{end}" for end in ("", _ORBAX_SUFFIX))
     if partial.is_symlink():  # Orbax writes there first
         return partial
@@ -167,7 +167,7 @@ def _crc(body: dict[str, Any]) -> int:
 
 
 def _list_files(root: Path) -> list[str]:
-    """All that is not a directory below `root`, relative; links count as files."""
+    """Relative paths of all files below `root`; links count as files."""
     return sorted(
         path.relative_to(root).as_posix()
         for path in root.rglob("*")

@@ -1,7 +1,8 @@
-"""Every number a run is judged by, from parameters and held-out text."""
+"""All metrics of a run, from its parameters and held-out text."""
 
 import dataclasses
 import math
+from typing import NamedTuple
 
 from jaxpt.errors import UserError
 from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
@@ -28,12 +29,30 @@ from jaxpt.training.data import (
 from jaxpt.training.program import Program
 from jaxpt.training.task import Task
 
-# Metrics that `measure_frozen` gives, of which an untrained model has its own.
+# Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
 
 
+class Measured(NamedTuple):
+    """Metrics of one set of parameters.
+
+    Attributes:
+      metrics: by name.
+      examples: of metrics that are means over test examples, the value of each example.
+      probes: which states labels were read from, of the "trained" and the "untrained"
+        parameters.
+    """
+
+    metrics: dict[str, float]
+    examples: dict[str, Examples]
+    probes: dict[str, dict]
+
+
+NOTHING = Measured({}, {}, {})
+
+
 def list_parts(task: Task) -> dict[str, str]:
-    """By metric, the part of the network that it measures, if not the result."""
+    """By metric, the part of the network that it measures, if it is not the whole."""
     part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
     return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
@@ -42,8 +61,8 @@ def total_loss(program: Program, found: dict) -> float:
     """The loss that is trained on: each term's mean times its coefficient.
 
     Args:
-      found: {name: (sum, weight)}; a term that was not there (weight 0) adds nothing,
-        as it does in training. NaN where there was none.
+      found: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
+        NaN if all terms have weight 0.
     """
     coefficients = program.task.spec.coefficients
     means = sums.divide(sums.counted({name: found[name] for name in coefficients}))
@@ -64,25 +83,22 @@ def _rows(program: Program, split: Split):
     return held_rows(program.task, split, spec.num_rows), spec.batch_size
 
 
-def measure_frozen(
-    program: Program, params, corpora: dict[str, Split], probes: list | None = None
-) -> dict[str, Examples]:
-    """What every objective's model is asked, as far as the settings say so.
+def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measured:
+    """The shared metrics of frozen parameters that the settings ask for.
 
-    Labels and words, read by a linear layer from frozen states, and choices.
-
-    Args:
-      probes: is given which states the labels were read from, if they were.
+    Labels and words, predicted by a linear layer from frozen states, and multiple
+    choice. The probe, if there is one, is that of "trained" parameters.
 
     Raises:
-      UserError: a text that is probed is longer than what the model reads in training,
-        or words are asked for of which the text has none.
+      UserError: a setting asks for longer text than the model reads in training, or for
+        words that the text lacks.
     """
     spec = program.task.plan.eval
     found: dict[str, Examples] = {}
+    probes: dict[str, dict] = {}
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
-        of_labels, chosen = measure_probe(
+        of_labels, probes["trained"] = measure_probe(
             program.pooled_layers,
             params,
             corpora,
@@ -92,8 +108,6 @@ def measure_frozen(
             spec.batch_size,
         )
         found |= of_labels
-        if probes is not None:
-            probes.append(chosen)
     if spec.num_words:
         gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
@@ -110,7 +124,7 @@ def measure_frozen(
             spec.batch_size,
             model.scores_ratio,
         )
-    return found
+    return Measured(means(found), found, probes)
 
 
 def _check_length(
@@ -126,10 +140,10 @@ def _check_length(
 
 
 def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
-    """The gaps and their candidates, alike for all that read this text.
+    """The multiple-choice questions: the same for all runs on this text.
 
     Raises:
-      UserError: the text has none.
+      UserError: the text has too few tokens.
     """
     spec, size = task.plan.eval, task.vocab.size
     found = find_choices(
@@ -152,13 +166,14 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
 def list_questions(
     task: Task, corpora: dict[str, Split]
 ) -> tuple[Questions, Questions]:
-    """The words that are asked for, alike for all that read this text.
+    """The masked-word questions: the same for all runs on this text.
 
     Raises:
-      UserError: the text has none.
+      UserError: the text has too few frequent words.
     """
     spec = task.plan.eval
-    vocab = dataclasses.replace(task.vocab, counts=())  # else no two are equal
+    # Without counts, in which the vocabularies of objectives differ.
+    vocab = dataclasses.replace(task.vocab, counts=())
     found = find_questions(
         corpora["train"],
         corpora["valid"],
@@ -170,7 +185,7 @@ def list_questions(
     if found is None:
         raise UserError(
             f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
-            f"than two words that stand often enough in both splits; must be 0"
+            f"than two words that occur often enough in both splits; must be 0"
         )
     return found
 
@@ -180,58 +195,54 @@ def measure(
     params,
     corpora: dict[str, Split],
     seed: int,
-    known: dict | None = None,
-    control: dict | None = None,
-    examples: dict[str, Examples] | None = None,
-    probes: dict[str, dict] | None = None,
-) -> dict[str, float]:
-    """All of a run's metrics; the keys depend on what the objective can do.
+    known: Measured = NOTHING,
+    control: Measured = NOTHING,
+) -> Measured:
+    """All of a run's metrics; the names depend on the objective.
 
     Args:
-      seed: the run's, which drew its first parameters; a program serves several.
-      known: what was measured on these parameters already.
-      control: what was measured on freshly initialised ones.
-      examples: is filled with what each common measure found on each test example.
-      probes: is filled with which states labels were read from, of "trained" and of
-        "untrained" parameters.
+      seed: of the run, from which its initial parameters are drawn.
+      known: what was measured of these parameters already.
+      control: what was measured of the initial parameters already.
 
     Returns:
-      valid_* of the objective; val_perplexity and bits_per_byte (a likelihood), or
-      bits_per_byte_bound, which it is at most (a bound of one);
-      heldout_top1, heldout_top5 (filling the objective's own masks, on the held-out
-      split or else on valid); cloze_accuracy, cloze_bits (filling the same ones for
-      every objective);
+      valid_*, the objective's own; val_perplexity and bits_per_byte (a likelihood), or
+      bits_per_byte_bound (an upper bound of it); heldout_top1, heldout_top5 (filling
+      the objective's own masks, on the held-out split or else on valid);
+      cloze_accuracy, cloze_bits (filling masks that are the same for every objective);
       probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
-      choice_bayes_accuracy (eval.num_choices).
-      Names that end in _random are the
-      same measurement on freshly initialised parameters.
+      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
+      initial parameters.
     """
     fresh = program.init_state(seed).params
-    metrics = dict(known or measure_valid(program, params, corpora))
+    metrics = dict(known.metrics or measure_valid(program, params, corpora))
     likelihood = _find_likelihood(program.task, metrics)
     if likelihood is not None:
         metrics["val_perplexity"] = perplexity(likelihood)
     if program.fill_logits:
         metrics |= _measure_own_fills(program, params, fresh, corpora)
-    found: dict[str, Examples] = {}
-    for suffix, chosen, told in (
-        ("", params, metrics),
-        ("_random", fresh, control or {}),
+    earlier: dict[str, Examples] = {}
+    new: dict[str, Examples] = {}
+    probes: dict[str, dict] = {}
+    for name, suffix, chosen, before in (
+        ("trained", "", params, known),
+        ("untrained", "_random", fresh, control),
     ):
-        of_these = _measure_text(program, chosen, corpora["valid"])
-        known_already = [name for name in FROM_FEATURES if name in told]
-        metrics |= {f"{name}{suffix}": told[name] for name in known_already}
-        if not known_already:
-            read: list[dict] = []
-            of_these |= measure_frozen(program, chosen, corpora, read)
-            if probes is not None and read:
-                probes["untrained" if suffix else "trained"] = read[0]
-        if suffix:
-            of_these.pop("probe_majority", None)  # the same as the first time
-        found |= {f"{name}{suffix}": e for name, e in of_these.items()}
-    if examples is not None:
-        examples |= found
-    return metrics | means(found)
+        own = _measure_text(program, chosen, corpora["valid"])
+        is_measured = [k for k in FROM_FEATURES if k in before.metrics]
+        if is_measured:
+            metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
+            earlier |= {f"{k}{suffix}": e for k, e in before.examples.items()}
+        else:
+            before = measure_frozen(program, chosen, corpora)
+            own |= before.examples
+        new |= {f"{k}{suffix}": e for k, e in own.items()}
+        if before.probes:
+            (probes[name],) = before.probes.values()
+    examples = earlier | new
+    examples.pop("probe_majority_random", None)  # the same as of trained parameters
+    new.pop("probe_majority_random", None)
+    return Measured(metrics | means(new), examples, probes)
 
 
 def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
@@ -251,7 +262,7 @@ def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
 
 
 def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
-    """On rows of running text: the likelihood or its bound, and the cloze."""
+    """Metrics on running text: the likelihood or its bound, and the cloze."""
     task, spec = program.task, program.task.plan.eval
     found: dict[str, Examples] = {}
     if not (program.token_nll or program.nll_bound or program.fill_scores):
@@ -284,7 +295,7 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
 def _measure_own_fills(
     program: Program, params, fresh, corpora: dict[str, Split]
 ) -> dict[str, float]:
-    """How the objective's own masks are filled, also by fresh parameters."""
+    """Accuracy on the objective's own masks, also of the initial parameters."""
     found = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):

@@ -1,4 +1,4 @@
-"""What a run says of itself: metrics.jsonl and trackers to keep, a line to watch."""
+"""metrics.jsonl, written and read; progress on the terminal."""
 
 import collections
 import contextlib
@@ -24,7 +24,7 @@ from jaxpt.training.trackers import make_trackers
 METRICS_FILE = "metrics.jsonl"
 FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
-# What is asked of a user whose log was altered: it cannot be made again.
+# Advice where a log was altered, because it cannot be written again.
 LOST = (
     "put it back as it was, or train in another folder, which "
     "train.init_from can begin at this run's parameters"
@@ -35,19 +35,19 @@ _NOT_FINITE = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}
 class MetricWriter:
     """Adds each step's scalars to `metrics.jsonl` and trackers; a context manager.
 
-    Whatever was logged after `resume_step` is dropped first: a resumed run's file is
-    that of a run never stopped, if each step is written here before its checkpoint. A
-    tracker that lacks earlier lines is given them, and none that it holds.
+    Lines after `resume_step` are dropped first. If each step is logged before its
+    checkpoint is written, the file of a resumed run equals that of an uninterrupted
+    one. A tracker gets the earlier lines that it lacks.
 
     Args:
-      workdir: made if missing.
-      resume_step: the restored step; 0 starts the file anew.
-      trackers: what else is written (`jaxpt.training.trackers`).
+      workdir: created if missing.
+      resume_step: the restored step; 0 starts a new file.
+      trackers: names of trackers (`jaxpt.training.trackers`).
       config: the run's settings by full name, for trackers.
 
     Raises:
-      UserError: a file cannot be read or written (so do the methods), or a tracker
-        does not take the run.
+      UserError: a file cannot be read or written (also raised by the methods), or a
+        tracker refuses the run.
     """
 
     def __init__(
@@ -61,13 +61,13 @@ class MetricWriter:
         self._is_finished = False
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # A run that restored nothing will write even a line of step 0 anew.
+            # A run that restored nothing writes its line of step 0 again.
             lines = _keep_until(self._path, resume_step) if resume_step > 0 else []
             given = Path(workdir), resume_step, config
             self._trackers = make_trackers(trackers, *given)
             kept = b"".join(line + b"\n" for line, _ in lines)
             self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
-            # First: what lies there begins with it, too.
+            # First: the existing files begin with it, too.
             checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
             disk.replace(self._path, kept)
             self._file = disk.open_append(self._path)
@@ -89,7 +89,7 @@ class MetricWriter:
         try:
             self.close()
         except UserError:
-            if error is None:  # else the error that ended the run matters more
+            if error is None:  # otherwise the error that ended the run matters more
                 raise
 
     def write(
@@ -98,10 +98,10 @@ class MetricWriter:
         values: Mapping[str, float],
         texts: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """Adds one line, on disk for `tail -f` when this returns.
+        """Adds one line, which `tail -f` shows when this returns.
 
         Args:
-          texts: further values of the line, none of which is a number's name.
+          texts: further fields of the line; none has the name of a metric.
         """
         numbers = {key: float(value) for key, value in values.items()}
         if "step" in numbers:
@@ -125,7 +125,7 @@ class MetricWriter:
                 tracker.write(step, numbers, texts)
 
     def vouch(self) -> None:
-        """Puts the lines so far on the medium, and their checksum: damage is seen."""
+        """Flushes the log to the disk, and records its checksum to detect damage."""
         try:
             os.fsync(self._file.fileno())
             checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
@@ -133,7 +133,7 @@ class MetricWriter:
             raise self._user_error(error) from error
 
     def flush(self) -> None:
-        """Puts the trackers' part on disk too."""
+        """Flushes the trackers, too."""
         try:
             for tracker in self._trackers:
                 tracker.flush()
@@ -157,22 +157,30 @@ class MetricWriter:
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
-    """The lines of `metrics.jsonl` in order, a last one cut short by a kill left out.
+    """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
 
     Raises:
-      UserError: there is no such file, another line is damaged, or one is not as it was
-        when a checkpoint was saved.
+      UserError: there is no such file, a line is damaged, or the log was altered after
+        a checkpoint was saved.
     """
     return [row for _, row in _read_lines(Path(workdir) / METRICS_FILE)]
+
+
+def read_last_line(workdir: Path, step: int) -> dict:
+    """The last line of a run's log up to `step`; {} if there is none."""
+    if not step:
+        return {}
+    lines = [line for line in read_metrics(workdir) if line["step"] <= step]
+    return lines[-1] if lines else {}
 
 
 class Progress:
     """A progress bar on a terminal, else a line per update; a context manager.
 
     Args:
-      total_steps: of the whole run.
-      start_step: the step resumed from.
-      prefix: opens every update, "mlm seed 1".
+      total_steps: number of steps of the run.
+      start_step: the step that the run resumes from.
+      prefix: start of every update, such as "mlm seed 1".
       stream: standard output if None.
       clock: seconds, from any origin.
     """
@@ -216,10 +224,10 @@ class Progress:
         """Shows `step 1200/6000  loss 2.3112  41.2k tokens/s  mfu 37.1%  ETA 01:23`.
 
         Args:
-          step: steps done.
+          step: number of finished steps.
           metrics: shown by name, in order.
           tokens_per_second: as measured by the caller.
-          mfu: share of the peak in 0..1; None where the peak is not known.
+          mfu: model FLOPs utilisation in [0, 1]; None if the peak is unknown.
         """
         parts = [self._prefix] if self._prefix else []
         parts.append(f"step {step}/{self._total_steps}")
@@ -235,7 +243,7 @@ class Progress:
             self._bar.update(self._task, completed=step, description=text, refresh=True)
 
     def line(self, text: str) -> None:
-        """Prints a message, above the bar where there is one."""
+        """Prints a message, above the bar if there is one."""
         if self._bar is None:
             print(text, file=self._stream, flush=True)
         else:
@@ -244,12 +252,12 @@ class Progress:
             )
 
     def close(self) -> None:
-        """Leaves the bar as it last was."""
+        """Leaves the bar in its last state."""
         if self._bar is not None:
             self._bar.stop()
 
     def _estimate(self, step: int) -> str:
-        """Time left at the rate of the recent updates, to forget the compiling."""
+        """Time left at the rate of recent updates, which excludes compilation."""
         now = self._clock()
         if step < self._recent[-1][0]:
             self._recent.clear()  # the run went back to an earlier step
@@ -277,7 +285,7 @@ def _make_bar(console: rich.console.Console) -> rich.progress.Progress:
 
 
 def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Each whole line, as it stands and parsed."""
+    """Each complete line, as bytes and parsed."""
     try:
         lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
     except OSError as error:
@@ -297,14 +305,14 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def _keep_until(path: Path, resume_step: int) -> list[tuple[bytes, dict[str, Any]]]:
-    """The log without what a resumed run will write again; [] where there is none."""
+    """The log without lines that a resumed run writes again; [] if there is none."""
     if not path.exists():
         return []
     return [pair for pair in _read_lines(path) if pair[1]["step"] <= resume_step]
 
 
 def _to_json(value: float) -> float | str:
-    # JSON has no such numbers; Python would write a bare NaN, which others refuse.
+    # JSON has no NaN or infinity; Python would write one that other parsers refuse.
     return value if math.isfinite(value) else str(value)
 
 

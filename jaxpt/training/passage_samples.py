@@ -1,7 +1,7 @@
-"""Samples of what a run's network can do, on held-out passages, as it was trained.
+"""Samples of a run on held-out passages: continuations, filled masks and spans.
 
-Which forms of a sample there are is asked of the network and of what its objective
-hides, not of the objective's name:
+The forms depend on the network's abilities and on what its objective hides, not on the
+objective's name:
 
     fakes         a generator fills masks, a discriminator marks what it finds replaced
     spans         hidden spans, each behind its sentinel, as a text is corrupted for T5
@@ -9,8 +9,8 @@ hides, not of the objective's name:
     continuation  the second half of a passage, from left to right or by unmasking
     fills         one token in seven is a [MASK]
 
-The likeliest tokens are written; only a generator's fakes are drawn, as in training,
-by a key that nothing else uses. Nothing of a run depends on its samples.
+Samples take the likeliest tokens. Only a generator's fakes are drawn, as in training,
+with a key that nothing else uses. No result of a run depends on its samples.
 """
 
 from collections.abc import Callable
@@ -39,19 +39,19 @@ from jaxpt.training.program import Program
 from jaxpt.training.run_framing import find_frame, find_framing
 from jaxpt.training.task import Task, find_banned, find_stops
 
-LENGTH = 64  # tokens of a passage, where the model reads so many
-LEAST = 2 * samples.EVERY  # below it there is nothing to show
-# (params) -> a sample of each passage.
+LENGTH = 64  # tokens of a passage, if the model can read them
+LEAST = 2 * samples.EVERY  # shorter passages have no samples
+# (params) -> a sample for each passage.
 Taker = Callable[[Any], list[Sample]]
 
 
 def passage_length(task: Task) -> int:
-    """The tokens of a passage that all forms of this task's samples have room for."""
+    """The number of tokens of a passage that every form of sample has room for."""
     frame = sum(map(len, find_frame(task)))
     length = min(LENGTH, task.read_length - frame, task.spec.row_length)
     if "spans" in list_forms(task) and not task.model.HAS_DECODER:
-        # The answer follows in the same stack: three spans, which are three tokens
-        # longer than what was hidden, and an end.
+        # The answer follows in the same stack: three spans with their sentinels,
+        # and an end.
         length = min(length, task.model_spec.max_len - frame - 2 * samples.SPAN - 1)
     return length
 
@@ -59,7 +59,7 @@ def passage_length(task: Task) -> int:
 def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
     """Passages spread evenly over a split, from its first token on: int32 [n, length].
 
-    None [0, length] where the model reads, or a part of the text has, too little.
+    [0, length] if the model reads, or a part of the text has, fewer tokens.
     """
     is_short = any(part.num_tokens < length for part in split.parts)
     if not num or length < LEAST or is_short:
@@ -69,7 +69,7 @@ def choose_passages(split: Split, length: int, num: int) -> np.ndarray:
 
 
 def list_forms(task: Task) -> list[str]:
-    """The forms of sample that a network can give, the one it is trained for first."""
+    """The forms of sample of a network; first the one that it is trained for."""
     model = task.model
     has_sentinels = task.spec.needs.num_sentinels > 0
     form = task.spec.text_form(task.vocab)
@@ -89,7 +89,7 @@ def list_forms(task: Task) -> list[str]:
 def make_lines(
     program: Program, tokenizer: Tokenizer, split: Split, num: int
 ) -> Callable[[Any], list[str]]:
-    """(params) -> a line of each passage's sample in the form trained for, if any."""
+    """(params) -> a line for each passage: its sample in the first form, if any."""
     passages = choose_passages(split, passage_length(program.task), num)
     forms = list_forms(program.task)
     if not len(passages) or not forms:
@@ -103,7 +103,7 @@ def make_lines(
 def make_taker(
     form: str, program: Program, tokenizer: Tokenizer, passages: np.ndarray
 ) -> Taker:
-    """What takes samples of one of `list_forms` from parameters; compiled once."""
+    """A compiled function from parameters to samples in one of `list_forms`."""
     makers = {
         "fakes": _make_fakes,
         "spans": _make_spans,
@@ -121,7 +121,7 @@ def _hide(program: Program, passages: np.ndarray) -> np.ndarray:
 
 
 def _make_rows(program: Program, passages: np.ndarray, is_hidden: np.ndarray) -> dict:
-    """Passages with [MASK]s as the network reads them, and which tokens those are."""
+    """Masked passages as the network reads them, and the masked positions."""
     task = program.task
     framing = find_framing(task)
     masked = np.where(is_hidden, task.vocab.require("mask"), passages)
@@ -135,7 +135,7 @@ def _make_rows(program: Program, passages: np.ndarray, is_hidden: np.ndarray) ->
 
 
 def _fill_scores(task: Task, params, rows: dict) -> jax.Array:
-    """Scores of words alone at every position, [B, T, V]."""
+    """Logits [B, T, V], with -inf for special tokens."""
     model: Any = task.model
     logits = model.fill_logits(params, rows["masked"]).astype(jnp.float32)
     return logits.at[..., np.array(task.nonwords, int)].set(-jnp.inf)
@@ -169,7 +169,7 @@ def _make_fills(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
 
 
 def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) -> Taker:
-    """Of tokens that a generator fills, those that differ from the text are fakes."""
+    """A generator fills masks; tokens that differ from the text are fakes."""
     task = program.task
     is_hidden = _hide(program, passages)
     rows = _make_rows(program, passages, is_hidden)
@@ -198,7 +198,7 @@ def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
         )
         found = []
         for row, own, scores in zip(passages, shown, logits, strict=True):
-            # As many as there are fakes: so short a training finds few of them certain.
+            # The number of fakes: early in training few scores are above 0.
             scores = np.where(task.vocab.is_special[row], -np.inf, scores)
             marked = np.argsort(-scores, kind="stable")[: np.sum(own != row)]
             is_marked = np.isin(np.arange(len(row)), marked)
@@ -214,10 +214,10 @@ def _make_writer(
     """(params) -> the likeliest tokens of each answer or continuation, cut at its end.
 
     Args:
-      prompts: as the network reads them, with what stands around a text.
+      prompts: as the network reads them, with the special tokens around a text.
     """
     task, decoder = program.task, program.decoder
-    assert decoder is not None  # of what writes from left to right
+    assert decoder is not None  # the network writes from left to right
     framing = find_framing(task)
     is_answer = decoder.start_id is not None
     has_sentinels = task.spec.needs.num_sentinels > 0
@@ -255,7 +255,7 @@ def _make_writer(
 def _make_unmasker(
     program: Program, tokenizer: Tokenizer, prompts: np.ndarray, num_tokens: int
 ) -> Callable[[Any], list[np.ndarray]]:
-    """`_make_writer` of a network that writes by unmasking, a token at each pass."""
+    """`_make_writer` for a network that writes by unmasking, one token a pass."""
     task = program.task
     framing = find_framing(task)
     write = partial(

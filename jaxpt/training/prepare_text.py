@@ -1,4 +1,4 @@
-"""What `jaxpt tokenizer train` and `jaxpt prepare` do, told with figures."""
+"""`jaxpt tokenizer train` and `jaxpt prepare`."""
 
 import resource
 import time
@@ -12,10 +12,10 @@ from jaxpt.training.text_progress import make_reporter
 
 
 def write_tokenizer(config, path: Path) -> None:
-    """Makes the config's tokenizer and writes it, in Hugging Face's form if it has one.
+    """Trains the config's tokenizer and writes it, if possible in Hugging Face's form.
 
     Raises:
-      UserError: the text does not give it, or the file cannot be written.
+      UserError: the text cannot give it, or the file cannot be written.
     """
     spec, reporter = make_plan(config).text, make_reporter()
     if spec.tokenizer.kind == "file":
@@ -41,10 +41,10 @@ def write_tokenizer(config, path: Path) -> None:
 
 
 def prepare_text(config, folder: Path | None, workers: int) -> None:
-    """Prepares every text of the config, or finds it prepared.
+    """Prepares every text of the config that is not prepared yet.
 
     Raises:
-      UserError: a text cannot be read or tokenised, or a folder not be written.
+      UserError: a text cannot be read or tokenized, or a folder cannot be written.
     """
     if workers < 0:
         raise UserError(f"--workers={workers}: must be at least 0")

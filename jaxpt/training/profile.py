@@ -11,12 +11,12 @@ FOLDER = "profile"
 
 
 class Profiler:
-    """Traces the calls behind the first of a start, which compiles.
+    """Traces the calls after the first one, which compiles.
 
-    Every process traces its own devices, each to a file of its host's name.
+    Every process traces its own devices, to a file named after its host.
 
     Args:
-      num_steps: to trace, in whole calls; 0 traces nothing.
+      num_steps: number of steps to trace, in whole calls; 0 for none.
     """
 
     def __init__(self, workdir: Path, num_steps: int):
@@ -24,7 +24,7 @@ class Profiler:
         self._is_open, self._has_begun = False, False
 
     def begin(self, step: int) -> contextlib.AbstractContextManager:
-        """What a call that begins at a step is made in: its name in the trace.
+        """A context for the call that begins at a step, with its name in the trace.
 
         Raises:
           UserError: the trace cannot be written.
@@ -41,7 +41,7 @@ class Profiler:
         return jax.profiler.StepTraceAnnotation("train", step_num=step)
 
     def end(self, num_steps: int, found) -> None:
-        """Called behind each call, with its steps and what it gives."""
+        """Called after each call, with its number of steps and its metrics."""
         if self._is_open:
             self._left -= num_steps
             if self._left <= 0:
@@ -49,7 +49,7 @@ class Profiler:
                 self.close()
 
     def close(self) -> None:
-        """Writes what has been traced, if nothing has yet."""
+        """Writes an open trace."""
         if self._is_open:
             jax.profiler.stop_trace()
             self._is_open = False

@@ -1,7 +1,7 @@
-"""Compiles a task for the devices there are: jit over a mesh by default, or pmap.
+"""Compiles a task for the available devices: jit over a mesh by default, or pmap.
 
-Both give the same numbers, on one process or several, each of which makes the same
-calls. Nothing below this file knows how many devices there are.
+Both give the same results, on one process or several, which make the same calls.
+Nothing below this file depends on the number of devices.
 """
 
 import dataclasses
@@ -38,8 +38,8 @@ from jaxpt.training.run_framing import find_form
 from jaxpt.training.task import Task
 from jaxpt.training.train_calls import TrainCalls
 
-# Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by what
-# JAX calls one device (of TPU v3, a core). The first name that is part of it holds.
+# Dense bfloat16 peaks in FLOP/s, from the vendors' data sheets (no sparsity), by part
+# of JAX's name for a device (of TPU v3, a core). The first match applies.
 DEVICE_PEAKS = {
     "H200": 989e12,
     "H100 PCIe": 756e12,
@@ -54,7 +54,7 @@ DEVICE_PEAKS = {
     "TPU v4": 275e12,
     "TPU v3": 61.5e12,
 }
-# What `mfu` is, said wherever it is printed.
+# The definition of `mfu`, printed with it.
 MFU_NOTE = (
     "mfu: matrix products of 3 forward passes, attention in full (of a causal model 6N "
     "+ 12LdT a token), over the devices' dense bfloat16 peak"
@@ -71,15 +71,16 @@ def device_peak() -> float | None:
 
 
 class Program:
-    """A task's compiled functions; made once, it serves runs with any seed.
+    """A task's compiled functions, for runs with any seed.
 
     Args:
-      devices: of all processes; None is all there are.
-      is_training: False to only use a run: its batch need not be shared out then, and
-        where its mesh does not fit the devices, each holds a part of every matrix.
+      devices: of all processes; None for all.
+      is_training: False to only use a run. Then the batch need not be divisible by the
+        devices, and if the run's mesh does not fit them, every matrix is sharded.
 
     Raises:
-      UserError: the devices do not divide what they are to share (is_training).
+      UserError: the batch or the network cannot be split over the devices
+        (is_training).
     """
 
     def __init__(self, task: Task, devices=None, is_training: bool = True):
@@ -149,7 +150,7 @@ class Program:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
 
     def _put_around(self, tokens):
-        """Plain text [B, T] with what training puts around it."""
+        """Plain text [B, T] with the special tokens that training puts around it."""
         before, after = (
             jnp.broadcast_to(jnp.array(ids, tokens.dtype), (len(tokens), len(ids)))
             for ids in self.frame
@@ -157,14 +158,14 @@ class Program:
         return jnp.concatenate([before, tokens, after], axis=1)
 
     def _framed_features(self, params, tokens):
-        """Hidden states of plain text, read with what training puts around a text."""
+        """Hidden states of plain text, framed as in training."""
         states = self.task.model.features(params, self._put_around(tokens))
         return states[:, len(self.frame[0]) :][:, : tokens.shape[1]]
 
     def _pooled_layers(self, params, tokens):
-        """Every layer's states of plain text, read as features are, [B, L + 1, P, D].
+        """Every layer's pooled states of plain text, [B, L + 1, P, D].
 
-        One vector a text by each of `eval.probe.POOLINGS`.
+        One vector for each of `evaluation.probe.POOLINGS`.
         """
         framed = self._put_around(tokens)
         states = self.task.model.layer_features(params, framed)
@@ -172,9 +173,9 @@ class Program:
         return pool_states(own)
 
     def _gap_features(self, params, rows: dict):
-        """States beside a gap between "left" and "right" [B, C], in one row each.
+        """States at a gap between "left" and "right" [B, C], one row each.
 
-        Of a decoder also its state where it is about to write what was there.
+        For a decoder also its state just before it writes the missing tokens.
         """
         model, (left, right) = self.task.model, (rows["left"], rows["right"])
         gap = jnp.array(self.form.shown_gap, left.dtype)
@@ -215,13 +216,13 @@ class Program:
         return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
     def compile_reader(self, function: Callable) -> Callable:
-        """A function of (params, host rows), compiled as those that measure are."""
+        """A function of (params, host rows), compiled like those for evaluation."""
         return self._measure(function)
 
     def _measure(self, function: Callable) -> Callable:
-        """(params, host rows, ...) -> what every process can read, compiled.
+        """A compiled (params, host rows, ...) -> arrays that every process can read.
 
-        Its `trace`, for the same arguments, gives shapes alone and computes nothing.
+        Its `trace`, for the same arguments, returns shapes and computes nothing.
         """
         compiled = jax.jit(function, out_shardings=self._whole)
 
@@ -241,7 +242,7 @@ class Program:
         return measure
 
     def _put(self, x, layout: NamedSharding) -> jax.Array:
-        """A host array, the same on every process, laid out over the devices."""
+        """A host array, equal on every process, sharded over the devices."""
         if layout.is_fully_addressable:
             return jax.device_put(x, layout)
         x = np.asarray(x)
@@ -253,24 +254,24 @@ class Program:
 
     @property
     def text_length(self) -> int:
-        """The most tokens of plain text of which `features` are read at once."""
+        """The maximum number of tokens of plain text that `features` reads at once."""
         return self.task.read_length - sum(map(len, self.frame))
 
     @property
     def num_shares(self) -> int:
-        """How many parts a batch is shared out in."""
+        """The number of shards of a batch."""
         return int(np.prod([self.mesh.shape[axis] for axis in ROW_AXES]))
 
     @functools.cached_property
     def row_indices(self) -> np.ndarray:
-        """Which rows of the batch this process's devices read."""
+        """The rows of the batch that this process's devices read."""
         shape = 1, self.task.plan.train.batch_size
         held = self._by_row.addressable_devices_indices_map(shape).values()
         parts = {index[1].indices(shape[1]) for index in held if index}
         return np.concatenate([np.arange(*part) for part in sorted(parts)])
 
     def describe_mesh(self) -> list[str]:
-        """What is where, a line; nothing of one device."""
+        """A line that describes the mesh and its memory; none for one device."""
         if len(self.devices) == 1:
             return []
         shape = " x ".join(f"{axis} {n}" for axis, n in self.mesh.shape.items())
@@ -294,11 +295,11 @@ class Program:
         )
 
     def init_state(self, seed: int) -> TrainState:
-        """A fresh state, as `save_form` has it."""
+        """A new state, in the form of `save_form`."""
         return self._init(seed)
 
     def run_form(self, state: TrainState) -> TrainState:
-        """A saved or fresh state as the train call takes it (pmap: a copy a device)."""
+        """A saved or new state as the train call takes it (pmap: a copy per device)."""
         if not self.is_pmap:
             return state
         return self._copy(state)
@@ -308,13 +309,13 @@ class Program:
         return jax.tree.map(lambda x: jnp.broadcast_to(x, (count, *x.shape)), state)
 
     def save_form(self, state: TrainState) -> TrainState:
-        """A running state as it is saved and evaluated: each number once."""
+        """A running state in the form that is saved and evaluated, without copies."""
         if not self.is_pmap:
             return state
         return self._first_copy(state)
 
     def place(self, stack: dict) -> dict:
-        """On devices, the host rows of `row_indices`: {"tokens": [K, B, R], ...}."""
+        """Puts host rows of `row_indices` on devices: {"tokens": [K, B, R], ...}."""
         if self.is_pmap:
             return jax.tree.map(self._split, stack)
         if self._by_row.is_fully_addressable:
@@ -348,7 +349,7 @@ def _first_of(state: TrainState) -> TrainState:
 
 
 def _fit_mesh(task: Task, num_devices: int) -> tuple[int, int, int]:
-    """The run's mesh if it fits these devices, else one that splits every matrix."""
+    """The run's mesh if it fits the devices, else one that shards every matrix."""
     train = task.plan.train
     try:
         return sharding.shape_mesh(train, num_devices)

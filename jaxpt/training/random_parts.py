@@ -14,7 +14,7 @@ from jaxpt.training import manifest
 from jaxpt.training.task import Task
 
 NAME = "random_parts.json"
-# Heads that no prediction of a token reads.
+# Heads that predict no tokens.
 OTHER_HEADS = ("pair_score", "boundary")
 
 
@@ -53,7 +53,7 @@ def check_language_model(task: Task, what: str) -> None:
     """Refuses to predict tokens by a head that was drawn at random.
 
     Args:
-      what: what asks for the predictions, such as "fill".
+      what: the command that needs the predictions, such as "fill".
 
     Raises:
       UserError: the head is random.

@@ -1,4 +1,4 @@
-"""What a run says of itself while it trains: its log, and lines or a bar to watch."""
+"""The log of a training run: metrics.jsonl, trackers, and progress on the terminal."""
 
 import contextlib
 import datetime
@@ -18,18 +18,18 @@ from jaxpt.training.metrics_log import MetricWriter, Progress
 from jaxpt.training.program import MFU_NOTE, Program, device_peak
 from jaxpt.training.workdir import flatten
 
-WARN_SECONDS = 2 * 3600.0  # a run that trains longer is warned of when it begins
-MAX_LEFT_OUT = 1e-3  # of the predictions, without a slot (`jaxpt.ops.packing`)
+WARN_SECONDS = 2 * 3600.0  # a longer run starts with a warning
+MAX_LEFT_OUT = 1e-3  # share of predictions that may lack a slot (`jaxpt.ops.packing`)
 
 
 class RunLog:
     """A run's metrics.jsonl, its trackers and its lines of progress.
 
-    On any process but the first all its methods do nothing.
+    Its methods do nothing on other processes than the first.
 
     Attributes:
-      first_step_seconds: from the start of the run to its first finished call, which
-        every line of the log has.
+      first_step_seconds: from the start of the run to the end of its first call; a
+        field of every line of the log.
     """
 
     def __init__(
@@ -47,13 +47,13 @@ class RunLog:
         self._rates: dict[str, np.ndarray] = {}
         self._writer: MetricWriter | None = None
         self._progress: Progress | None = None
-        self._last_speed = (0, 0.0)  # step and seconds when it was last asked
-        self._overflow = np.zeros(2)  # predictions without a slot, and all of them
+        self._last_speed = (0, 0.0)  # step and seconds at the last call of `_speed`
+        self._overflow = np.zeros(2)  # predictions without a slot, and all predictions
         self._has_warned = False
 
     @contextlib.contextmanager
     def open(self, step: int) -> Iterator[None]:
-        """Goes on with the log after a step, until the run ends."""
+        """Appends to the log after a step, until the run ends."""
         with contextlib.ExitStack() as open_:
             if processes.is_first():
                 self._rates = self._list_rates()
@@ -71,7 +71,7 @@ class RunLog:
             self._progress.line(f"{self.label}  {text}" if self.label else text)
 
     def describe_run(self) -> list[str]:
-        """What is trained, on what text."""
+        """Lines that describe the model, the budget, the device and the text."""
         shapes = jax.tree.leaves(self.program.abstract_state().params)
         plan, spec = self.task.plan, self.spec
         costs = self.task.count_costs(spec.steps)
@@ -94,7 +94,7 @@ class RunLog:
                 f"evaluated, exported and generated from: the parameters' moving mean "
                 f"(EMA), optim.ema_decay={plan.optim.ema_decay}"
             )
-        # A fused kernel that is lost costs much, and no number shows it.
+        # Without a fused kernel training is slow, and no metric shows why.
         lines += [
             f"attention without the fused kernel: {kernel}"
             for kernel in self.task.list_kernels()
@@ -102,7 +102,7 @@ class RunLog:
         ]
         if device_peak():
             lines.append(MFU_NOTE)
-        if not self.label:  # else one of many runs on the same text
+        if not self.label:  # a comparison prints this once for all runs
             lines += [
                 f"{name}: {split.num_documents:,} documents, {split.num_tokens:,} "
                 f"tokens"
@@ -114,13 +114,13 @@ class RunLog:
     def say_end(
         self, step: int, seconds: float, call_seconds: float, count: int
     ) -> None:
-        """Says when training will be over, by a call that was timed.
+        """Prints the expected end of training, from the duration of one call.
 
         Args:
-          step: that the run has reached.
-          seconds: of training so far.
-          call_seconds: that the last call took.
-          count: its steps.
+          step: the last step that was trained.
+          seconds: training time so far.
+          call_seconds: duration of the call.
+          count: its number of steps.
         """
         if self.spec.seconds:
             left = max(self.spec.seconds - seconds, 0.0)
@@ -135,7 +135,7 @@ class RunLog:
         """Warns once if more than `MAX_LEFT_OUT` of the predictions had no slot.
 
         Args:
-          found: {metric: (sums, weights)} of a call's steps.
+          found: {metric: (sums, weights)} over a call's steps.
         """
         self._overflow += [x.sum() for x in found.get("overflow", np.zeros((2, 1)))]
         left_out, total = self._overflow
@@ -157,15 +157,15 @@ class RunLog:
         found: dict,
         loss: float,
         seconds: float,
-    ) -> None:
-        """Logs and shows what a call found.
+    ) -> dict[str, float]:
+        """Logs and shows the metrics of a call; returns what is logged.
 
         Args:
-          step: that it ended at.
-          schedule_step: whose learning rates are logged.
-          found: {metric: (sums, weights)} of its steps.
-          loss: their mean.
-          seconds: of training so far.
+          step: the call's last step.
+          schedule_step: the step of the schedule whose learning rates are logged.
+          found: {metric: (sums, weights)} over its steps.
+          loss: mean over its steps.
+          seconds: training time so far.
         """
         found = {k: (a.sum(), b.sum()) for k, (a, b) in found.items()}
         means = sums.divide(sums.counted(found))
@@ -188,12 +188,13 @@ class RunLog:
                 tokens_per_second=tokens_per_second,
                 mfu=mfu,
             )
+        return values
 
     def _list_rates(self) -> dict[str, np.ndarray]:
         """Each learning rate at every step.
 
-        Known before training begins: what is computed while it runs waits behind the
-        call that a device has begun, and so does the next call.
+        Computed before training begins: a computation during training would wait for
+        the running call and would delay the next one.
         """
         num_steps = self.spec.steps
         steps = np.arange(num_steps + 1)
@@ -204,7 +205,7 @@ class RunLog:
         }
 
     def _speed(self, step: int, seconds: float) -> float:
-        """Steps a second since the last time this was asked (overall at first)."""
+        """Steps per second since the last call of this method (at first, overall)."""
         last_step, last_seconds = self._last_speed
         self._last_speed = step, seconds
         if seconds <= last_seconds:
@@ -212,7 +213,7 @@ class RunLog:
         return (step - last_step) / (seconds - last_seconds)
 
     def write(self, step: int, values: dict, seconds: float, sample: str = "") -> None:
-        """Adds a line to the log, with what the run has cost up to its step."""
+        """Adds a line to the log, with the run's cost up to its step."""
         if self._writer is None:
             return
         clock = {"seconds": seconds, "first_step_seconds": self.first_step_seconds}
@@ -220,19 +221,19 @@ class RunLog:
         self._writer.write(step, values | self.task.count_costs(step) | clock, texts)
 
     def vouch(self) -> None:
-        """Puts the lines so far on the medium, before a checkpoint relies on them."""
+        """Flushes the log to the disk, before a checkpoint relies on it."""
         if self._writer is not None:
             self._writer.vouch()
 
 
 def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
-    """When so many seconds of training will be over; a warning where that is hours.
+    """Lines with the expected end of training; a warning if that is hours away.
 
     >>> now = datetime.datetime(2025, 1, 31, 23, 59, 0)
     >>> describe_end(90.0, now)
-    ['training takes 1:30 minutes more, until 00:00, beside evaluations']
+    ['training takes 1:30 minutes more, until 00:00, without evaluations']
     >>> describe_end(3 * 3600.0, now)[0]
-    'training takes 3:00 hours more, until 1 Feb 02:59, beside evaluations'
+    'training takes 3:00 hours more, until 1 Feb 02:59, without evaluations'
     """
     end = now + datetime.timedelta(seconds=seconds)
     minutes, rest = divmod(round(seconds), 60)
@@ -242,10 +243,10 @@ def describe_end(seconds: float, now: datetime.datetime) -> list[str]:
     elif not minutes:
         told = f"{rest} seconds"
     day = f"{end.day} {end:%b} " if seconds >= 3600 and end.date() != now.date() else ""
-    lines = [f"training takes {told} more, until {day}{end:%H:%M}, beside evaluations"]
+    lines = [f"training takes {told} more, until {day}{end:%H:%M}, without evaluations"]
     if seconds > WARN_SECONDS:
         lines.append(
             "warning: that is hours; fewer train.steps, a smaller model or another "
-            "device take less, and jaxpt train --dry_run tells what each would take"
+            "device take less, and jaxpt train --dry_run estimates the time"
         )
     return lines

@@ -1,10 +1,11 @@
-"""Where every array of a run lies: a mesh of devices, and one table for parameters.
+"""Sharding of arrays over a mesh of devices, by one table of rules for parameters.
 
-data     devices that hold the same parameters and read other rows
-fsdp     the same, but that each holds a part of every matrix and gathers the rest
-         when it is used (Rajbhandari et al. 2019, stage 3; Zhao et al. 2023)
-tensor   devices that read the same rows, each with a part of the heads, of the
-         MLP's hidden width and of the vocabulary (Shoeybi et al. 2019)
+data     devices with the same parameters and different rows
+fsdp     devices with different rows, each with a shard of every matrix; the other
+         shards are gathered when they are used (Rajbhandari et al. 2019, stage 3;
+         Zhao et al. 2023)
+tensor   devices with the same rows, each with a shard of the heads, of the MLP's
+         hidden width and of the vocabulary (Shoeybi et al. 2019)
 """
 
 import math
@@ -25,21 +26,22 @@ from jaxpt.training.task import Task
 
 AXES = (*ROW_AXES, "tensor")
 
-STACKED = "layers"  # a key of paths whose arrays have a first axis of layers
+STACKED = "layers"  # arrays below this key have a first axis of layers
 
 
 def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int], rules: Rules):
     """The PartitionSpec of one parameter.
 
-    An axis that its devices do not divide (a vocabulary of 50257 over 2) is not split.
+    An axis is not split if its size is not a multiple of the number of devices (a
+    vocabulary of 50257 over 2).
 
     Args:
       path: its keys, joined by "/".
-      sizes: devices along each axis of the mesh.
-      rules: the network's; the first that fits holds, one that none fits is an error.
+      sizes: number of devices along each axis of the mesh.
+      rules: of the network; the first rule that matches the path applies.
 
     Raises:
-      ValueError: no rule fits the path, or the rule another number of axes.
+      ValueError: no rule matches the path, or its rule has another number of axes.
 
     >>> from jaxpt.nn.networks.network import TRANSFORMER_RULES
     >>> sizes, rules = {"fsdp": 2, "tensor": 4}, TRANSFORMER_RULES
@@ -52,11 +54,15 @@ def partition(path: str, shape: tuple[int, ...], sizes: dict[str, int], rules: R
         if re.search(rf"(^|/)({rule})$", path):
             break
     else:
-        raise ValueError(f"parameter {path}: no rule of its network says where it lies")
+        raise ValueError(
+            f"parameter {path}: no sharding rule of its network matches it"
+        )
     if STACKED in path.split("/"):
         axes = (None, *axes)
     if len(axes) != len(shape):
-        raise ValueError(f"parameter {path}: of shape {shape}, its rule is of {axes}")
+        raise ValueError(
+            f"parameter {path}: has shape {shape}, its sharding rule {axes}"
+        )
     pairs = zip(axes, shape, strict=True)
     return PartitionSpec(*(a if a and not n % sizes[a] else None for a, n in pairs))
 
@@ -74,9 +80,9 @@ def shard_params(shapes: Any, mesh: Mesh, rules: Rules) -> Any:
 def shard_state(shapes: Any, mesh: Mesh, rules: Rules) -> Any:
     """The sharding of a TrainState of shapes.
 
-    What an optimizer keeps for each parameter has the parameter's path at the end of
-    its own, and lies as the parameter does where it is of its shape (moments, averages,
-    gradients). The rest is on every device: counts, Adafactor's rows and columns.
+    The paths of optimizer state end with the path of a parameter. State of the shape of
+    its parameter (moments, averages, gradients) is sharded like it. Other state
+    (counts, Adafactor's rows and columns) is replicated.
     """
     placed, known = shard_params(shapes.params, mesh, rules), {}
     pairs, _ = tree_flatten_with_path(shapes.params)
@@ -100,11 +106,11 @@ def _keys(path) -> tuple[str, ...]:
 
 
 def note_vocabulary(size: int, tensor: int) -> list[str]:
-    """A line where the devices of `tensor` do not divide the ids, else none.
+    """A line if the vocabulary is not a multiple of `tensor`, else none.
 
     >>> note_vocabulary(50257, 2)
-    ['model.vocab_size=50,257 is no multiple of train.tensor=2: each of these devices \
-computes all logits; 50,304 ids would be shared out']
+    ['model.vocab_size=50,257 is not a multiple of train.tensor=2: each device \
+computes all logits; 50,304 ids would be sharded']
     >>> note_vocabulary(50304, 2)
     []
     """
@@ -112,21 +118,21 @@ computes all logits; 50,304 ids would be shared out']
         return []
     more = size + -size % math.lcm(128, tensor)
     return [
-        f"model.vocab_size={size:,} is no multiple of train.tensor={tensor}: each of "
-        f"these devices computes all logits; {more:,} ids would be shared out"
+        f"model.vocab_size={size:,} is not a multiple of train.tensor={tensor}: each "
+        f"device computes all logits; {more:,} ids would be sharded"
     ]
 
 
 def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
-    """Devices along (data, fsdp, tensor); data takes what the others leave.
+    """The mesh's shape (data, fsdp, tensor); data gets the remaining devices.
 
     Raises:
-      UserError: they do not divide the devices.
+      UserError: the number of devices is not a multiple of fsdp times tensor.
     """
     tensor = spec.tensor
     if num_devices % tensor:
         raise UserError(
-            f"train.tensor={tensor}: must divide the {num_devices} devices there are"
+            f"train.tensor={tensor}: must divide the number of devices, {num_devices}"
         )
     fsdp = spec.fsdp or num_devices // tensor
     if num_devices % (fsdp * tensor):
@@ -138,18 +144,18 @@ def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
 
 
 def make_mesh(shape: tuple[int, int, int], devices) -> Mesh:
-    """The mesh; on a TPU its neighbours are neighbours in the machine."""
+    """The mesh; on a TPU it follows the topology of the machine."""
     if devices[0].platform == "tpu":
         arranged = mesh_utils.create_device_mesh(
             shape, devices, allow_split_physical_axes=True
         )
-    else:  # by process, so that tensor's devices, which talk most, share a machine
+    else:  # by process: the tensor axis, which communicates most, stays in a machine
         arranged = np.array(devices).reshape(shape)
     return Mesh(arranged, AXES)
 
 
 def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
-    """Refuses a batch or a network that such a mesh does not divide.
+    """Refuses a batch or a network that cannot be split over the mesh.
 
     Args:
       shapes: of the parameters.
@@ -167,7 +173,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
     networks = task.model.export_parts(shapes)
     for name, (spec, _) in networks.items():
         whose = "model." if spec == task.model_spec else f"the {name}'s "
-        # Keys and values are not copied for heads that share them.
+        # Grouped heads share keys and values, which are not copied.
         for field, number in (
             ("num_heads", spec.num_heads),
             ("num_kv_heads", spec.kv_heads),
@@ -179,8 +185,8 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
                 )
 
 
-# An array in a compiled program's text, "f32[64,192]", and what gives arrays to others;
-# of one in two halves, the second, whose result is what was exchanged.
+# An array in a compiled program's text, "f32[64,192]", and a collective operation; of a
+# pair of start and done, the done, whose result was exchanged.
 _ARRAY = re.compile(r"([a-z]+)(\d*)\w*\[([\d,]*)\]")
 _COLLECTIVE = re.compile(
     r"= (.*?) (all-gather|all-reduce|reduce-scatter|all-to-all|collective-permute)"
@@ -189,13 +195,12 @@ _COLLECTIVE = re.compile(
 
 
 def count_collectives(compiled: str) -> dict[str, tuple[int, int]]:
-    """Of each kind of collective in a compiled program, how many and their bytes.
+    """The number of collectives of each kind in a compiled program, and their bytes.
 
-    The bytes are those of the results on one device; what stands in a loop is counted
-    once.
+    Bytes are those of the results on one device. The body of a loop counts once.
 
     Args:
-      compiled: its text, in HLO.
+      compiled: the program's HLO text.
 
     >>> count_collectives(
     ...     "%a = f32[8,4]{1,0} all-gather(%x), dimensions={0}\\n"
@@ -214,7 +219,7 @@ def count_collectives(compiled: str) -> dict[str, tuple[int, int]]:
 
 
 def count_bytes(shapes: Any) -> tuple[int, int]:
-    """Bytes of ShapeDtypeStructs with shardings: what a device holds, and all."""
+    """Bytes of ShapeDtypeStructs with shardings: on one device, and in total."""
     leaves = jax.tree.leaves(shapes)
     held = [leaf.sharding.shard_shape(leaf.shape) for leaf in leaves]
     pairs = [(math.prod(h), leaf.size) for h, leaf in zip(held, leaves, strict=True)]

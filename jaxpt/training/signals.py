@@ -1,4 +1,4 @@
-"""Signals during a run: heard by one process, known to all, between two calls."""
+"""SIGTERM and SIGINT during a run: all processes stop between two calls."""
 
 import signal
 import threading
@@ -12,12 +12,12 @@ class Stopped(Exception):
     is_known = True  # to all processes (`processes.guard`)
 
     def __init__(self, step: int, signum: int):
-        super().__init__(f"stopped at step {step}; start again to go on from there")
+        super().__init__(f"stopped at step {step}; start again to resume from there")
         self.signum = signum
 
 
 class SignalWatch:
-    """Remembers the first SIGTERM or SIGINT; the second acts at once, as usual."""
+    """Remembers the first SIGTERM or SIGINT; a second one acts immediately."""
 
     def __enter__(self):
         self.signum, self._old = None, {}
@@ -28,10 +28,10 @@ class SignalWatch:
         return self
 
     def ask(self) -> int | None:
-        """The signal that came, the same on all processes; to be asked once a call.
+        """The signal that was received, the same on all processes; called once a call.
 
-        Of several processes each learns here, without waiting for the others, what any
-        had seen when this was asked the last time.
+        With several processes the answer is that of the previous call, so that no
+        process waits for the others.
         """
         if processes.is_alone():
             return self.signum

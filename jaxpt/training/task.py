@@ -1,4 +1,4 @@
-"""What is trained: a plan with its vocabulary, its network and its optimizer."""
+"""A training task: a plan with its vocabulary, network and optimizer."""
 
 import dataclasses
 
@@ -21,11 +21,11 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A plan, and what it takes to train it.
+    """A plan with everything that its training needs.
 
     Attributes:
-      random_parts: of an imported run, the parts of the network that the checkpoint
-        lacked and that no step has trained (`jaxpt.training.random_parts`).
+      random_parts: parts of an imported network that the checkpoint lacked and that
+        were not trained yet (`jaxpt.training.random_parts`).
     """
 
     plan: Plan
@@ -47,29 +47,29 @@ class Task:
 
     @property
     def read_length(self) -> int:
-        """Tokens that the model, or its first stack, reads at once in training."""
+        """The length in tokens of the model's (first stack's) input in training."""
         return next(iter(self.spec.lengths.values()))
 
     @property
     def nonwords(self) -> list[int]:
-        """The special ids, and those of the model that the tokenizer lacks."""
+        """Ids that are not words: special ones, and padding of the vocabulary."""
         padding = range(self.vocab.size, self.model_spec.vocab_size)
         return [*self.vocab.special_ids.tolist(), *padding]
 
     @property
     def has_ema(self) -> bool:
-        """Whether the state keeps a mean of the parameters."""
+        """Whether the state keeps a moving average of the parameters."""
         return self.plan.optim.ema_decay > 0
 
     def make_update(self, axis: str | None = None) -> Update:
-        """What the objective's train step ends with; `axis` is pmap's."""
+        """The update at the end of a train step; `axis` is pmap's."""
         num = self.plan.train.num_microbatches
         return Update(self.optimizer, num, axis, self.model.frozen)
 
     def list_kernels(self) -> list[str]:
-        """The kernels of attention in training on this machine.
+        """The attention kernels of training on this machine.
 
-        With the reason where it is not the platform's fused one.
+        With the reason if it is not the platform's fused kernel.
         """
         is_packed = self.plan.rows.rows in SEGMENTED
         lengths = self.spec.lengths.values()
@@ -79,13 +79,13 @@ class Task:
         return list(dict.fromkeys(explain_kernel(kernel, need) for need in needs))
 
     def count_flops(self) -> float:
-        """Training operations of one row, of a batch on one device."""
+        """FLOPs of training on one row, in a batch on one device."""
         num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
         predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
 
     def count_costs(self, num_steps: int) -> dict[str, float]:
-        """What that many steps cost: raw and model tokens, and FLOPs."""
+        """The cost of a number of steps: raw and model tokens, and FLOPs."""
         rows = num_steps * self.plan.train.batch_size
         return {
             "raw_tokens": rows * self.spec.row_length,
@@ -98,7 +98,7 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
     """The network and optimizer of a plan.
 
     Raises:
-      UserError: the vocabulary or the model does not serve the objective.
+      UserError: the vocabulary or the model does not fit the objective.
     """
     plan = resolve_dtype(plan)
     model_spec = with_vocab(plan.model, vocab)
@@ -108,10 +108,10 @@ def make_task(plan: Plan, vocab: Vocab) -> Task:
 
 
 def resolve_dtype(plan: Plan) -> Plan:
-    """The plan with `model.dtype=auto` as what it means here.
+    """The plan with `model.dtype=auto` resolved for this machine.
 
-    A run so records what it was computed in, and keeps that wherever it is resumed,
-    evaluated or used. Not before the text is read: asking for the device takes it.
+    The run records the dtype and keeps it wherever it is resumed, evaluated or used.
+    Called after the text is read, because it initialises the device.
     """
     dtype = plan.model.compute_dtype
     section = plan.config.get("model", {}) | {"dtype": dtype}
@@ -123,7 +123,7 @@ def resolve_dtype(plan: Plan) -> Plan:
 
 
 def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
-    """The model's spec once the vocabulary is known.
+    """The model's spec with the size of the vocabulary.
 
     Raises:
       UserError: the model has fewer ids than the vocabulary.
@@ -131,13 +131,13 @@ def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
     if 0 < spec.vocab_size < vocab.size:
         raise UserError(
             f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "
-            f"tokenizer's ids, or 0 for just as many"
+            f"tokenizer's ids, or 0 for the same number"
         )
     return dataclasses.replace(spec, vocab_size=spec.vocab_size or vocab.size)
 
 
 def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, ...]:
-    """Ids that end a row: those that end a text, and a stop text that is one token."""
+    """Ids that end generation: ends of a text, and `stop` if it is one token."""
     ids = list(framing.ends)
     if stop:
         try:
@@ -151,7 +151,7 @@ def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, 
 
 
 def find_banned(task: Task, framing: Framing, is_answer: bool) -> tuple[int, ...]:
-    """Ids that no text holds: special ones, but for an answer's sentinels; padding."""
+    """Ids that are never generated: special ones, except an answer's sentinels."""
     sentinels = task.vocab.sentinels if is_answer else ()
     allowed = {*framing.ends, *sentinels}
     return tuple(sorted(set(task.nonwords) - allowed))

@@ -1,4 +1,4 @@
-"""A teacher for an objective that needs one, where the user names none."""
+"""Trains a teacher for distillation, if the user names none."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -22,7 +22,7 @@ def lacks_teacher(plan: Plan) -> bool:
 def make_teacher_task(
     plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
 ) -> Task:
-    """What trains a teacher: the plan's config under the teacher's objective."""
+    """The teacher's task: the plan's config with the teacher's objective."""
     wanted = plan.spec.needs.teacher
     assert wanted is not None  # of an objective with a teacher
     train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
@@ -42,18 +42,19 @@ def with_teacher(
     folder: Path,
     given: Collection[str] = (),
 ) -> Plan:
-    """The plan with a teacher, which is trained in `folder` first where none is named.
+    """The plan with a teacher, which is trained in `folder` first if none is named.
 
-    Started again, a teacher resumes; one that is finished is taken as it is.
+    Training of the teacher resumes; a finished teacher is used as it is.
 
     Raises:
       UserError, DivergedError, Stopped: as `loop.train`.
     """
-    if not lacks_teacher(plan):
+    teacher = plan.spec.needs.teacher
+    if teacher is None or teacher.run:
         return plan
-    task = processes.on_all(lambda: make_teacher_task(plan, tokenizer, corpora, given))
+    task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, given)
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
-    name = f"{section}.teacher"
-    taught = processes.on_all(lambda: plan.change({section: {"teacher": str(folder)}}))
+    taught = processes.on_all(plan.change, {section: {teacher.setting: str(folder)}})
+    name = f"{section}.{teacher.setting}"
     return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")

@@ -1,4 +1,4 @@
-"""How preparing text is told: a bar on a terminal, else a line now and then."""
+"""Progress of text preparation: a bar on a terminal, else a line now and then."""
 
 import sys
 import time

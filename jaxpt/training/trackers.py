@@ -1,9 +1,8 @@
-"""Where a run's log goes beside metrics.jsonl: TensorBoard, Weights & Biases, MLflow.
+"""Experiment trackers: TensorBoard, Weights & Biases, MLflow (`train.trackers`).
 
-`train.trackers` names them. They share one interface, `Tracker`, and a run that is
-resumed goes on in the same W&B and MLflow run, whose id its folder keeps. Where those
-runs lie, the trackers' own variables say: WANDB_MODE, WANDB_PROJECT,
-MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME.
+All share one interface, `Tracker`. A resumed run continues the same W&B and MLflow run,
+whose id is in the run's folder. The trackers' own environment variables set the
+destination: WANDB_MODE, WANDB_PROJECT, MLFLOW_TRACKING_URI, MLFLOW_EXPERIMENT_NAME.
 """
 
 import importlib.util
@@ -26,15 +25,15 @@ from jaxpt.errors import UserError
 from jaxpt.files import disk
 
 TRACKERS_FILE = "trackers.json"
-PROJECT = "jaxpt"  # of W&B and MLflow, unless their variables name another
+PROJECT = "jaxpt"  # default project of W&B and MLflow
 MOST_PARAMS = 100  # that MLflow takes at once
 
 
 class Tracker(Protocol):
-    """What is asked of each.
+    """The interface of a tracker.
 
     Attributes:
-      last: the step up to which it holds the run's log; -1 for none.
+      last: the last step that it has of the run's log; -1 for none.
     """
 
     last: int
@@ -42,17 +41,17 @@ class Tracker(Protocol):
     def write(
         self, step: int, numbers: Mapping[str, float], texts: Mapping[str, str]
     ) -> None:
-        """Adds what was measured at a step."""
+        """Adds the metrics of a step."""
 
     def flush(self) -> None:
-        """Puts all on disk."""
+        """Writes everything to disk."""
 
     def close(self, is_finished: bool) -> None:
-        """Ends it; `is_finished` where the run has come to its end."""
+        """Closes the tracker; `is_finished` if the run has reached its end."""
 
 
 def check_installed(names: tuple[str, ...]) -> None:
-    """Raises UserError for a tracker whose package is not there."""
+    """Raises UserError for a tracker whose package is not installed."""
     for name in names:
         if name != "tensorboard" and importlib.util.find_spec(name) is None:
             raise UserError(
@@ -64,13 +63,13 @@ def check_installed(names: tuple[str, ...]) -> None:
 def make_trackers(
     names: tuple[str, ...], workdir: Path, resume_step: int, config: Mapping[str, Any]
 ) -> list[Tracker]:
-    """The trackers of a run that goes on from a step.
+    """The trackers of a run that starts or resumes at a step.
 
     Args:
-      config: the run's settings by full name, which are logged as its parameters.
+      config: the run's settings by full name, logged as its hyperparameters.
 
     Raises:
-      UserError: a tracker is not installed, or does not take the run.
+      UserError: a tracker is not installed, or refuses the run.
     """
     check_installed(names)
     made: list[Tracker] = []
@@ -84,12 +83,12 @@ def make_trackers(
 
 
 def _ask(name: str, act: Callable) -> Any:
-    """What a tracker's library answers; what it raises, as one line."""
+    """The result of a call to a tracker's library; its errors as one line."""
     try:
         return act()
     except (UserError, OSError):
         raise
-    except Exception as error:  # each library has kinds of its own
+    except Exception as error:  # each library has its own error classes
         told = " ".join(str(error).split())
         raise UserError(f"train.trackers={name}: {told}") from error
 
@@ -101,10 +100,10 @@ class TensorBoard:
         folder = workdir / "tensorboard"
         folder.mkdir(parents=True, exist_ok=True)
         _refuse_links(folder)
-        # Not SummaryWriter: it sends events, pickled, to a thread; when that dies,
-        # the run waits for ever. The suffix tells two runs of one second apart.
+        # Not SummaryWriter: it sends pickled events to a thread. When that dies,
+        # the run waits forever. The suffix separates two runs of the same second.
         self._events = EventsWriter(str(folder / "events"), f".{resume_step}")
-        # What earlier files hold from this step on is hidden.
+        # Hides the events of earlier files from this step on.
         first = resume_step + 1 if resume_step > 0 else 0
         self.last = first - 1
         self._write(step=first, session_log=SessionLog(status=SessionLog.START))
@@ -112,7 +111,10 @@ class TensorBoard:
     def write(self, step, numbers, texts):
         for key, value in numbers.items():
             self._write(step=step, summary=scalar(key, value))
-        for key, words in texts.items():  # shown as Markdown; indented, as it is
+        for (
+            key,
+            words,
+        ) in texts.items():  # indented, because TensorBoard renders Markdown
             summary = text_summary(key, textwrap.indent(words, " " * 4))
             self._write(step=step, summary=summary)
 
@@ -127,10 +129,10 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases; WANDB_MODE=offline writes to the folder alone.
+    """A run of Weights & Biases; WANDB_MODE=offline writes only to the folder.
 
-    A row of W&B is kept once a later step is logged: up to which step the rows are
-    kept is noted beside the id, and a resumed run logs what follows.
+    W&B commits a row when a later step is logged. The last committed step is stored
+    with the id, and a resumed run logs the steps after it.
     """
 
     def __init__(self, workdir: Path, config: Mapping[str, Any]):
@@ -147,7 +149,7 @@ class WandB:
             resume="allow",
             dir=str(workdir),
             config=dict(config),
-            allow_val_change=True,  # of settings that change no number
+            allow_val_change=True,  # a change of settings that do not affect results
             settings=wandb.Settings(console="off"),
         )
         self._note(self.last)
@@ -159,7 +161,7 @@ class WandB:
             self._step = step
 
     def flush(self):
-        """W&B's own process writes."""
+        """Nothing to do: W&B's own process writes."""
 
     def close(self, is_finished):
         _ask("wandb", lambda: self._run.finish(exit_code=0 if is_finished else 1))
@@ -170,9 +172,9 @@ class WandB:
 
 
 class MLflow:
-    """A run in an MLflow store, which is asked how far it holds the log.
+    """A run in an MLflow store, which knows the last step that it has.
 
-    Two lines of one step share some numbers; each is logged once.
+    Two log lines of one step share some metrics; each metric is logged once.
     """
 
     def __init__(self, workdir: Path, config: Mapping[str, Any]):
@@ -199,10 +201,10 @@ class MLflow:
 
         self.last = max(
             self._step - 1, -1
-        )  # a process may have ended amid the lines of a step
+        )  # the process may have ended between two lines of a step
 
     def _find_last(self) -> None:
-        """The last step in the store, and which numbers it holds of it."""
+        """The last step in the store, and the metrics that it has of that step."""
         steps = {
             name: max(m.step for m in self._client.get_metric_history(self._id, name))
             for name in self._client.get_run(self._id).data.metrics
@@ -228,7 +230,7 @@ class MLflow:
             )
 
     def flush(self):
-        """What is written is in the store."""
+        """Nothing to do: the store has everything that was written."""
 
     def close(self, is_finished):
         status = "FINISHED" if is_finished else "KILLED"
@@ -236,14 +238,16 @@ class MLflow:
 
 
 def _refuse_links(folder: Path) -> None:
-    """TensorBoard's writer would follow one that has the name of its next file."""
+    """Refuses links, which TensorBoard's writer would follow."""
     for path in folder.iterdir():
         if path.is_symlink():
-            raise UserError(f"metrics: {path}: is a link: must be a file, or not there")
+            raise UserError(
+                f"metrics: {path}: is a link: must be a regular file or missing"
+            )
 
 
 def _read_ids(workdir: Path) -> dict[str, dict]:
-    """Each tracker's own run, by its name."""
+    """The id of the run in each tracker."""
     path = workdir / TRACKERS_FILE
     if not path.exists():
         return {}
@@ -252,7 +256,7 @@ def _read_ids(workdir: Path) -> dict[str, dict]:
         return {name: dict(known) for name, known in found.items()}
     except (ValueError, AttributeError, TypeError) as error:
         raise UserError(
-            f"{path}: damaged ({error}); remove it, and the trackers begin anew"
+            f"{path}: damaged ({error}); remove it to start new tracker runs"
         ) from None
 
 

@@ -1,4 +1,4 @@
-"""The compiled calls of training, each of K steps: by jit over a mesh, or by pmap."""
+"""Compiled training calls of K steps each: jit over a mesh, or pmap."""
 
 import dataclasses
 import functools
@@ -57,12 +57,12 @@ def make_train_call(task: Task, axis: str | None = None):
 
 
 class TrainCalls:
-    """A task's train calls by their number of steps, compiled when they are wanted.
+    """A task's training calls by number of steps, compiled on demand.
 
     Args:
-      shapes: of the state as it is saved, with their shardings.
-      rows, whole: how a call's rows and its metrics lie.
-      devices: of a pmap; None is a jit over `mesh`.
+      shapes: of the saved state, with shardings.
+      rows, whole: shardings of a call's rows and of its metrics.
+      devices: of a pmap; None for a jit over `mesh`.
     """
 
     def __init__(self, task: Task, shapes: TrainState, mesh, rows, whole, devices=None):
@@ -80,17 +80,17 @@ class TrainCalls:
         return self.count_steps(stack) in self._done
 
     def __getitem__(self, num_steps: int) -> Any:
-        """The call of so many steps, which has been compiled."""
+        """The compiled call of this number of steps."""
         return self._done[num_steps]
 
     def begin(self, batch: dict, num_steps: int) -> None:
-        """Begins to compile a call in a thread; `compile` then waits for that one.
+        """Starts compiling a call in a thread; `compile` waits for it.
 
-        One process alone does so: several must compile in the same order. Nor does
-        pmap, whose state has other shapes than the one that is saved.
+        Only with one process, because several must compile in the same order, and not
+        with pmap, whose state has other shapes than the saved one.
 
         Args:
-          batch: host rows of one step, all of them.
+          batch: all host rows of one step.
         """
         is_alone = self._pmap_devices is None and jax.process_count() == 1
         if num_steps in self._done or num_steps in self._begun or not is_alone:
@@ -103,7 +103,7 @@ class TrainCalls:
         )
         threads = ThreadPoolExecutor(1, "jaxpt-compile")
         self._begun[num_steps] = threads.submit(self._make, self._shapes, stack)
-        threads.shutdown(wait=False)  # it ends with its work
+        threads.shutdown(wait=False)  # the thread ends with its work
 
     def compile(self, state: TrainState, stack: dict) -> float:
         """Compiles the call for this many steps; returns the seconds that took."""
@@ -138,10 +138,10 @@ class TrainCalls:
             return call.lower(state, stack, *numbers).compile()
 
     def memory(self, num_steps: int) -> dict[str, int]:
-        """Bytes on each device of a compiled call of so many steps, as XLA plans it.
+        """Bytes that a compiled call of this number of steps needs on each device.
 
-        "state_bytes" and "rows_bytes" are its arguments, "temporary_bytes" what it
-        needs beside them; the state's are given back as the new one's.
+        By XLA's plan: "state_bytes" and "rows_bytes" are its arguments, and
+        "temporary_bytes" is additional. The new state reuses the old one's memory.
         """
         found = self._done[num_steps].memory_analysis()
         state = found.alias_size_in_bytes
@@ -152,10 +152,10 @@ class TrainCalls:
         }
 
     def collectives(self, num_steps: int) -> dict[str, tuple[int, int]]:
-        """What devices exchange in a compiled call of so many steps.
+        """The collectives of a compiled call of this number of steps.
 
-        Of each kind of collective how many, and the bytes of their results on a device;
-        the call is a loop over its steps, whose collectives are counted once.
+        For each kind their number and the bytes of their results on a device. The call
+        is a loop over its steps, whose body counts once.
         """
         return sharding.count_collectives(self._done[num_steps].as_text())
 
@@ -163,12 +163,12 @@ class TrainCalls:
         """K steps; the given state is donated. Metrics come as (sum, weight) of [K].
 
         Args:
-          numbers: the seed, and of a run by the clock the steps of its schedule at
-            which the call begins and ends.
+          numbers: the seed; with a budget of seconds, also the first and the last
+            schedule step of the call.
         """
         self.compile(state, stack)
         call = self._done[self.count_steps(stack)]
         state, metrics = call(state, stack, *map(np.int32, numbers))
-        if self._pmap_devices is not None:  # summed already; every copy is the same
+        if self._pmap_devices is not None:  # already summed: all copies are equal
             metrics = jax.tree.map(lambda x: x.addressable_data(0)[0], metrics)
         return state, metrics

@@ -1,4 +1,4 @@
-"""One run from a config: its text, its task, and, where it has one, its teacher."""
+"""Trains one run from a config: prepares its text, teacher and task."""
 
 from collections.abc import Collection
 from pathlib import Path
@@ -9,6 +9,7 @@ from jaxpt.files.folder import hold
 from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.data import with_token_counts
+from jaxpt.training.hooks import NO_HOOKS, Hooks
 from jaxpt.training.run_framing import with_framing
 from jaxpt.training.task import make_task
 from jaxpt.training.teacher import with_teacher
@@ -16,30 +17,35 @@ from jaxpt.training.text_progress import SILENT, make_reporter
 
 
 def train_run(
-    config, workdir: Path, given: Collection[str] = (), is_stored: bool = False
+    config,
+    workdir: Path,
+    given: Collection[str] = (),
+    is_stored: bool = False,
+    hooks: Hooks = NO_HOOKS,
 ) -> dict:
-    """Trains a run to its end, from wherever its folder says it stands.
+    """Trains a run to its end, from its last checkpoint if there is one.
 
     Args:
       config: a ConfigDict, or plain values.
-      given: full names of the settings that the user has set, which are not changed to
-        what the objective needs.
-      is_stored: the config is a run's own, all of whose settings stand.
+      given: full names of the settings that the user has set; the needs of the
+        objective do not change them.
+      is_stored: the config is that of an existing run, and no setting is changed.
+      hooks: called during training.
 
     Returns:
-      The run's entry in a report, as in its `result.json`.
+      the run's entry in a report, as in its `result.json`.
 
     Raises:
       UserError, DivergedError, Stopped: as `jaxpt.training.loop.train`.
     """
-    plan = processes.on_all(lambda: make_plan(config, given, is_stored, True))
+    plan = processes.on_all(make_plan, config, given, is_stored, True)
     reporter = make_reporter() if processes.is_first() else SILENT
-    with hold(workdir):  # locked before the text, which may take long to prepare
+    with hold(workdir):  # before the text, which may take long to prepare
         tokenizer, corpora = processes.first_then_rest(
             lambda: load_text(plan.text, reporter=reporter)
         )
         plan = with_teacher(plan, tokenizer, corpora, workdir / "teacher", given)
         held = with_framing(tokenizer.vocab, workdir)
         vocab = with_token_counts(plan, held, corpora["train"])
-        task = processes.on_all(lambda: make_task(plan, vocab))
-        return loop.train(task, tokenizer, corpora, workdir)
+        task = processes.on_all(make_task, plan, vocab)
+        return loop.train(task, tokenizer, corpora, workdir, hooks=hooks)

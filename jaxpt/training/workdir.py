@@ -1,8 +1,8 @@
-"""What a run's folder says of itself, so that nothing foreign is ever written into it.
+"""The folder of a run: its config, tokenizer, text and metrics by example.
 
-`config.json`, `tokenizer.json` and `data.json` are written once; a later start compares
-them and refuses a folder that holds another run. Stored configs are JSON, never
-executed.
+`config.json`, `tokenizer.json` and `data.json` are written once. A later start compares
+them and refuses a folder that holds another run. Stored configs are JSON; nothing in
+them is executed.
 """
 
 import dataclasses
@@ -36,7 +36,7 @@ from jaxpt.training.task import Task, make_task
 
 EXAMPLES = "examples.npz"
 DIVERGED = "diverged.json"  # of a run whose loss was not finite
-# What a run says of itself, and is vouched for; its log is, too.
+# Files whose checksums are recorded; that of the log is, too.
 NAMES = (
     "config.json",
     "tokenizer.json",
@@ -48,7 +48,7 @@ NAMES = (
     DIVERGED,
     EXAMPLES,
 )
-# A run goes on to the same numbers when these change.
+# Settings that may change when a run is resumed; no result depends on them.
 HARMLESS = {
     "train.log_every",
     "train.checkpoint_every",
@@ -58,7 +58,7 @@ HARMLESS = {
     "train.trackers",
     "train.profile_steps",
     "eval.samples",
-    "tokenizer.path",  # what lies there is compared, wherever it lies
+    "tokenizer.path",  # the tokenizer itself is compared
 }
 
 
@@ -78,7 +78,7 @@ def flatten(config: dict, prefix: str = "") -> dict:
 
 
 def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> str:
-    """sha256 of all that a run's numbers depend on but its devices, in hex."""
+    """sha256 in hex of everything that a run's results depend on, except devices."""
     parts = [tokenizers.fingerprint(tokenizer)]
     parts += [f"{name} {split.fingerprint}" for name, split in corpora.items()]
     text = json.dumps([plan.config, parts], sort_keys=True)
@@ -88,14 +88,14 @@ def fingerprint(plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]) -> 
 def lock_workdir(
     workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
 ) -> None:
-    """Makes the folder this run's own, or finds that it already is.
+    """Claims the folder for this run, or checks that the run already owns it.
 
     Raises:
       UserError: it holds another config, tokenizer or text; nothing has been written.
     """
     if (workdir / "config.json").exists():
         check_same(workdir, plan, tokenizer, corpora)
-        if not (workdir / "data.json").exists():  # of an imported run, not yet read
+        if not (workdir / "data.json").exists():  # an imported run: text not read yet
             write_json(workdir / "data.json", _describe(corpora))
         if not checksums.is_vouched(workdir / "config.json"):  # of an earlier version
             checksums.adopt(workdir, NAMES)
@@ -122,7 +122,7 @@ def lock_workdir(
 def check_same(
     workdir: Path, plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split]
 ) -> None:
-    """Raises UserError where a run's config, tokenizer or text is not this one."""
+    """Raises UserError if the folder holds another config, tokenizer or text."""
     _compare_configs(workdir, plan)
     stored = tokenizers.load(workdir / "tokenizer.json")
     if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
@@ -131,7 +131,7 @@ def check_same(
             f"folder"
         )
     path = workdir / "data.json"
-    if not path.exists():  # of an imported run, not yet read
+    if not path.exists():  # an imported run: text not read yet
         return
     if load_json(path, "use another --workdir") != _describe(corpora):
         raise UserError(
@@ -145,17 +145,17 @@ def _describe(corpora: dict[str, Split]) -> dict[str, str]:
 
 
 def check_shared(workdir: Path, seconds: float = 30.0) -> None:
-    """Raises UserError where a claimed folder is not the one this process sees.
+    """Raises UserError if this process does not see the folder of process 0.
 
     Args:
-      seconds: to wait for it: a network's disk may show a new file late.
+      seconds: to wait, because a network disk may show a new file late.
     """
     last = time.monotonic() + seconds
     while not (workdir / "config.json").exists():
         if time.monotonic() > last:
             raise UserError(
-                f"--workdir={workdir}: is on a disk of process 0's own; must be on one "
-                f"that all processes share"
+                f"--workdir={workdir}: is on a local disk of process 0; must be on a "
+                f"disk that all processes share"
             )
         time.sleep(0.1)
 
@@ -172,7 +172,7 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
 
 
 def with_defaults(config: dict) -> dict:
-    """A stored config; a setting that is younger than it stands at its default."""
+    """A stored config, with defaults for settings that were added since."""
     defaults = to_dict(default_config())
     whole = config | {
         name: part | config.get(name, {})
@@ -189,9 +189,9 @@ def with_defaults(config: dict) -> dict:
 
 
 def list_settings(config: dict) -> dict:
-    """The settings by full name that a run's numbers depend on.
+    """The settings by full name that a run's results depend on.
 
-    A setting that is younger than a stored config stands at its default.
+    A setting that was added after the config was stored has its default.
     """
     whole = with_defaults(config)
     unread = {"compare", *OBJECTIVES} - {config.get("objective")}
@@ -225,8 +225,8 @@ def load_divergence(workdir: Path) -> dict | None:
     """The record of a run that has diverged; None for any other run.
 
     Returns:
-      "objective", "seed", "diverged_at" (the step), "reason", and what the run had cost
-      by then: "flops", "raw_tokens", "model_tokens", "train_seconds".
+      "objective", "seed", "diverged_at" (the step), "reason", and the cost so far:
+      "flops", "raw_tokens", "model_tokens", "train_seconds".
 
     Raises:
       UserError: the record was altered.
@@ -247,7 +247,7 @@ class LoadedRun(NamedTuple):
 
     Attributes:
       program: its compiled functions.
-      params: with `optim.ema_decay`, their mean.
+      params: with `optim.ema_decay`, their moving average.
       step: of the checkpoint.
     """
 
@@ -279,10 +279,10 @@ def load_run(workdir: Path) -> LoadedRun:
 
 
 def load_corpora(workdir: Path, task: Task, tokenizer: Tokenizer) -> dict[str, Split]:
-    """The text a run was trained and is measured on, read again; writes nothing.
+    """The text that a run was trained and is evaluated on, read again.
 
     Raises:
-      UserError: it is not what it was.
+      UserError: the text has changed.
     """
     _, corpora = load_text(task.plan.text, tokenizer)
     check_same(workdir, task.plan, tokenizer, corpora)
@@ -293,7 +293,7 @@ def check_workdir(workdir: str) -> Path:
     """The folder as a path.
 
     Raises:
-      UserError: none was given, or a file stands there.
+      UserError: none was given, or it is a file.
     """
     if not workdir:
         raise UserError("--workdir: must name a folder")
@@ -305,7 +305,7 @@ def check_workdir(workdir: str) -> Path:
 def write_examples(
     workdir: Path, examples: dict[str, Examples], name: str = EXAMPLES
 ) -> None:
-    """Keeps what each measure found on each test example, for verdicts drawn later.
+    """Writes the value of each metric on each test example, for later verdicts.
 
     Raises:
       UserError: the file cannot be written.
@@ -321,7 +321,7 @@ def write_examples(
 
 
 def load_examples(workdir: Path, name: str = EXAMPLES) -> dict[str, Examples]:
-    """What `write_examples` has kept; nothing of a run that kept nothing.
+    """Reads the file of `write_examples`; {} if the run has none.
 
     Raises:
       UserError: the file was altered.

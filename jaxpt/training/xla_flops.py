@@ -1,14 +1,14 @@
-"""What XLA counts of a training step, to say how much the count from sizes leaves out.
+"""XLA's count of operations of a training step, to check the count from sizes.
 
-`jaxpt.nn.flops` counts matrix products and nothing else. XLA's cost analysis counts
-every operation of a program: one for each element of a sum, a comparison or a random
-bit's shift, two for each multiply-add (of exp, tanh and their like it keeps a count
-apart, which is in neither number). It is asked of the program as it is given to XLA,
-before XLA fuses or removes anything, so that the answer is hardly the machine's.
+`jaxpt.nn.flops` counts only matrix products. XLA's cost analysis counts every operation
+of a program: one for each element of a sum, a comparison or a random bit's shift, two
+for each multiply-add. (Transcendental functions such as exp are counted separately, and
+are in neither number.) The program is analysed before XLA fuses or removes anything, so
+the count hardly depends on the machine.
 
-XLA counts the body of a loop once, however often it runs, and nothing of a fused
-kernel. So the step is counted with plain attention and without computing anything
-twice, and the body of each loop of known length is counted by itself and multiplied.
+XLA counts the body of a loop once, and nothing of a fused kernel. So the step is
+counted with plain attention and without rematerialisation, and the body of each loop of
+known length is counted separately and multiplied.
 """
 
 import math
@@ -25,7 +25,7 @@ from jaxpt.training.data import make_feed
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.train_calls import make_train_call
 
-# A form of the model with the same products, each computed once and where XLA sees it.
+# A form of the model with the same products, each computed once and visible to XLA.
 PLAIN = {"attention": "xla", "remat": "none", "loss_chunk": 0}
 
 
@@ -34,7 +34,7 @@ class StepFlops(NamedTuple):
 
     Attributes:
       counted: from the sizes, by `jaxpt.nn.flops`.
-      by_xla: everything that XLA counts.
+      by_xla: all operations, by XLA.
     """
 
     counted: float
@@ -46,16 +46,15 @@ class StepFlops(NamedTuple):
         return 1 - self.counted / self.by_xla
 
 
-# What was counted before, by all that it depends on: seeds and settings of measuring
-# change nothing.
+# Earlier counts, by the settings that they depend on.
 _known: dict[str, StepFlops] = {}
 
 
 def count_step(task: Task, train: Split) -> StepFlops:
-    """One step of a task counted both ways; it is neither compiled nor run.
+    """Both counts of one step of a task, which is neither compiled nor run.
 
     Args:
-      train: text, of which only the form of its rows is read.
+      train: text; only the form of its rows matters.
     """
     plan = task.plan.change({"model": PLAIN})
     task = make_task(plan, task.vocab)
@@ -80,12 +79,12 @@ def _count_step(task: Task, train: Split) -> StepFlops:
 
 
 def count_by_xla(function, *args) -> float:
-    """Operations that XLA counts of a function, those of loops each time they run.
+    """XLA's count of operations of a function, with loops multiplied by their length.
 
     A loop whose length depends on values counts once.
 
     Args:
-      args: arrays, or `jax.ShapeDtypeStruct`s in their place.
+      args: arrays or `jax.ShapeDtypeStruct`s.
     """
     traced = jax.jit(function).trace(*args)
     return _ask(traced.lower()) + _count_repeats(traced.jaxpr.jaxpr)
@@ -96,7 +95,7 @@ def _ask(lowered) -> float:
 
 
 def _count_repeats(jaxpr: Jaxpr) -> float:
-    """What the turns of all loops add after the first of each."""
+    """The operations of all loop iterations after the first of each loop."""
     total = 0.0
     for equation in jaxpr.eqns:
         if equation.primitive.name == "scan":
@@ -107,14 +106,14 @@ def _count_repeats(jaxpr: Jaxpr) -> float:
             total += (length - 1) * once + length * _count_repeats(body.jaxpr)
             continue
         repeats = [_count_repeats(each) for each in _list_inner(equation)]
-        # Of branches XLA counts the dearest.
+        # XLA counts the most expensive branch.
         is_choice = equation.primitive.name == "cond"
         total += max(repeats, default=0.0) if is_choice else math.fsum(repeats)
     return total
 
 
 def _list_inner(equation) -> list[Jaxpr]:
-    """The programs inside an equation: a loop's body, a function that is called."""
+    """The programs inside an equation: a loop's body or a called function."""
     found: list[Jaxpr] = []
     for value in equation.params.values():
         for part in value if isinstance(value, (tuple, list)) else (value,):

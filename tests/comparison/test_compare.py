@@ -20,6 +20,7 @@ from jaxpt.report.probed_layers import list_probed
 from jaxpt.text.dataset import load_text
 from jaxpt.text.feed import Feed
 from jaxpt.text.tokens.encoding import make_visible
+from jaxpt.training import clock as clock_module
 from jaxpt.training import loop, train_calls
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.measure import measure
@@ -224,7 +225,7 @@ def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
     monkeypatch.setattr(
         program, "init_state", lambda seed: asked.append(seed) or init_state(seed)
     )
-    found = measure(program, params, corpora, seed=1)
+    found = measure(program, params, corpora, seed=1).metrics
     assert asked == [1]
     for name in ("heldout_top5_random", "probe_accuracy_random"):
         assert found[name] == run["metrics"][name]
@@ -505,7 +506,7 @@ def test_a_budget_of_seconds_is_kept_by_the_runs_clock(
     with monkeypatch.context() as patch:
         patch.setattr(TrainCalls, "__call__", timed_call)
         stopped = types.SimpleNamespace(perf_counter=lambda: clock[0])
-        for module in (budget, loop, train_calls):
+        for module in (budget, clock_module, loop, train_calls):
             patch.setattr(module, "time", stopped)
         report = comparison.compare(config, tmp_path)
     (run,) = report["runs"]

@@ -48,12 +48,13 @@ def quick():
     """No pictures, no look ahead; and a loss of mlm with seed 1 that is NaN."""
     finish_call = loop._Run._finish_call
 
-    def poisoned(self, step, count, found):
+    def poisoned(self, call):
         is_chosen = self.task.plan.objective_name == "mlm" and self.spec.seed == 1
-        if is_chosen and step > 4:
-            total, weight = found["loss"]
-            found = found | {"loss": (total * np.nan, weight)}
-        finish_call(self, step, count, found)
+        if call and is_chosen and call.step > 4:
+            total, weight = call.metrics["loss"]
+            bad = {"loss": (total * np.nan, weight)}
+            call = call._replace(metrics=call.metrics | bad)
+        finish_call(self, call)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
@@ -175,12 +176,12 @@ def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypa
     task, text = prepared.make_task("clm", 0), (prepared.tokenizer, prepared.corpora)
     with monkeypatch.context() as patch:
         patch.setattr(loop.SignalWatch, "ask", lambda self: signal.SIGTERM)
-        patch.setattr(loop, "_is_finite", lambda params: False)
+        patch.setattr(loop, "is_finite", lambda params: False)
         with pytest.raises(Stopped):
             loop.train(task, *text, tmp_path)
     assert load_divergence(tmp_path) is None
     with monkeypatch.context() as patch:
-        patch.setattr(loop, "_is_finite", lambda params: False)
+        patch.setattr(loop, "is_finite", lambda params: False)
         with pytest.raises(DivergedError, match="a parameter is not finite at step"):
             loop.train(task, *text, tmp_path)
     assert load_divergence(tmp_path)["diverged_at"] == task.plan.train.steps

@@ -478,7 +478,7 @@ def test_saving_over_a_damaged_step_unread(saved):
     with Checkpointer(saved, warn=lines.append) as checkpointer:
         checkpointer.save(2, make_state(22))
         assert_identical(checkpointer.restore(make_state())[0], make_state(22))
-    assert len(lines) == 1 and "saved anew" in lines[0]
+    assert len(lines) == 1 and "saved again" in lines[0]
 
 
 # Another tree than the template's.

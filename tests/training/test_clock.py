@@ -15,6 +15,7 @@ from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
 from jaxpt.learn.schedules import make_schedule
 from jaxpt.text.dataset import load_text
+from jaxpt.training import clock as clocks
 from jaxpt.training import loop, train_calls
 from jaxpt.training.clock import find_schedule_step, is_over
 from jaxpt.training.data import make_feed
@@ -38,7 +39,7 @@ def clock(monkeypatch):
 
     monkeypatch.setattr(TrainCalls, "__call__", timed_call)
     stopped = types.SimpleNamespace(perf_counter=lambda: state.now)
-    for module in (loop, train_calls):
+    for module in (loop, train_calls, clocks):
         monkeypatch.setattr(module, "time", stopped)
     return state
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import types
 from pathlib import Path
 
 import jax
@@ -31,7 +30,8 @@ from jaxpt.text.tokens.tokenizer import ByteTokenizer
 from jaxpt.training import loop, run_log
 from jaxpt.training.check import check_run
 from jaxpt.training.checkpoint import Checkpointer
-from jaxpt.training.measure import measure_valid
+from jaxpt.training.hooks import Hooks
+from jaxpt.training.measure import Measured, measure_valid
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.passage_samples import list_forms
 from jaxpt.training.program import Program
@@ -432,21 +432,48 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     assert "train.num_microbatches" in found
 
 
-def test_controls_are_of_the_evaluation_before_the_first_step(monkeypatch):
+def test_controls_are_of_the_evaluation_before_the_first_step(
+    speech, tmp_path, monkeypatch
+):
     """A run that evaluates its probes as it goes does not measure them again."""
-    run = object.__new__(loop._Run)
-    run.program, run.corpora, run.only_valid, run.total = None, {}, False, 12
-    run.spec = types.SimpleNamespace(seed=0)
-    run.measured = {0: "first", 12: "last"}
-    run.examples = {0: {"a": 0, "probe_majority": 1}, 12: {"a": 2}}
-    run.probes = {0: "of the first", 12: "of the last"}
-    monkeypatch.setattr(loop, "measure", lambda *args, **given: given)
-    state = types.SimpleNamespace(eval_params=None)
-    found = run._measure(state, {}, {})
-    assert (found["known"], found["control"]) == ("last", "first")
-    assert run._measured_examples(12) == {"a": 2, "a_random": 0}
-    probes = {"trained": "of the last", "untrained": "of the first"}
-    assert run._measured_probes(12) == probes
+    given = {}
+
+    def measure(program, params, corpora, seed, known, control):
+        given.update(known=known, control=control)
+        return Measured({"valid_loss": 1.0}, {}, {})
+
+    monkeypatch.setattr(loop, "measure", measure)
+    _, result = run(make_config(speech, eval__probe_every_eval=True), tmp_path)
+    lines = {line["step"]: line for line in read_metrics(tmp_path)}
+    for name, step in (("control", 0), ("known", 12)):
+        values = given[name].metrics
+        assert values.items() <= lines[step].items() and "valid_loss" in values
+    assert given["control"].metrics != given["known"].metrics
+    assert result["metrics"] == {"valid_loss": 1.0}
+
+
+def test_hooks_are_called_with_what_happened(speech, tmp_path):
+    calls = []
+
+    def keep(name):
+        return lambda *args: calls.append((name, *args))
+
+    names = ("on_log", "on_evaluation", "on_checkpoint", "on_end")
+    hooks = Hooks(**{name: keep(name) for name in names})
+    plan = make_plan(make_config(speech))
+    tokenizer, corpora = load_text(plan.text)
+    task = make_task(plan, tokenizer.vocab)
+    result = loop.train(task, tokenizer, corpora, tmp_path, hooks=hooks)
+    lines = [line for line in read_metrics(tmp_path) if "loss" in line]
+    logged = [call[1:] for call in calls if call[0] == "on_log"]
+    assert [step for step, _ in logged] == [line["step"] for line in lines]
+    assert [v["loss"] for _, v in logged] == [line["loss"] for line in lines]
+    evaluated = [call[1:] for call in calls if call[0] == "on_evaluation"]
+    curve = {point["step"]: point["valid_loss"] for point in result["curve"]}
+    assert {step: values["valid_loss"] for step, values, _ in evaluated} == curve
+    states = [call[1:] for call in calls if call[0] == "on_checkpoint"]
+    assert [(step, int(state.step)) for step, state in states][-1] == (12, 12)
+    assert calls[-1] == ("on_end", result)
 
 
 def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
@@ -472,7 +499,7 @@ def test_a_run_says_what_takes_long_and_when_it_will_end(speech, tmp_path, capsy
     lines = capsys.readouterr().out.splitlines()
     size, steps = task.plan.train.steps_per_call, result["steps"]
     silent = [
-        "evaluating the fresh parameters",
+        "evaluating the initial parameters",
         f"compiling a call of {size} steps",
         f"measuring the run after step {steps}",
     ]
@@ -522,11 +549,12 @@ def test_divergence_keeps_the_last_good_checkpoint(speech, tmp_path, monkeypatch
     config = make_config(speech)
     finish_call = loop._Run._finish_call
 
-    def poisoned(self, step, count, found):
-        if step > 8:
-            total, weight = found["loss"]
-            found = found | {"loss": (total * np.nan, weight)}
-        finish_call(self, step, count, found)
+    def poisoned(self, call):
+        if call and call.step > 8:
+            total, weight = call.metrics["loss"]
+            bad = {"loss": (total * np.nan, weight)}
+            call = call._replace(metrics=call.metrics | bad)
+        finish_call(self, call)
 
     monkeypatch.setattr(loop._Run, "_finish_call", poisoned)
     with pytest.raises(

@@ -22,6 +22,7 @@ from jaxpt.text.library import Reporter
 from jaxpt.training import measure as measuring
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.measure import (
+    Measured,
     list_choices,
     list_questions,
     measure,
@@ -62,22 +63,27 @@ def measured(tmp_path_factory):
     return program, corpora, program.init_state(SEED).params
 
 
+def of(**metrics):
+    return Measured(metrics, {}, {})
+
+
 def test_controls_are_measured_on_untrained_parameters(measured):
     program, corpora, fresh = measured
     trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
-    found = measure(program, trained, corpora, seed=SEED)
-    untrained = measure(program, fresh, corpora, seed=SEED)
+    measured_before = measure(program, trained, corpora, seed=SEED)
+    found = measured_before.metrics
+    untrained = measure(program, fresh, corpora, seed=SEED).metrics
     # Without scores none is the highest; without features the answer is always one.
     assert found["heldout_top1"] == found["heldout_top5"] == 0
     assert found["probe_accuracy"] == found["probe_majority"] < 1
     for name in ("heldout_top1", "heldout_top5", "probe_accuracy"):
         assert found[f"{name}_random"] == untrained[name] > found[name], name
     # What a comparison has measured for all of its runs is not measured again.
-    control = {"probe_accuracy": 0.25}
-    again = measure(program, trained, corpora, seed=SEED, known=found, control=control)
+    given = {"known": measured_before, "control": of(probe_accuracy=0.25)}
+    again = measure(program, trained, corpora, seed=SEED, **given).metrics
     assert again["probe_accuracy_random"] == 0.25
     assert (
-        measure_frozen(program, fresh, corpora)["probe_accuracy"].mean
+        measure_frozen(program, fresh, corpora).metrics["probe_accuracy"]
         == (found["probe_accuracy_random"])
     )
 
@@ -99,6 +105,13 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
     }
     for function, names in measurements.items():
         monkeypatch.setattr(measuring, function, give(*names))
+    frozen = measuring.measure_frozen
+
+    def measure_all_frozen(program, params, corpora):
+        examples = frozen(None, params)
+        return Measured(means(examples), examples, {})
+
+    monkeypatch.setattr(measuring, "measure_frozen", measure_all_frozen)
     fills = give("fill_top1", "fill_top5", make=float)
     monkeypatch.setattr(measuring, "evaluate", fills)
     plan = make_plan(make_config(speech, "clm_mlm"))
@@ -109,7 +122,8 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
         init_state=lambda seed: types.SimpleNamespace(params=0.25 + seed),
         **dict.fromkeys(abilities, True),
     )
-    found = measure(program, 0.75, corpora, seed=SEED, known={"valid_loss": 1.0})
+    known = of(valid_loss=1.0)
+    found = measure(program, 0.75, corpora, seed=SEED, known=known).metrics
     names = [name for names in measurements.values() for name in names]
     names += ["heldout_top1", "heldout_top5"]
     assert found == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
@@ -120,11 +134,12 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
 def test_a_likelihood_is_that_of_text_not_trained_on(measured):
     program, corpora, params = measured
     train, valid = corpora["train"], corpora["valid"]
-    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
+    known = of(valid_loss=1.0, probe_accuracy=0.5)
 
     def bits(train, valid):
         splits = {"train": train, "valid": valid}
-        found = measure(program, params, splits, seed=SEED, known=known, control=known)
+        given = {"known": known, "control": known}
+        found = measure(program, params, splits, seed=SEED, **given).metrics
         return {name: found[name] for name in ("bits_per_byte", "cloze_bits")}
 
     found, on_train = bits(train, valid), bits(train, train)
@@ -136,10 +151,10 @@ def test_each_number_is_of_its_split(measured):
     """The objective's own of valid, fills of the held-out text where there is some."""
     program, corpora, params = measured
     train, valid = corpora["train"], corpora["valid"]
-    known = {"probe_accuracy": 0.5}
+    control = of(probe_accuracy=0.5)
 
     def find(**splits):
-        return measure(program, params, splits, seed=SEED, known=None, control=known)
+        return measure(program, params, splits, seed=SEED, control=control).metrics
 
     found, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
     fills = [name for name in found if name.startswith("heldout")]
@@ -189,8 +204,8 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
         )
         return means(found)
 
-    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
-    found = measure(program, params, corpora, seed=SEED, known=known, control=known)
+    known = of(valid_loss=1.0, probe_accuracy=0.5)
+    found = measure(program, params, corpora, SEED, known, known).metrics
     assert found["cloze_bits"] == ask(task.nonwords)["cloze_bits"]
     assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
 
@@ -253,8 +268,7 @@ def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
 
 def test_what_the_probe_read_is_told_of_trained_and_untrained_parameters(measured):
     program, corpora, fresh = measured
-    probes = {}
-    found = measure(program, fresh, corpora, seed=SEED, probes=probes)
+    found, _, probes = measure(program, fresh, corpora, seed=SEED)
     assert probes["trained"] == probes["untrained"]  # the same parameters
     assert found["probe_accuracy"] == found["probe_accuracy_random"]
     record = probes["trained"]
@@ -263,10 +277,19 @@ def test_what_the_probe_read_is_told_of_trained_and_untrained_parameters(measure
     place = record["layer"], record["poolings"].index(record["pooling"])
     assert record["accuracies"][place[0]][place[1]] == best
     # Where it was measured already, nothing is read again.
-    known = {"valid_loss": 1.0, "probe_accuracy": 0.5}
-    probes, given = {}, {"known": known, "control": known}
-    measure(program, fresh, corpora, SEED, probes=probes, **given)
-    assert probes == {}
+    known = of(valid_loss=1.0, probe_accuracy=0.5)
+    assert measure(program, fresh, corpora, SEED, known, known).probes == {}
+    # Its examples and its probe are those of the earlier evaluation.
+    last, first = ({"a": Examples(*np.full((3, 1), n))} for n in (2, 1))
+    known = known._replace(examples=last, probes={"trained": "of the last"})
+    control = known._replace(
+        examples=first | {"probe_majority": None}, probes={"trained": "of the first"}
+    )
+    again = measure(program, fresh, corpora, SEED, known, control)
+    assert again.examples["a"] is last["a"]
+    assert again.examples["a_random"] is first["a"]
+    assert "probe_majority_random" not in again.examples
+    assert again.probes == {"trained": "of the last", "untrained": "of the first"}
 
 
 def test_words_are_asked_for_where_settings_say_so(speech):
@@ -275,17 +298,16 @@ def test_words_are_asked_for_where_settings_say_so(speech):
     plan = make_plan(make_config(speech, "clm", **settings))
     tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
     program = Program(make_task(plan, tokenizer.vocab))
-    params, examples = program.init_state(SEED).params, {}
-    zeros = jax.tree.map(lambda x: 0 * x, params)
-    found = measure(program, zeros, corpora, SEED, examples=examples)
+    zeros = jax.tree.map(lambda x: 0 * x, program.init_state(SEED).params)
+    found, examples, _ = measure(program, zeros, corpora, SEED)
     assert found["word_accuracy_random"] > found["word_accuracy"]
     train, valid = list_questions(program.task, corpora)
     # States that are all 0 give each question the same answer.
     shares = np.bincount(valid.words) / len(valid.words)
     assert found["word_accuracy"] in shares and count_words((train, valid)) == 4
     assert len(examples["word_accuracy"].totals) == len(valid.words)
-    known = {"word_accuracy": 0.5}
-    again = measure(program, zeros, corpora, SEED, known=known, control=known)
+    known = of(word_accuracy=0.5)
+    again = measure(program, zeros, corpora, SEED, known, known).metrics
     assert again["word_accuracy"] == again["word_accuracy_random"] == 0.5
 
 
@@ -419,8 +441,7 @@ def test_choices_are_asked_for_where_settings_say_so(measured):
     task = dataclasses.replace(program.task, plan=dataclasses.replace(plan, eval=spec))
     asked = Program(task)
     zeros = jax.tree.map(lambda x: 0 * x, fresh)
-    examples = {}
-    found = measure(asked, zeros, corpora, SEED, examples=examples)
+    found, examples, _ = measure(asked, zeros, corpora, SEED)
     wanted = list_choices(task, corpora)
     rarest = wanted.log_draws.argmax(1) == 0  # p is the same for all tokens
     assert found["choice_bayes_accuracy"] == pytest.approx(rarest.mean(), abs=0.03)

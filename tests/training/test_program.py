@@ -21,7 +21,7 @@ from jaxpt.training.program import Program, _fit_mesh, device_peak
 from jaxpt.training.task import make_task
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "tests" / "run" / "losses_by_devices.py"
+SCRIPT = ROOT / "tests" / "training" / "losses_by_devices.py"
 
 
 def check_shares(name, trees):
@@ -118,7 +118,7 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
         program.mesh, program.devices = types.SimpleNamespace(shape=shape), [None] * 7
         told = [line for line in program.describe_mesh() if "vocab_size" in line]
         assert len(told) == (size % tensor > 0), (size, tensor)
-    assert told[0].startswith(f"model.vocab_size={size} is no multiple of train.tens")
+    assert told[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
 
 
 def test_every_step_draws_its_own_corruption(speech):

@@ -18,7 +18,7 @@ from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.workdir import check_shared
 
 ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = ROOT / "tests" / "run" / "train_part.py"
+SCRIPT = ROOT / "tests" / "training" / "train_part.py"
 NEVER = 10**6
 
 
@@ -262,7 +262,7 @@ def test_a_folder_that_another_run_writes_is_refused_by_all(speech, tmp_path):
 def test_a_folder_that_is_not_shared_is_refused(tmp_path, refuses):
     (tmp_path / "config.json").touch()
     check_shared(tmp_path, seconds=0)
-    with refuses("--workdir=", "must be on one that all processes share"):
+    with refuses("--workdir=", "must be on a disk that all processes share"):
         check_shared(tmp_path / "elsewhere", seconds=0.2)
 
 

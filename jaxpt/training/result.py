@@ -1,0 +1,91 @@
+"""A run's entry in a report (`result.json`), and its record of a divergence."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from jaxpt.files.folder import load_measured, write_json
+from jaxpt.training.measure import FROM_FEATURES, Measured
+from jaxpt.training.metrics_log import read_metrics
+from jaxpt.training.program import Program
+from jaxpt.training.task import Task
+from jaxpt.training.workdir import DIVERGED, write_examples
+
+RESULT = "result.json"
+# The metrics of an evaluation that learning curves show.
+CURVES = ("valid_loss", "valid_accuracy", *FROM_FEATURES)
+
+
+class Cost(NamedTuple):
+    """What a run took: steps, seconds of training, seconds to its first call's end."""
+
+    steps: int
+    seconds: float
+    first_step_seconds: float
+
+
+def load_result(workdir: Path) -> dict | None:
+    """A finished run's entry in a report; None while it is not finished."""
+    path = workdir / RESULT
+    return load_measured(path) if path.exists() else None
+
+
+def write_result(
+    workdir: Path,
+    task: Task,
+    program: Program,
+    params: Any,
+    cost: Cost,
+    measured: Measured,
+) -> dict:
+    """Writes a run's entry in a report and its values by example; returns the entry.
+
+    Args:
+      task: the run's; that of the program may have another seed.
+    """
+    kept = ("step", "raw_tokens", "flops", "seconds", *CURVES)
+    curve = [
+        {k: line[k] for k in kept if k in line}
+        for line in read_metrics(workdir)
+        if "valid_loss" in line
+    ]
+    decay = task.plan.optim.ema_decay
+    result = {
+        "objective": task.plan.objective_name,
+        "seed": task.plan.train.seed,
+        "params": sum(x.size for x in jax.tree.leaves(params)),
+        "steps": cost.steps,
+        "row_length": task.spec.row_length,
+        "batch_size": task.plan.train.batch_size,
+        **({"ema_decay": decay} if task.has_ema else {}),
+        **task.count_costs(cost.steps),
+        "train_seconds": cost.seconds,
+        "first_step_seconds": cost.first_step_seconds,
+        "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
+        "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
+        "metrics": measured.metrics,
+        "workdir": str(workdir),
+        "curve": curve,
+    }
+    if measured.probes:
+        result["probe"] = measured.probes
+    # Written last: a run with a result is finished.
+    write_examples(workdir, measured.examples)
+    write_json(workdir / RESULT, result)
+    return result
+
+
+def write_divergence(
+    workdir: Path, task: Task, reason: str, step: int, seconds: float
+) -> None:
+    """Records that a run has diverged (`workdir.load_divergence` reads it)."""
+    record = {
+        "objective": task.plan.objective_name,
+        "seed": task.plan.train.seed,
+        "diverged_at": step,
+        "reason": reason,
+        **task.count_costs(step),
+        "train_seconds": seconds,
+    }
+    write_json(workdir / DIVERGED, record)
