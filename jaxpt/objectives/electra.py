@@ -222,12 +222,14 @@ def masks(batch: Batch) -> Masks:
 
 def fill(
     model: ElectraNetwork, batch: Batch, masks: Masks, rngs: Keys
-) -> losses.Scores:
-    """Phase 1: the generator's loss, ranks and samples at the masked positions."""
+) -> tuple[losses.Scores, Array]:
+    """Phase 1: the generator's scores and its samples at the masked positions."""
     states = model.generate(batch, masks, deterministic="dropout" not in rngs)
     targets, weights = batch["targets"], batch["weights"]["generator_loss"]
     sampling = row_keys(rngs["sample"], batch["index"]), model.temperature
-    return model.generator.score(states, targets, weights, sampling)
+    scores = model.generator.score(states, targets, weights, sampling)
+    assert scores.samples is not None  # as `sampling` is given
+    return scores, scores.samples
 
 
 def replace(batch: Batch, samples: Array) -> tuple[Array, Array]:
@@ -341,8 +343,8 @@ def loss(
     """
 
     def both_phases(model: ElectraNetwork) -> tuple:
-        guesses = fill(model, batch, masks, rngs)
-        ids, labels = replace(batch, guesses.samples)
+        guesses, samples = fill(model, batch, masks, rngs)
+        ids, labels = replace(batch, samples)
         return guesses, labels, spot(model, batch, ids, labels, masks, rngs)
 
     phases = model.apply({"params": params}, rngs=rngs, method=both_phases)
@@ -366,8 +368,8 @@ def train_step(
         seen = masks(batch)
 
         def both_phases(model: ElectraNetwork) -> tuple:
-            guesses = fill(model, batch, seen, rngs)  # 1: the generator
-            ids, labels = replace(batch, guesses.samples)
+            guesses, samples = fill(model, batch, seen, rngs)  # 1: the generator
+            ids, labels = replace(batch, samples)
             return guesses, labels, spot(model, batch, ids, labels, seen, rngs)  # 2
 
         phases = model.apply({"params": params}, rngs=rngs, method=both_phases)

@@ -140,15 +140,16 @@ def loss(
     params: Any, model: SpanMaskedLM, batch: Batch, masks: Masks, rngs: Keys
 ) -> tuple[Sums, Sums]:
     """Cross-entropy of the masked tokens: by their own states, and by the edges."""
+    weights = batch["weights"]
     own, edges = model.apply(
         {"params": params},
         batch,
         masks,
+        (weights["mlm_loss"], weights["boundary_loss"]),
         deterministic="dropout" not in rngs,
         rngs=rngs,
         method="score_both",
     )
-    weights = batch["weights"]
     hits = losses.rank_hits(edges.ranks, weights["boundary_loss"])
     metrics = mlm.fill_metrics(own.ranks, weights["mlm_loss"])
     terms = {"mlm_loss": own.loss, "boundary_loss": edges.loss}

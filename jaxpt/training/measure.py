@@ -296,11 +296,13 @@ def _measure_own_fills(
     program: Program, params, fresh, corpora: dict[str, Split]
 ) -> dict[str, float]:
     """Accuracy on the objective's own masks, also of the initial parameters."""
-    found = {}
+    found: dict[str, float] = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
         of_these = evaluate(program.eval_step, chosen, *rows)
-        for k in (1, 5):  # an objective need not count them
-            if f"fill_top{k}" in of_these:
-                found[f"heldout_top{k}{suffix}"] = of_these[f"fill_top{k}"]
+        found |= {  # an objective need not count them
+            f"heldout_top{k}{suffix}": of_these[f"fill_top{k}"]
+            for k in (1, 5)
+            if {"fill_top1", "fill_top5"} <= of_these.keys()
+        }
     return found

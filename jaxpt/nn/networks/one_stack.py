@@ -215,7 +215,9 @@ class SpanMaskedLM(MaskedLM):
         super().setup()
         self.boundary = BoundaryHead(self.spec, self.num_places, self.place_width)
 
-    def score_spans(self, states: Array, batch: Mapping[str, Any]) -> losses.Scores:
+    def score_spans(
+        self, states: Array, batch: Mapping[str, Any], weights: Array
+    ) -> losses.Scores:
         """The scores of the masked tokens by the states [B, T, D] next to spans."""
         positions, starts = batch["masked_positions"], batch["span_starts"]
         last = states.shape[1] - 1
@@ -225,28 +227,30 @@ class SpanMaskedLM(MaskedLM):
             jnp.minimum(positions - starts, self.num_places - 1),
             self.embed.tokens,
             batch["targets"],
-            batch["weights"]["boundary_loss"],
+            weights,
         )
 
     def score_both(
-        self, batch: Mapping[str, Any], masks: dict, *, deterministic: bool
+        self,
+        batch: Mapping[str, Any],
+        masks: dict,
+        weights: tuple[Array, Array],
+        *,
+        deterministic: bool,
     ) -> tuple[losses.Scores, losses.Scores]:
         """The scores of the masked tokens by their own states, and by the edges."""
         states = self.batch_states(batch, masks, deterministic=deterministic)
         own = edits.gather(states, batch["masked_positions"])
-        scores = self.score(own, batch["targets"], batch["weights"]["mlm_loss"])
-        return scores, self.score_spans(states, batch)
+        scores = self.score(own, batch["targets"], weights[0])
+        return scores, self.score_spans(states, batch, weights[1])
 
     def init_params(self, rng: Array) -> Any:
         one, weight = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1))
         keys = ("masked_positions", "targets", "span_starts", "span_ends")
-        batch: dict[str, Any] = dict.fromkeys(keys, one)
-        batch["inputs"] = jnp.zeros((1, 2), jnp.int32)
-        batch["weights"] = {"mlm_loss": weight, "boundary_loss": weight}
+        batch = dict.fromkeys(keys, one) | {"inputs": jnp.zeros((1, 2), jnp.int32)}
+        call = {"deterministic": True, "method": "score_both"}
         seen = {"self": masks.full()}
-        return scan.init_params(
-            self, rng, batch, seen, deterministic=True, method="score_both"
-        )
+        return scan.init_params(self, rng, batch, seen, (weight, weight), **call)
 
     def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         d_model, table = self.spec.d_model, self.spec.embedding_dim
