@@ -102,7 +102,7 @@ def find(name: str) -> Objective:
     if name not in OBJECTIVES:
         listed = ", ".join(OBJECTIVES)
         raise UserError(
-            f"objective={name}: must be one of {listed}, or a module of your own, such "
+            f"objective={name}: must be one of {listed}, or your own module, such "
             f"as my_package.my_objective{suggest(name, OBJECTIVES)}"
         )
     return OBJECTIVES[name]

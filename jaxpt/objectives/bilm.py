@@ -75,7 +75,11 @@ class Spec(ObjectiveSpec):
             (
                 ("char_width", self.char_width >= 1, "at least 1"),
                 ("filters", is_good, "numbers of at least 1"),
-                ("num_chars", self.num_chars >= max(widest, 3), "as long as filters"),
+                (
+                    "num_chars",
+                    self.num_chars >= max(widest, 3),
+                    "at least the widest",
+                ),
                 ("num_highway", self.num_highway >= 0, "at least 0"),
                 ("cell_clip", self.cell_clip > 0, "above 0"),
                 ("proj_clip", self.proj_clip > 0, "above 0"),

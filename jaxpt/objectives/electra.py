@@ -50,7 +50,7 @@ class Spec(Masking):
       generator_size: width, MLP and heads of the generator as a fraction of the
         discriminator's.
       share_embeddings: the generator uses the discriminator's embeddings; otherwise it
-        has its own, of its own width.
+        has separate ones, of its width.
       variant: the second network's task (Clark et al. 2020, section 3.4 and table 5).
         "full": which of all tokens are replaced; "electra_15": the same, for the hidden
         ones alone; "replace_mlm": the originals of the hidden ones (BERT without
@@ -174,7 +174,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Masks an exact count of each row's tokens for the generator: 85 % as [MASK].
 
     The second corruption, by the generator's samples, is in the loss. The weights of
-    the second network's term are 1 where it has something to predict.
+    the second network's term are 1 at the tokens that it predicts.
 
     >>> vocab, spec = Vocab(size=6, mask=0), Spec(4, 0.5, replace_mask=1.0)
     >>> rows = {"tokens": jnp.array([[3, 4, 5, 5]]), "index": jnp.array([0])}

@@ -74,7 +74,7 @@ class Masking(ObjectiveSpec):
 
     @property
     def needs(self) -> Needs:
-        words = f"{self.SECTION}.masking={self.masking}"
+        words = f"{self.SECTION}.masking={self.masking}: must be tokens"
         return Needs(specials=("mask",), word_starts=words * (self.masking != "tokens"))
 
     @property

@@ -94,7 +94,7 @@ class PrefixSpec(ObjectiveSpec):
 
 @dataclasses.dataclass(frozen=True)
 class Spec(PrefixSpec):
-    """Prefix lengths are uniform, so there are no settings."""
+    """Prefix lengths are uniform, hence without settings."""
 
     SECTION: ClassVar[str] = "prefix_lm"
 

@@ -66,7 +66,7 @@ class Spec(ObjectiveSpec):
 
     @property
     def lengths(self) -> dict[str, int]:
-        """Positions that are looked up; there is no stack."""
+        """Positions that are looked up, without any stack."""
         return {"words": self.row_length}
 
     @property

@@ -1,4 +1,4 @@
-"""ObjectiveSpec: the base of every objective's settings, and what it declares.
+"""ObjectiveSpec: the base of every objective's settings, and its declarations.
 
 Other packages know an objective by these declarations alone: the rows, special tokens
 and networks it needs, its loss terms, the number of its predictions, and how text is
@@ -78,8 +78,8 @@ class Needs:
     Attributes:
       specials: roles of the special tokens that the vocabulary must have.
       num_sentinels: the minimum number of sentinels.
-      word_starts: the setting, with its value, for which the tokenizer must know where
-        words begin; "" if it need not.
+      word_starts: if the tokenizer must know where words begin, the setting for which
+        it must, its value and the other one: "mlm.masking=words: must be tokens".
       pieces: the tokenizer must know the text of each token.
       counts: the number of occurrences of each token in the training text.
       rows: the forms of rows that serve, the default first; () is any form whose keys
@@ -289,7 +289,7 @@ def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
     vocab.require_sentinels(needs.num_sentinels)
     if needs.word_starts and not vocab.word_starts:
         raise UserError(
-            f"{needs.word_starts}: needs a tokenizer that knows where words begin"
+            f"{needs.word_starts} with a tokenizer that does not know where words begin"
         )
     if needs.pieces and not vocab.pieces:
         raise UserError(f"tokenizer: must know the text of its tokens, for {name}")

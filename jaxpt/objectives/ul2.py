@@ -118,7 +118,7 @@ class Spec(prefix_lm.PrefixSpec):
                 raise UserError(f"ul2.{name}={values}: must be numbers, each {allowed}")
         if len(of_densities) != len(of_means):
             raise UserError(
-                f"ul2.{means}={of_means}: must be as many as ul2.{densities}="
+                f"ul2.{means}={of_means}: must be the same number as ul2.{densities}="
                 f"{of_densities}"
             )
         for density, mean in zip(of_densities, of_means, strict=True):

@@ -210,7 +210,9 @@ def test_one_with_nothing_but_the_contract_does_all_that_others_do(name, place, 
     assert ("cloze_accuracy" in metrics) == (name == "odd")
     assert not any(key.startswith("heldout_top") for key in metrics)
     assert main(["evaluate", "--workdir", "run", *own]) == 0
-    for more in ([], [f"--objectives=mlm,own.{name}", "--length=12", "--to=page"]):
+    page = ["--to=page", "--length=12", f"--objectives=mlm,own.{name}"]
+    page += [f"--config.compare.objectives=('mlm','own.{name}')"]
+    for more in ([], page):
         assert main(["inspect", *flags, *more]) == 0
     told = capsys.readouterr().out
     assert all(f"{term.removeprefix('valid_')} weights" in told for term in terms)

@@ -87,7 +87,7 @@ def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
         assert counts.max() <= law.most
         mean, std = moments(law)
         error = 5 * std / np.sqrt(len(counts))
-        # Some are a little fewer than what has room: an end is none of a text's.
+        # Some are slightly fewer than the room: an end is not part of a text.
         assert mean - error - 1 < counts.mean() < mean + error
         assert counts.std() == pytest.approx(std, rel=0.15)
 
