@@ -69,17 +69,13 @@ class Spec(ObjectiveSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        widest = len(self.filters)
-        is_good = widest > 0 and min(self.filters) >= 1
+        is_good = bool(self.filters) and min(self.filters) >= 1
+        least = max(len(self.filters), 3)  # a filter must fit, and the two marks
         self.check_all(
             (
                 ("char_width", self.char_width >= 1, "at least 1"),
                 ("filters", is_good, "numbers of at least 1"),
-                (
-                    "num_chars",
-                    self.num_chars >= max(widest, 3),
-                    "at least the widest",
-                ),
+                ("num_chars", self.num_chars >= least, f"at least {least}"),
                 ("num_highway", self.num_highway >= 0, "at least 0"),
                 ("cell_clip", self.cell_clip > 0, "above 0"),
                 ("proj_clip", self.proj_clip > 0, "above 0"),

@@ -50,7 +50,7 @@ MOST = {
     "head_bias": True,
     "head_transform": True,
 }
-# What the kinds have in common, and no network of their own.
+# Base classes, which are not networks themselves.
 BASES = (Network, TransformerNetwork, StudentTeacher, ElectraNetwork)
 # The methods of each ability, and the networks that have it.
 CAUSAL = {CausalLM, CausalMaskedLM, CausalStudent}
@@ -197,11 +197,11 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
         name: np.abs(x[0] - x[1]).reshape(len(x[0]), -1).max(-1) > 1e-4
         for name, x in found.items()
     }
-    # word2vec's are of a token alone, whoever stands beside it.
+    # word2vec's features depend on the token alone.
     sees_ahead = kind.READS_AHEAD and kind is not SkipGram
     assert moved["features"].tolist() == [sees_ahead] * 4 + [True] * 2
     if "fill_logits" in found:
-        blind = int(kind is CausalMaskedLM)  # its first place is told by none
+        blind = int(kind is CausalMaskedLM)  # nothing predicts its first place
         assert moved["fill_logits"].tolist() == [False] * blind + [True] * (T - blind)
     if "next_logits" in found:
         assert moved["next_logits"].tolist() == [False] * 4 + [True] * 2
@@ -258,7 +258,7 @@ def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
     assert found.shape[0] == (1 if kind is SkipGram else 3)
     wanted = layers_by_hand(kind, model, params, tokens)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    # What others ask for is what the last of them gives; ELMo's is all of them mixed.
+    # Features are the last layer's; ELMo's are the mean of all.
     top = found.mean(0) if kind is BiLm else found[-1]
     np.testing.assert_allclose(last, top, rtol=1e-5, atol=1e-6)
 
@@ -269,7 +269,7 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
     if not isinstance(model, abilities.WritesText):
         return
     decoder = model.make_decoder(7)
-    # Only what stands beside an encoder begins with a token of its own.
+    # Only a decoder with an encoder has a start token.
     assert decoder.start_id == (7 if kind.HAS_DECODER else None)
     assert decoder.max_len == SPEC.max_len
 
@@ -292,7 +292,7 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
     )
 
 
-# The network whose parameters are those of a part, and what a part has beside them.
+# The network with the parameters of a part, and the part's additional ones.
 PARTS = {
     "causal": (CausalLM, ()),
     "masked": (MaskedLM, ()),
@@ -301,7 +301,7 @@ PARTS = {
     "generator": (MaskedLM, ()),
     "discriminator": (MaskedLM, ("score",)),
 }
-# What is no part, hence does not come back.
+# Parameters that are not exported, hence not read back.
 LOST = {SpanMaskedLM: ("boundary",), MaskedStudent: ("teacher",)}
 LOST[CausalStudent] = LOST[MaskedStudent]
 
@@ -321,7 +321,7 @@ def test_what_is_exported_is_read_back(kind):
     wanted, found = paths_of(wanted), paths_of(joined)
     assert set(found) == set(wanted)
     assert all(found[path] is wanted[path] for path in wanted)
-    # Each is a network of the sizes that are told with it.
+    # Each is a network of the exported sizes.
     for head, (spec, part) in parts.items():
         alone, more = PARTS[head]
         rest = {name: x for name, x in part.items() if name not in more}
