@@ -6,7 +6,7 @@ reference/settings.md    every setting with its default and description
 reference/tasks.md       the same for fine-tuning
 reference/commands.md    the output of `jaxpt` and `jaxpt list`
 reference/api.md         the names of `import jaxpt`
-reference/PACKAGE.md     functions and classes of jaxpt.objectives, jaxpt.ops and jaxpt.nn
+reference/PACKAGE.md     functions and classes of jaxpt.objectives, .ops and .nn
 """
 
 import html

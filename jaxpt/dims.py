@@ -20,7 +20,7 @@ LETTERS = {
     "N": "attention heads",
     "H": "width of one head",
     "F": "MLP width",
-    "E": "embedding width, where it differs from D",
+    "E": "embedding width, if it differs from D",
     "V": "vocabulary size",
     "P": "predicted positions of a row",
 }
@@ -65,36 +65,36 @@ class Batch(TypedDict, total=False):
 
 ROW_KEYS = {
     "tokens": "int32 [B, R]",
-    "index": "int32 [B]: place in the global batch, which keys the row's randomness",
+    "index": "int32 [B]: index in the global batch, which seeds the row's key",
     "segment_ids": "int32 [B, R], optional: 0 is padding, 1.. the packed documents",
     "type_ids": "int32 [B, R], optional: 0 in sentence A of a pair, 1 in B",
     "is_random_next": "int32 [B], optional: 1 if B does not follow A",
     "is_swapped": "int32 [B], optional: 1 if B precedes A",
     "sentence_ids": "int32 [B, R], optional: 1.. the sentences of a row, 0 padding",
-    "progress": "float32 [B], in training: the fraction of its steps that are done",
+    "progress": "float32 [B], in training: the fraction of all steps that are done",
     "row_weights": "float32 [B], in evaluation: 0 in rows that only pad a batch",
 }
 
-# A decoder's keys carry the prefix `dec_`.
+# After corruption. Keys of a decoder have the prefix `dec_`.
 BATCH_KEYS = {
-    "index": "int32 [B]: the row's own, which keys the generator's samples",
+    "index": "int32 [B]: that of the row, which seeds the generator's samples",
     "inputs": "int32 [B, T]",
     "targets": "int32 [B, T], or [B, P] at the masked positions",
-    "weights": "{term: float32}: the weight of each of its losses; the sum divides",
-    "masked_positions": "int32 [B, P]: where the P predictions are read",
-    "segment_ids": "int32 [B, T], if rows carry them or are padded",
-    "type_ids": "int32 [B, T], if rows carry them",
-    "is_prefix": "bool [B, T]: True at inputs to which all of their document attends",
+    "weights": "{term: float32}: loss weights by term, by whose sum it is divided",
+    "masked_positions": "int32 [B, P]: positions of the P predictions",
+    "segment_ids": "int32 [B, T], if the rows have them or are padded",
+    "type_ids": "int32 [B, T], if the rows have them",
+    "is_prefix": "bool [B, T]: True at inputs that are visible to their whole document",
     "dec_inputs": "int32 [B, T]",
-    "dec_segment_ids": "int32 [B, T], if there are segment_ids",
+    "dec_segment_ids": "int32 [B, T], if the batch has segment_ids",
     "nsp_labels": "int32 [B]: BERT's 1 if B does not follow A",
     "sop_labels": "int32 [B]: 1 if B precedes A",
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
     "inverse_rates": "float32 [B, T]: 1 / the row's mask rate at masked tokens, else 0",
-    "negatives": "int32 [B, T K]: K random words for each position (skip-gram)",
-    "back_targets": "int32 [B, T]: the targets of a model that reads backward",
+    "negatives": "int32 [B, T K]: K negative samples of each position",
+    "back_targets": "int32 [B, T]: targets of a model that reads backward",
 }
 # Keys of rows and batches that hold token ids.
 TOKEN_KEYS = frozenset(

@@ -1,14 +1,14 @@
-"""Every random key is a function of (seed, step, purpose), so no key is ever stored.
+"""Random keys as functions of (seed, step, purpose), so that no key is ever stored.
 
-A run resumes exactly from parameters, optimizer state and step alone, and any step can
-be replayed by itself.
+A run resumes exactly from parameters, optimizer state and step, and any single step can
+be replayed.
 """
 
 import jax
 
 Scalar = int | jax.Array  # int32
 
-# Fixed for ever: a number here is part of what makes an old run repeatable.
+# Never change a number: old runs would no longer be reproducible.
 PURPOSES = {"init": 0, "train": 1, "evaluate": 2, "sample": 3, "probe": 4}
 
 
@@ -16,7 +16,7 @@ def stream(seed: Scalar, step: Scalar, purpose: str) -> jax.Array:
     """The key of one step for one purpose.
 
     Args:
-      seed: may be traced, so seeds share a compiled step.
+      seed: may be traced, so that all seeds share a compiled step.
       step: 0 for the first.
       purpose: a name in `PURPOSES`.
 
@@ -30,7 +30,7 @@ def stream(seed: Scalar, step: Scalar, purpose: str) -> jax.Array:
     return jax.random.fold_in(key, step)
 
 
-# What a step draws keys for; an objective is given each by its name.
+# The purposes of a training step's keys.
 STEP_PURPOSES = ("corrupt", "dropout", "sample")
 
 
@@ -45,13 +45,14 @@ def split_step(rng: jax.Array) -> dict[str, jax.Array]:
 
 
 def row_keys(rng: jax.Array, index: jax.Array) -> jax.Array:
-    """One key per row, from the row's place in the global batch.
+    """One key per row, from the row's index in the global batch.
 
-    A row is thus corrupted alike on any number of devices and in any microbatch.
+    A row is thus corrupted in the same way on any number of devices and in any
+    microbatch.
 
     Args:
       rng: one key.
-      index: int32 [B], each row's place in the global batch.
+      index: int32 [B], each row's index in the global batch.
 
     Returns:
       keys [B].

@@ -1,14 +1,13 @@
 #!/usr/bin/env bash
-# A comparison on one machine with several GPUs: a worker on each trains what runs no
-# other one does, and the report is made when all are finished.
+# Runs a comparison on one machine with several GPUs: one worker for each GPU trains the
+# runs that no other worker trains; then the report is written.
 #
 #   launch/compare_gpus.sh --config configs/quickstart.py --workdir runs/gpus
 #
 # The arguments are those of jaxpt compare. The GPUs are those of CUDA_VISIBLE_DEVICES,
-# or all. WORKERS=2 starts so many workers instead, all of which see the same devices,
-# such as a CPU. If a worker crashes another one takes over its run, from the last
-# checkpoint; Ctrl-C and SIGTERM end all, with all that was done saved, and the same
-# command resumes.
+# or all. WORKERS=2 starts two workers instead, which share all devices, such as a CPU.
+# If a worker crashes, another one resumes its run from the last checkpoint. Ctrl-C and
+# SIGTERM save and stop all workers; the same command resumes.
 set -euo pipefail
 set -m # process groups of their own: they get each signal once, from here
 
@@ -43,7 +42,7 @@ pass_on() {
 trap 'pass_on INT' INT
 trap 'pass_on TERM' TERM
 
-# Starts worker $1, which has a GPU of its own if there are any.
+# Starts worker $1, with one GPU if there are any.
 start() {
   if [ ${#gpus[@]} != 0 ]; then export CUDA_VISIBLE_DEVICES=${gpus[$1]}; fi
   "$jaxpt" compare "${@:2}" &
@@ -67,7 +66,7 @@ if [ "$worst" != 0 ]; then exit "$worst"; fi
 for ((i = 0; i < number; i++)); do start "$i" "$@" --part=runs; done
 wait_for_all
 if [ -n "$stopped" ]; then exit "$worst"; fi
-# Where a worker has failed, this says which runs are missing.
+# If a worker has failed, this lists the missing runs.
 start 0 "$@" --part=report
 wait_for_all
 exit "$worst"

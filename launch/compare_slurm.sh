@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# A comparison as SLURM jobs: one prepares what its runs share, an array trains them, a
-# task for each, and one makes the report when all have ended well.
+# Runs a comparison as SLURM jobs: one plans the runs, an array trains them (a task for
+# each run), and one writes the report if all have succeeded.
 #
 #   launch/compare_slurm.sh --time=4:00:00 --gpus=1 -- \
 #     --config configs/quickstart.py --workdir runs/slurm
 #
-# Before -- stand sbatch's options for each job, after it those of jaxpt compare. LIMIT=8
-# trains at most 8 runs at once. The folder that this is called in and the working
-# directory must be on a disk that all machines share. A run whose machine is lost is
-# queued again by SLURM and resumes from its last checkpoint; one that is out of time,
-# too, with REQUEUE=1. Called again, it repeats nothing that is finished.
+# The options before -- are sbatch's for each job, those after it jaxpt compare's. LIMIT=8
+# trains at most 8 runs at once. The current folder and the working directory must be on
+# a disk that all machines share. SLURM requeues a run whose machine is lost, and it
+# resumes from its last checkpoint; with REQUEUE=1 also a run that is out of time.
+# Calling it again repeats nothing that is finished.
 #SBATCH --job-name=jaxpt-compare
 #SBATCH --output=%x-%j.log
 #SBATCH --open-mode=append

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A run on GKE, one process a machine, as a JobSet (its controller must be installed:
+# Runs jaxpt on GKE, one process per machine, as a JobSet (install its controller first:
 # https://jobset.sigs.k8s.io).
 #
 #   docker build -f launch/Dockerfile -t REGISTRY/jaxpt . && docker push REGISTRY/jaxpt
@@ -7,12 +7,12 @@
 #   launch/gke_jobset.sh apply train --config configs/quickstart.py --config.objective=mlm \
 #     --config.train.fsdp=8 --workdir /runs/mlm
 #   launch/gke_jobset.sh logs
-#   launch/gke_jobset.sh delete       # saves and ends the run; `apply` goes on with it
+#   launch/gke_jobset.sh delete       # saves and stops the run; `apply` resumes it
 #
 # CLAIM is a PersistentVolumeClaim that all machines can write to at once
-# (ReadWriteMany, such as Filestore), mounted at /runs. RESTARTS (10) is how often all
-# may start again. `print` in place of `apply` shows what would be applied. kubectl must
-# point at the cluster.
+# (ReadWriteMany, such as Filestore), mounted at /runs. RESTARTS (10) limits the number of
+# restarts. `print` instead of `apply` prints the manifest. kubectl must point at the
+# cluster.
 set -euo pipefail
 
 : "${NAME:?set NAME to a name for the run}"

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Several processes on one machine, which together do one run.
+# Trains one run in several processes on one machine.
 #
 #   PROCESSES=2 launch/local_processes.sh train --config configs/quickstart.py --config.objective=mlm \
 #     --workdir runs/mlm
 #
-# The arguments are jaxpt's. With ONE_GPU_EACH=1 process i sees GPU i alone. Where one
-# process ends badly the others do too, within HEARTBEAT seconds (100); start all again
-# to go on. On a CPU, DEVICES=2 gives each process two devices.
+# The arguments are jaxpt's. With ONE_GPU_EACH=1 process i sees only GPU i. If one process
+# fails, the others stop within HEARTBEAT seconds (100); start all again to resume. On a
+# CPU, DEVICES=2 gives each process two devices.
 set -euo pipefail
 set -m # process groups of their own: they get each signal once, from here
 

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# One machine, one process, all of its devices: a CPU, GPUs, or a TPU host.
+# Runs jaxpt in one process on all devices of a machine: a CPU, GPUs, or a TPU host.
 #
 #   launch/one_host.sh train --config configs/quickstart.py --config.objective=mlm --workdir runs/mlm
 #
-# On several NVIDIA GPUs, `source launch/gpu_flags.sh` before. The arguments are
-# jaxpt's. What crashes is started again up to RESTARTS times (3) and
-# goes on from its last good checkpoint; a wrong setting, Ctrl-C and SIGTERM end it, the
-# latter two with all that was done saved. To try a mesh on a CPU:
+# On several NVIDIA GPUs, `source launch/gpu_flags.sh` first. The arguments are jaxpt's.
+# After a crash it restarts up to RESTARTS times (3) and resumes from the last valid
+# checkpoint. A wrong setting stops it; Ctrl-C and SIGTERM save and stop it. To try a
+# mesh on a CPU:
 #   XLA_FLAGS=--xla_force_host_platform_device_count=8 launch/one_host.sh ...
 set -euo pipefail
 set -m # a process group of its own: it gets each signal once, from here

@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# A SLURM job: one process a GPU, on as many machines as are asked for.
+# Runs jaxpt as a SLURM job: one process per GPU, on one or several machines.
 #
 #   sbatch --nodes=2 --ntasks-per-node=8 --gpus-per-node=8 --time=24:00:00 \
 #     launch/slurm.sh train --config configs/quickstart.py --config.objective=mlm --workdir runs/mlm
 #
-# The arguments are jaxpt's; the working directory must be on a disk that all machines
-# share, and so is the folder that sbatch is called in. Two minutes before the time is
-# up the run saves and ends; with `sbatch --export=ALL,REQUEUE=1` it is then queued
-# again, and goes on. JAX finds the processes by SLURM's variables.
+# The arguments are jaxpt's. The working directory and the folder that sbatch is called in
+# must be on a disk that all machines share. Two minutes before the time limit the run
+# saves and stops; with `sbatch --export=ALL,REQUEUE=1` it is requeued and resumes. JAX
+# finds the processes by SLURM's variables.
 #SBATCH --job-name=jaxpt
 #SBATCH --output=%x-%j.log
 #SBATCH --open-mode=append

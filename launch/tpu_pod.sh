@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
-# A Cloud TPU pod slice by a queued resource; jaxpt runs on all of its workers.
+# Runs jaxpt on all workers of a Cloud TPU pod slice, created by a queued resource.
 #
 #   export PROJECT=my-project ZONE=us-central2-b TPU=jaxpt-v4 NFS=10.0.0.2:/share
 #   export ACCELERATOR=v4-32 RUNTIME=tpu-ubuntu2204-base
-#   launch/tpu_pod.sh create        # asks for it and waits until it is there
+#   launch/tpu_pod.sh create        # requests it and waits until it is ready
 #   launch/tpu_pod.sh setup         # copies and installs jaxpt, mounts NFS at /mnt/runs
 #   launch/tpu_pod.sh run train --config configs/quickstart.py --config.objective=mlm \
 #     --config.train.fsdp=0 --workdir /mnt/runs/mlm
-#   launch/tpu_pod.sh stop          # saves and ends the run; `run` goes on with it
+#   launch/tpu_pod.sh stop          # saves and stops the run; `run` resumes it
 #   launch/tpu_pod.sh delete
 #
 # Several slices (or TPU VMs) share a comparison: on one of them `run compare --part=prepare
 # ...`, then on each, at the same time, `TPU=jaxpt-a launch/tpu_pod.sh run compare
-# --part=runs --workdir /mnt/runs/c`, and at last `run compare --part=report ...` on one.
-# A slice trains one run at a time; what a lost slice has begun another one takes over.
+# --part=runs --workdir /mnt/runs/c`, and finally `run compare --part=report ...` on one.
+# A slice trains one run at a time; if a slice is lost, another one resumes its run.
 #
-# NFS is a disk that all workers share (a Filestore instance): text, checkpoints and
-# logs lie there. SPOT=1 asks for preemptible machines. DRY_RUN=1 prints the commands.
-# JAX finds the processes by the pod's metadata.
+# NFS is a disk that all workers share (a Filestore instance), with text, checkpoints and
+# logs. SPOT=1 requests preemptible machines. DRY_RUN=1 prints the commands. JAX finds
+# the processes by the pod's metadata.
 set -euo pipefail
 
 : "${PROJECT:?set PROJECT to your Google Cloud project}"

@@ -1,6 +1,7 @@
 """What every test shares, also its subprocesses: caches, and how XLA compiles."""
 
 import contextlib
+import fnmatch
 import importlib.metadata
 import json
 import os
@@ -61,20 +62,48 @@ def pytest_runtest_teardown(item, nextitem):
         jax.clear_caches()
 
 
-# Cases that only `make test-all` runs (made by tests/benchmarks/slow.py).
-SLOW = pathlib.Path(__file__).with_name("slow.txt")
+# A doctest cannot be marked where it is written.
+SLOW_DOCTESTS = {
+    "jaxpt.api.commands.compare",
+    "jaxpt.api.commands.finetune",
+    "jaxpt.objectives.bart.corrupt",
+    "jaxpt.objectives.ul2.corrupt",
+}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pycollect_makeitem(collector, name):
+    """Marks as slow what `slow_cases` and `slow_except` select of a test's cases.
+
+    Both take patterns of `fnmatch` for the part of the name in brackets. A pattern
+    that selects no case is an error.
+    """
+    collected = yield
+    if not isinstance(collected, list) or not collected:
+        return collected
+    for mark in collected[0].iter_markers():
+        if mark.name not in ("slow_cases", "slow_except"):
+            continue
+        ids = [item.callspec.id for item in collected]
+        for pattern in mark.args:
+            if not fnmatch.filter(ids, pattern):
+                raise collector.CollectError(f"{name}: no case is named {pattern!r}")
+        for item, case in zip(collected, ids, strict=True):
+            is_named = any(fnmatch.fnmatchcase(case, p) for p in mark.args)
+            if is_named == (mark.name == "slow_cases"):
+                item.add_marker(pytest.mark.slow)
+    return collected
 
 
 def pytest_collection_modifyitems(items):
-    """Marks what is listed as slow; a name that is no longer there marks nothing.
+    """Marks slow doctests, and sorts.
 
     The notebooks, the longest cases, come first: a worker that has one of them left
     when the others are done leaves cores idle.
     """
     items.sort(key=lambda item: item.path.stem != "test_notebooks")
-    listed = set(SLOW.read_text(encoding="utf-8").splitlines())
     for item in items:
-        if item.nodeid in listed:
+        if item.name in SLOW_DOCTESTS:
             item.add_marker(pytest.mark.slow)
 
 

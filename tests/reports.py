@@ -62,7 +62,7 @@ def make_report(runs, **changes):
             "tokenizer": "bpe",
         },
         "runs": runs,
-        "yardsticks": reporting.summarise(runs),
+        "metrics": reporting.summarise(runs),
         "notes": {"flops": "forward and backward matrix products"},
         "figures": {},
     } | changes

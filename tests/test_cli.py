@@ -147,6 +147,7 @@ def test_objectives_of_sentences_refuse_other_rows(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_train_prepares_once_and_says_so(files, tmp_path, capsys):
     text = (files / "text.txt").read_text(encoding="utf-8")
     (tmp_path / "new.txt").write_text(text[::-1], encoding="utf-8")
@@ -183,6 +184,7 @@ def test_a_config_that_is_not_there_is_said_so(tmp_path, capsys):
         assert told in err and ("not found" in err or "quickstart" in err)
 
 
+@pytest.mark.slow
 def test_train_prints_progress_and_metrics(runs):
     out = (runs / "clm.out").read_text(encoding="utf-8")
     assert "12/12" in out and "tokens/s" in out and "ETA" in out
@@ -192,6 +194,7 @@ def test_train_prints_progress_and_metrics(runs):
     assert stored["version"] == jaxpt.__version__
 
 
+@pytest.mark.slow
 def test_evaluate_repeats_the_runs_own_numbers(runs, capsys):
     result = json.loads((runs / "mlm" / "result.json").read_text())
     capsys.readouterr()
@@ -201,6 +204,7 @@ def test_evaluate_repeats_the_runs_own_numbers(runs, capsys):
     assert lines == {k: f"{v:.4f}" for k, v in result["metrics"].items()}
 
 
+@pytest.mark.slow
 def test_generate(runs, capsys):
     argv = ["generate", "--workdir", str(runs / "clm"), "--prompt", "The "]
     argv += ["--num_tokens", "20"]
@@ -216,6 +220,7 @@ def test_generate(runs, capsys):
     assert capsys.readouterr().out == texts[3]  # one candidate is the likeliest
 
 
+@pytest.mark.slow
 def test_generate_from_several_prompts(runs, capsys):
     base = ["generate", "--workdir", str(runs / "clm"), "--num_tokens", "12"]
 
@@ -240,6 +245,7 @@ def test_generate_from_several_prompts(runs, capsys):
     assert "--prompt" in fails([*base, *both, f"--prompt_file={path}"], capsys)
 
 
+@pytest.mark.slow
 def test_generate_ends_at_a_text(runs, capsys):
     argv = ["generate", "--workdir", str(runs / "clm"), "--prompt=The ", "--seed=1"]
 
@@ -254,6 +260,7 @@ def test_generate_ends_at_a_text(runs, capsys):
         assert write(f"--stop={stop}") == "The " + new[: new.index(stop)]
 
 
+@pytest.mark.slow
 def test_generate_answers_with_an_encoder_decoder(files, capsys):
     config = make_config(files / "text.txt", "span_corruption")
     workdir = str(write_run(config, files / "span_corruption"))

@@ -11,7 +11,7 @@ import pytest
 from tiny import SEQ2SEQ
 
 from jaxpt.comparison.budget import fit_warmup
-from jaxpt.comparison.compare import _make_plans
+from jaxpt.comparison.plan_runs import make_compared_plans
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.config.flags import list_given, parse_config
@@ -111,7 +111,7 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
     file = f"--config={FOLDER / 'quickstart.py'}"
     changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
     config, values = parse_config("compare", [file, *changes])
-    spec, plans, _ = _make_plans(to_dict(config), list_given(values))
+    spec, plans, _ = make_compared_plans(to_dict(config), list_given(values))
     assert spec.objectives == tuple(plans) == ("mlm", "clm")
     assert all(plan.train.steps == 40 for plan in plans.values())
     # A warm-up that nobody asked for gives way.

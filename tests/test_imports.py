@@ -78,6 +78,7 @@ OWNERS = {
         "report/analysis_plots.py",
         "report/scaling_plot.py",
     ),
+    "jinja2": ("report/pages.py",),
     "safetensors": ("hub/files.py",),
     "ray": ("comparison/on_ray.py",),
     "lm_eval": ("hub/lm_eval.py",),
@@ -126,6 +127,7 @@ def layer_of(module: str) -> int:
     return found[0] if found else len(TEXT_LAYERS)
 
 
+@pytest.mark.slow_cases("text/rows/forms.py")
 @pytest.mark.parametrize("path", FILES, ids=name_of)
 def test_imports_go_down_only(path):
     room = room_of(path.relative_to(ROOT / "jaxpt").parts)
@@ -212,9 +214,8 @@ def test_nothing_asks_which_objective_it_is(path):
 OBJECTIVE_NAMES = {path.stem for path in FILES if path.parent.name == "objectives"}
 
 
-# Where loss terms and labels may be named: by the objectives, and in the glossary. The
-# last one is to read `Spec.terms` instead.
-NAMING_TERMS = {"dims.py", "report/passage.py"}
+# The glossary may name loss terms and labels, too.
+NAMING_TERMS = {"dims.py"}
 
 
 @functools.cache

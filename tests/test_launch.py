@@ -112,6 +112,7 @@ def test_a_crash_is_started_again_and_a_wrong_setting_is_not(tmp_path):
         assert (folder / "calls").read_text() == "train --a b\n" * num_calls
 
 
+@pytest.mark.slow_except("2-one_host.sh-1")
 @pytest.mark.parametrize(
     "script, number",
     [("one_host.sh", 1), ("local_processes.sh", 2), ("compare_gpus.sh", 2)],
@@ -203,6 +204,7 @@ def slurm(tmp_path, **environment):
     }
 
 
+@pytest.mark.slow
 def test_slurm_tasks_do_one_run(tiny_run, tmp_path):
     environment, arguments = tiny_run
     out = run(

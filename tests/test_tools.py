@@ -83,6 +83,19 @@ def test_the_package_says_that_it_is_typed():
     assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"]["jaxpt"]
 
 
+def test_the_wheel_has_every_file_that_is_not_python():
+    patterns = PROJECT["tool"]["setuptools"]["package-data"]["jaxpt"]
+    package = ROOT / "jaxpt"
+    included = {path for pattern in patterns for path in package.glob(pattern)}
+    others = {
+        path
+        for path in package.rglob("*")
+        if path.is_file() and path.suffix not in (".py", ".pyc")
+    }
+    assert others == included
+    assert package / "report" / "templates" / "style.css" in included
+
+
 def test_the_gate_the_makefile_and_the_hooks_run_the_same_linters():
     recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", read("Makefile"), re.M)[1]
     lines = [line.strip().removeprefix("$(BIN)/") for line in recipe.splitlines()]

@@ -12,9 +12,9 @@ from tiny import make_config, write_config
 import jaxpt
 from jaxpt import trust
 from jaxpt.cli import main
-from jaxpt.comparison.compared_tasks import list_compare_tasks, make_plan_of
+from jaxpt.comparison.compare import Part
+from jaxpt.comparison.compared_tasks import list_compare_tasks, make_task_plan
 from jaxpt.comparison.on_ray import _do_part
-from jaxpt.comparison.parts import Part
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.files import folder
@@ -237,13 +237,13 @@ def test_the_user_names_a_config_file_of_a_task(place, refuses):
     spec = CompareSpec(budget="steps", tasks=("finetune:evil_task.py",))
     (task,) = list_compare_tasks(spec)
     with refuses("--trust=evil_task.py"):
-        make_plan_of(task, 2, 0, {})
+        make_task_plan(task, 2, 0, {})
     config = to_dict(make_config("a", "mlm"))
     jaxpt.read_config(config, {"compare.tasks": ("finetune:evil_task.py",)})
-    assert make_plan_of(task, 2, 0, {}).data.num_train == 2
+    assert make_task_plan(task, 2, 0, {}).data.num_train == 2
     shipped = dataclasses.replace(spec, tasks=("finetune:tasks/sst2:data",))
     (task,) = list_compare_tasks(shipped)
-    assert make_plan_of(task, 2, 0, {}).task_name == "classification"
+    assert make_task_plan(task, 2, 0, {}).task_name == "classification"
 
 
 def test_a_flag_names_a_config_file_of_a_task(place, capsys):

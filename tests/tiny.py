@@ -119,12 +119,17 @@ TRAITS = {
 }
 
 
+def slow(*values):
+    """A case to parametrize by that `make test` leaves out."""
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 def slow_but(quick, cases):
-    """Cases to parametrise by, of which `make test` runs only the quick ones."""
+    """Cases to parametrize by, of which `make test` runs only the quick ones."""
 
     def mark(case):
         values = case if isinstance(case, tuple) else (case,)
-        return pytest.param(*values, marks=() if case in quick else pytest.mark.slow)
+        return pytest.param(*values) if case in quick else slow(*values)
 
     return [mark(case) for case in cases]
 
@@ -194,18 +199,25 @@ def many_devices(num):
     }
 
 
-def claim_run(config, folder):
-    """What a run's folder says before it has a checkpoint; and its task."""
+def prepare(config):
+    """A config's task, with the tokenizer and the corpora that it trains on."""
     # Not above: a config that is read imports this file, and needs none of them.
     from jaxpt.config.plan import make_plan
     from jaxpt.text.dataset import load_text
     from jaxpt.training.data import with_token_counts
     from jaxpt.training.task import make_task
-    from jaxpt.training.workdir import lock_workdir
 
     plan = make_plan(config)
     tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
+    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
+    return make_task(plan, vocab), tokenizer, corpora
+
+
+def claim_run(config, folder):
+    """What a run's folder says before it has a checkpoint; and its task."""
+    from jaxpt.training.workdir import lock_workdir
+
+    task, tokenizer, corpora = prepare(config)
     lock_workdir(folder, task.plan, tokenizer, corpora)
     return task
 

@@ -1,4 +1,4 @@
-"""What attention heads look at: shares, entropy, positions, and what reaches the top.
+"""Statistics of attention heads: shares, entropy, positional heads, and rollout.
 
 Shares and entropy are as in Clark et al. 2019 (clarkkev/attention-analysis,
 General_Analysis.ipynb), positional heads as Voita et al. 2019 call them, and rollout as
@@ -6,7 +6,7 @@ Abnar and Zuidema 2020 (samiraabnar/attention_flow, attention_graph_util.py). Al
 `rollout` work on weights [..., T, S] of any heads at once.
 
 The weights of an encoder-decoder's cross-attention are of the same text on both sides
-(`jaxpt.nn.inspection`): "self" is the source's token that is to be written at a place,
+(`jaxpt.nn.inspection`): "self" is the source token that is to be written at a position,
 and "previous" the one that the decoder has just read there.
 """
 
@@ -18,13 +18,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 OFFSETS = {"self": 0, "previous": -1, "next": 1}
-PLACES = (-2, -1, 0, 1, 2)  # where a positional head may look
-POSITIONAL = 0.9  # of its queries look there most, as Voita et al. have it
-SMOOTH = 1e-4  # of an even spread is mixed into weights whose entropy is taken
+PLACES = (-2, -1, 0, 1, 2)  # offsets of a positional head
+POSITIONAL = 0.9  # of its queries attend most there (Voita et al.)
+SMOOTH = 1e-4  # of uniform weights is mixed in before taking the entropy
 
 
 def is_punctuation(text: str) -> bool:
-    """Whether a token's text is punctuation alone.
+    """Whether a token's text is only punctuation.
 
     >>> [is_punctuation(text) for text in (" ,", "?!", "a.", " ", "$")]
     [True, True, False, False, False]
@@ -34,15 +34,14 @@ def is_punctuation(text: str) -> bool:
 
 
 def share_at(weights: Float[np.ndarray, "*H T S"], offset: int):
-    """The mean over all queries of the weight at an offset from their own place.
+    """The mean over all queries of the weight at an offset from their position.
 
     A query that has no such key counts with 0.
 
     >>> float(share_at(np.array([[1.0, 0.0], [0.4, 0.6]]), -1))
     0.2
     """
-    found = np.trace(weights, offset, -2, -1)
-    return found / weights.shape[-2]
+    return np.trace(weights, offset, -2, -1) / weights.shape[-2]
 
 
 def shares(
@@ -53,17 +52,17 @@ def shares(
     Kinds overlap: a token may be the query's own, special and the row's first.
 
     Args:
-      marks: the keys of further kinds, beside those of `OFFSETS` and the first key.
+      marks: the keys of other kinds than those of `OFFSETS` and the first key.
     """
-    found = {
+    means = {
         name: share_at(weights, offset).mean(axis=0) for name, offset in OFFSETS.items()
     }
-    found["first"] = weights[..., 0].mean(axis=(0, -1))
+    means["first"] = weights[..., 0].mean(axis=(0, -1))
     for name, is_marked in marks.items():
         shape = len(weights), *(1,) * (weights.ndim - 2), weights.shape[-1]
         picked = (weights * is_marked.reshape(shape)).sum(axis=-1)
-        found[name] = picked.mean(axis=(0, -1))
-    return found
+        means[name] = picked.mean(axis=(0, -1))
+    return means
 
 
 def entropy(weights: Float[np.ndarray, "*H T S"]) -> Float[np.ndarray, "*H"]:
@@ -79,7 +78,7 @@ def entropy(weights: Float[np.ndarray, "*H T S"]) -> Float[np.ndarray, "*H"]:
 def count_offsets(
     weights: Float[np.ndarray, "*H T S"],
 ) -> Int[np.ndarray, "*H O"]:
-    """How many queries weigh the key at each offset of `PLACES` most.
+    """The number of queries with the largest weight at each offset of `PLACES`.
 
     >>> count_offsets(np.array([[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.1, 0.6, 0.3]]))
     array([0, 2, 1, 0, 0])
@@ -89,7 +88,7 @@ def count_offsets(
 
 
 def count_possible(num_queries: int, num_keys: int) -> Int[np.ndarray, "O"]:
-    """How many queries of a row have a key at each offset of `PLACES`.
+    """The number of queries of a row with a key at each offset of `PLACES`.
 
     >>> count_possible(4, 4)
     array([2, 3, 4, 3, 2])
@@ -99,13 +98,14 @@ def count_possible(num_queries: int, num_keys: int) -> Int[np.ndarray, "O"]:
 
 
 class Heads(NamedTuple):
-    """What the heads of one kind of attention look at, means over rows and queries.
+    """Statistics of the heads of one kind of attention, means over rows and queries.
 
     Attributes:
       shares: by kind of key.
       entropy: in nats.
-      offset: where most of a head's queries look most, one of `PLACES`.
-      offset_share: of the queries that have such a key, how many do.
+      offset: of the largest weight, for most of a head's queries; one of `PLACES`.
+      offset_share: the share of queries with their largest weight there, among those
+        that have such a key.
     """
 
     shares: dict[str, Float[np.ndarray, "L N"]]
@@ -115,12 +115,12 @@ class Heads(NamedTuple):
 
     @property
     def is_positional(self) -> Bool[np.ndarray, "L N"]:
-        """Whether a head looks at one place whatever stands there."""
+        """Whether a head attends to one offset, whatever the token."""
         return self.offset_share >= POSITIONAL
 
 
 class HeadCounter:
-    """Adds up what heads look at, batch by batch."""
+    """Accumulates the statistics of heads over batches."""
 
     def __init__(self) -> None:
         self.num_rows = 0
@@ -135,9 +135,9 @@ class HeadCounter:
         """The weights of B more rows."""
         by_row = np.asarray(weights, np.float64).swapaxes(0, 1)
         num, *_, num_queries, num_keys = by_row.shape
-        found = {f"share {k}": v for k, v in shares(by_row, marks).items()}
-        found["entropy"] = entropy(by_row).mean(axis=0)
-        for name, value in found.items():
+        means = {f"share {k}": v for k, v in shares(by_row, marks).items()}
+        means["entropy"] = entropy(by_row).mean(axis=0)
+        for name, value in means.items():
             self._sums[name] = self._sums.get(name, 0) + num * value
         counts = count_offsets(by_row).sum(axis=0)
         self._sums["offsets"] = self._sums.get("offsets", 0) + counts
@@ -162,7 +162,7 @@ class HeadCounter:
 
 
 def spread_evenly(seen: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "T S"]:
-    """The weights of a head that looks at all that it may see alike.
+    """The weights of a head that attends equally to all visible tokens.
 
     >>> spread_evenly(np.tril(np.ones((2, 2), bool))).tolist()
     [[1.0, 0.0], [0.5, 0.5]]
@@ -171,16 +171,16 @@ def spread_evenly(seen: Bool[np.ndarray, "T S"]) -> Float[np.ndarray, "T S"]:
 
 
 def rollout(weights: Float[np.ndarray, "L T T"]) -> Float[np.ndarray, "T T"]:
-    """How much of each token reaches each place of the last layer.
+    """The share of each token in each position of the last layer.
 
-    Of weights averaged over heads, (A + I) / 2 of each layer, multiplied up.
+    The product over layers of (A + I) / 2, with weights A averaged over heads.
 
     >>> a = np.array([[[1, 0], [0.5, 0.5]], [[0.2, 0.8], [0.4, 0.6]]])
     >>> rollout(a).round(6).tolist()
     [[0.7, 0.3], [0.4, 0.6]]
     """
-    found = np.eye(weights.shape[-1])
+    result = np.eye(weights.shape[-1])
     for layer in weights:
         mixed = layer + np.eye(len(layer))
-        found = mixed / mixed.sum(axis=-1, keepdims=True) @ found
-    return found
+        result = mixed / mixed.sum(axis=-1, keepdims=True) @ result
+    return result

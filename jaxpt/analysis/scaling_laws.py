@@ -1,7 +1,7 @@
 """Scaling laws: the loss by parameters N and tokens D (Hoffmann et al. 2022).
 
-    approach 2   at each budget C a parabola of the loss in log10 N; its lowest point is
-                 the best size, and a power law leads through the budgets
+    approach 2   at each budget C a parabola of the loss in log10 N; its minimum is the
+                 best size, and a power law is fitted to these sizes
     approach 3   L(N, D) = E + A / N^alpha + B / D^beta, fitted to all points at once
 
 Approach 3 minimises the sum over points of Huber_1e-3(log L - LSE(a - alpha log N,
@@ -10,8 +10,8 @@ mean, and converged tightly: with the mean and scipy's default tolerance L-BFGS 
 early, as the published fit did (Besiroglu et al. 2024).
 
 Departure: the source runs L-BFGS from each of 4,500 starts, which takes minutes. Here
-damped Gauss-Newton steps with Huber's weights lead all starts in batches, and L-BFGS
-finishes the best of them.
+damped Gauss-Newton steps with Huber's weights optimize all starts in batches, and
+L-BFGS refines the best of them.
 """
 
 import itertools
@@ -21,26 +21,26 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy.optimize import minimize
 
-DELTA = 1e-3  # where Huber's loss turns from a square into a line
+DELTA = 1e-3  # Huber's loss is quadratic below, linear above
 # The source's starts: of a and b, of e, of alpha and beta.
 STARTS_AB = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0)
 STARTS_E = (-1.0, -0.5, 0.0, 0.5, 1.0)
 STARTS_EXPONENT = (0.0, 0.5, 1.0, 1.5, 2.0)
 FIRST_STEPS, MAX_STEPS = 25, 300
 FEW_STARTS = 300  # of the grid, for draws
-FINISHED = 4  # the ends of the search that L-BFGS goes on from
-BATCH = 512  # problems that are solved at once
-LEAST_SIZES = 3  # different N, and different D, of a fit
-LEAST_POINTS = 6  # more than it has constants
+NUM_REFINED = 4  # the best results of the search, which L-BFGS refines
+BATCH = 512  # problems solved at once
+MIN_SIZES = 3  # different N, and different D, of a fit
+MIN_POINTS = 6  # more than it has constants
 
 
 class Points(NamedTuple):
-    """Trained models: what each was and cost, and the loss that it reached.
+    """Trained models: size, data, compute and final loss.
 
     Attributes:
       params: N.
-      tokens: D, those that it was trained on; a text read twice counts twice.
-      flops: C, of its training.
+      tokens: D, the training tokens, including repetitions.
+      flops: C, the training FLOPs.
       loss: in nats, or any unit that is above 0.
     """
 
@@ -145,15 +145,15 @@ def find_lacks(points: Points) -> str:
     '7 runs of 1 size and 7 numbers of tokens; at least 6 runs of 3 and 3 are needed'
     """
     counts = len(points.loss), *(len(np.unique(x)) for x in points[:2])
-    if counts[0] >= LEAST_POINTS and min(counts[1:]) >= LEAST_SIZES:
+    if counts[0] >= MIN_POINTS and min(counts[1:]) >= MIN_SIZES:
         return ""
     runs, sizes, tokens = (
         f"{n} {word}{'s' * (n != 1)}" if word != "tokens" else _count_tokens(n)
         for n, word in zip(counts, ("run", "size", "tokens"), strict=True)
     )
     return (
-        f"{runs} of {sizes} and {tokens}; at least {LEAST_POINTS} runs of "
-        f"{LEAST_SIZES} and {LEAST_SIZES} are needed"
+        f"{runs} of {sizes} and {tokens}; at least {MIN_POINTS} runs of "
+        f"{MIN_SIZES} and {MIN_SIZES} are needed"
     )
 
 
@@ -206,43 +206,43 @@ def _make_starts() -> Float[np.ndarray, "K 5"]:
 def fit_law(points: Points) -> Law:
     """Approach 3, from all starts of the source's grid.
 
-    The caller has asked `find_lacks`.
+    The points must pass `find_lacks`.
     """
-    ends = _search(points)[:FINISHED]
+    ends = _search(points)[:NUM_REFINED]
     return min((_finish(end, points) for end in ends), key=lambda law: law.objective)
 
 
 def _search(points: Points) -> Float[np.ndarray, "K 5"]:
-    """Where the starts of the grid are led, the best first.
+    """The optimum from each start of the grid, the best first.
 
-    All of them take `FIRST_STEPS` steps, and the best tenth goes on until it rests.
+    All of them take `FIRST_STEPS` steps, and the best tenth continues to convergence.
     """
-    ends, values = _lead(_make_starts(), points, FIRST_STEPS)
+    ends, values = _optimize(_make_starts(), points, FIRST_STEPS)
     best = np.argsort(values, kind="stable")[: len(values) // 10]
-    ends, values = _lead(ends[best], points, MAX_STEPS)
+    ends, values = _optimize(ends[best], points, MAX_STEPS)
     return ends[np.argsort(values, kind="stable")]
 
 
-def _lead(
+def _optimize(
     starts: Float[np.ndarray, "K 5"],
     points: Points,
     num_steps: int,
     counts: Float[np.ndarray, "K P"] | None = None,
 ) -> tuple[Float[np.ndarray, "K 5"], Float[np.ndarray, "K"]]:
-    """Where each start is led, and the objective there.
+    """The optimum from each start, and the objective there.
 
     Args:
-      counts: how often each point counts in each problem; None is once.
+      counts: the weight of each point in each problem; None is 1.
     """
     logs, logs_of_loss = _logs(points), np.log(points.loss)
     if counts is None:
         counts = np.ones((len(starts), len(points.loss)))
     parts = [slice(i, i + BATCH) for i in range(0, len(starts), BATCH)]
-    found = [
+    results = [
         _descend(starts[part], logs, logs_of_loss, counts[part], num_steps)
         for part in parts
     ]
-    ends, values = zip(*found, strict=True)
+    ends, values = zip(*results, strict=True)
     return np.concatenate(ends), np.concatenate(values)
 
 
@@ -295,8 +295,8 @@ def _finish(theta: Float[np.ndarray, "5"], points: Points) -> Law:
         return huber(residuals).sum() / DELTA**2, gradient / DELTA**2
 
     options = {"maxiter": 5000, "maxfun": 20_000, "ftol": 1e-15, "gtol": 1e-8}
-    found = minimize(evaluate, theta, jac=True, method="L-BFGS-B", options=options)
-    return _make_law(found.x, found.fun * DELTA**2)
+    result = minimize(evaluate, theta, jac=True, method="L-BFGS-B", options=options)
+    return _make_law(result.x, result.fun * DELTA**2)
 
 
 def _make_law(theta: Float[np.ndarray, "5"], value: float) -> Law:
@@ -322,21 +322,21 @@ def bootstrap_law(
             counts.append(np.bincount(index, minlength=num))
     own = np.array([*np.log(law[:3]), *law[3:5]])
     few = _make_starts()[:: len(_make_starts()) // FEW_STARTS]
-    ends, values = _lead(few, points, FIRST_STEPS)
+    ends, values = _optimize(few, points, FIRST_STEPS)
     ends = ends[np.argsort(values, kind="stable")]
     starts = np.concatenate([own[None], _spread(ends, num_starts - 1)])
     many = np.tile(starts, (num_draws, 1))
     weights = np.repeat(np.array(counts, np.float64), len(starts), axis=0)
-    found, values = _lead(many, points, MAX_STEPS, weights)
-    found = found.reshape(num_draws, len(starts), 5)
+    ends, values = _optimize(many, points, MAX_STEPS, weights)
+    ends = ends.reshape(num_draws, len(starts), 5)
     values = values.reshape(num_draws, len(starts))
-    best = found[np.arange(num_draws), values.argmin(axis=1)]
+    best = ends[np.arange(num_draws), values.argmin(axis=1)]
     pairs = zip(best, values.min(axis=1), strict=True)
     return [_make_law(theta, value) for theta, value in pairs]
 
 
 def _spread(ends: Float[np.ndarray, "K 5"], num: int) -> Float[np.ndarray, "N 5"]:
-    """The first so many that are not the same as one before."""
+    """The first `num` that differ from all before them."""
     kept: list[np.ndarray] = []
     for end in ends:
         if all(np.abs(end - other).max() > 0.05 for other in kept):
@@ -363,22 +363,22 @@ def group_budgets(
 
 
 def find_valley(points: Points) -> Valley | str:
-    """Approach 2 at one budget; a sentence where there is no lowest point.
+    """Approach 2 at one budget, or a sentence if the parabola has no minimum.
 
-    The tokens at the lowest point are those of the line through log D over log N.
+    The tokens at the minimum are those of the line through log D over log N.
     """
     sizes, flops = np.log10(points.params), float(np.exp(np.log(points.flops).mean()))
     num = len(np.unique(points.params))
-    if num < LEAST_SIZES:
-        sizes_found = f"{num} size{'s' * (num != 1)}"
-        return f"{flops:.3g} FLOPs: {sizes_found}; a parabola needs {LEAST_SIZES}"
+    if num < MIN_SIZES:
+        words = f"{num} size{'s' * (num != 1)}"
+        return f"{flops:.3g} FLOPs: {words}; a parabola needs {MIN_SIZES}"
     square, slope, height = np.polyfit(sizes, points.loss, 2)
     if square <= 0:
         return f"{flops:.3g} FLOPs: the parabola has no lowest point"
     place = -slope / (2 * square)
     if not sizes.min() <= place <= sizes.max():
         return (
-            f"{flops:.3g} FLOPs: the lowest point, N={10**place:.3g}, lies outside the "
+            f"{flops:.3g} FLOPs: the lowest point, N={10**place:.3g}, is outside the "
             f"sizes, {points.params.min():.3g} to {points.params.max():.3g}"
         )
     line = np.polyfit(sizes, np.log10(points.tokens), 1)
@@ -399,10 +399,10 @@ def fit_power(flops, values) -> PowerLaw:
 
 
 def find_valleys(points: Points) -> tuple[list[Valley], list[str]]:
-    """Approach 2 at every budget, and a sentence for each that has no lowest point."""
-    found = [find_valley(points.take(g)) for g in group_budgets(points.flops)]
-    valleys = [each for each in found if isinstance(each, Valley)]
-    return valleys, [each for each in found if isinstance(each, str)]
+    """Approach 2 at every budget, and a sentence for each without a minimum."""
+    results = [find_valley(points.take(g)) for g in group_budgets(points.flops)]
+    valleys = [each for each in results if isinstance(each, Valley)]
+    return valleys, [each for each in results if isinstance(each, str)]
 
 
 def bootstrap_valleys(
@@ -415,13 +415,13 @@ def bootstrap_valleys(
     """
     rng = np.random.default_rng(seed)
     groups = [
-        g for g in group_budgets(points.flops) if _count_sizes(points, g) >= LEAST_SIZES
+        g for g in group_budgets(points.flops) if _count_sizes(points, g) >= MIN_SIZES
     ]
 
     def draw(group: np.ndarray) -> np.ndarray:
         while True:
             index = rng.choice(group, len(group))
-            if _count_sizes(points, index) >= LEAST_SIZES:
+            if _count_sizes(points, index) >= MIN_SIZES:
                 return index
 
     draws = []

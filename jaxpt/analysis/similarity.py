@@ -1,18 +1,17 @@
-"""How alike two layers' states are (CKA), and how much of a state is its context.
+"""Similarity of two layers' states (CKA), and contextuality of a layer's states.
 
 Linear CKA of states X [n, C] and Y [n, D] of the same n tokens, columns centred
 (Kornblith et al. 2019): |Y'X|^2 / (|X'X| |Y'Y|), with Frobenius's norms. It does not
-change with a rotation, a scale or a shift of either. With few tokens beside the widths
-it is near 1 whatever the states are; the debiased form (Nguyen et al. 2021) has Song et
-al.'s unbiased estimate of HSIC in its place, and is near 0 for states that have nothing
-to do with each other. It may be below 0.
+change with a rotation, a scale or a shift of either. With few tokens for the widths it
+is near 1 for any states; the debiased form (Nguyen et al. 2021), with Song et al.'s
+unbiased estimate of HSIC, is near 0 for independent states, and may be below 0.
 
-Contextuality (Ethayarajh 2019, kawine/contextual:analyze.py): how alike a token's
-states are in different contexts, less how alike any states are (anisotropy).
+Contextuality (Ethayarajh 2019, kawine/contextual:analyze.py): the similarity of a
+token's states in different contexts, minus that of any states (anisotropy).
 
-Departures from that source: its words are token ids here; its samples of pairs are all
-pairs, whose mean has a closed form; what is subtracted from the explained variance is
-not computed here.
+Departures from that source: token ids instead of words; all pairs, whose mean has a
+closed form, instead of sampled pairs; the explained variance has no baseline
+subtracted.
 """
 
 from typing import NamedTuple
@@ -20,8 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-LEAST_OCCURRENCES = 5  # of a token that counts, each in another row
-MOST_OCCURRENCES = 100  # of a token that are read
+MIN_OCCURRENCES = 5  # of a token that counts, each in another row
+MAX_OCCURRENCES = 100  # of a token that are used
 TINY = 1e-12
 
 
@@ -31,12 +30,12 @@ def linear_cka(
     *,
     is_debiased: bool = False,
 ) -> float:
-    """How alike two readings of the same tokens are, 1 at most.
+    """The linear CKA of two sets of states of the same tokens, at most 1.
 
-    NaN where one of them does not vary at all.
+    NaN if one of them is constant.
 
     Raises:
-      ValueError: they are of different tokens, or debiased of fewer than 4.
+      ValueError: their numbers of tokens differ, or are below 4 if debiased.
 
     >>> x = np.array([[1.0, 0], [0, 1], [1, 1], [2, -1]])
     >>> y = np.array([[2.0, 1], [0, 1], [1, 3], [4, 0]])
@@ -76,24 +75,24 @@ def unbiased_hsic(x: Float[np.ndarray, "T C"], y: Float[np.ndarray, "T D"]) -> f
 def cka_matrix(
     states: list[Float[np.ndarray, "T ?C"]], *, is_debiased: bool = False
 ) -> Float[np.ndarray, "L L"]:
-    """`linear_cka` of every pair of readings; symmetric."""
-    found = np.ones((len(states), len(states)))
+    """`linear_cka` of every pair; symmetric."""
+    matrix = np.ones((len(states), len(states)))
     for i, x in enumerate(states):
         for j in range(i + 1):
             value = linear_cka(x, states[j], is_debiased=is_debiased)
-            found[i, j] = found[j, i] = value
-    return found
+            matrix[i, j] = matrix[j, i] = value
+    return matrix
 
 
 class Contextuality(NamedTuple):
-    """How much of a layer's states is their context.
+    """How strongly a layer's states depend on their context.
 
     Attributes:
       self_similarity: the mean cosine of a token's states in different rows.
-      anisotropy: the mean cosine of states of different rows, whatever their tokens.
+      anisotropy: the mean cosine of any states of different rows.
       max_explained_variance: the share of a token's states that its first uncentred
-        principal component explains: how well one static vector would do.
-      num_tokens: the different tokens that the means are over.
+        principal component explains: 1 if one static vector would suffice.
+      num_tokens: the number of different tokens in the means.
     """
 
     self_similarity: float
@@ -103,7 +102,7 @@ class Contextuality(NamedTuple):
 
     @property
     def adjusted(self) -> float:
-        """Self-similarity beyond anisotropy: 0 where context is everything."""
+        """Self-similarity minus anisotropy: 0 if states depend on context alone."""
         return self.self_similarity - self.anisotropy
 
 
@@ -111,40 +110,40 @@ def measure_contextuality(
     states: Float[np.ndarray, "N T D"],
     tokens: Int[np.ndarray, "N T"],
     *,
-    least: int = LEAST_OCCURRENCES,
+    least: int = MIN_OCCURRENCES,
 ) -> Contextuality:
-    """Of one layer's states of rows of tokens.
+    """The contextuality of one layer's states of rows of tokens.
 
     Args:
-      least: occurrences, in different rows, of a token that counts; of each row its
-        first is read, and of all `MOST_OCCURRENCES` at most, spread evenly.
+      least: the number of rows in which a token must occur. The first occurrence in a
+        row is used, of at most `MAX_OCCURRENCES` rows, spread evenly.
 
     Returns:
-      NaN for what is of tokens where none occurs so often.
+      NaN for the means over tokens if no token is frequent enough.
     """
     units = _unit(np.asarray(states, np.float64))
-    alike, explained = [], []
+    similar, explained = [], []
     for places in find_occurrences(tokens, least):
-        alike.append(self_similarity(units[places]))
+        similar.append(self_similarity(units[places]))
         explained.append(max_explained_variance(np.asarray(states, np.float64)[places]))
     return Contextuality(
-        self_similarity=float(np.mean(alike)) if alike else float("nan"),
+        self_similarity=float(np.mean(similar)) if similar else float("nan"),
         anisotropy=anisotropy(units),
-        max_explained_variance=float(np.mean(explained)) if alike else float("nan"),
-        num_tokens=len(alike),
+        max_explained_variance=float(np.mean(explained)) if similar else float("nan"),
+        num_tokens=len(similar),
     )
 
 
 def find_occurrences(
     tokens: Int[np.ndarray, "N T"], least: int
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """(rows, places) of each token that occurs in so many rows, the first in each.
+    """(rows, positions) of each token that occurs in `least` rows, once per row.
 
     >>> pairs = find_occurrences(np.array([[5, 5, 1], [2, 1, 5]]), 2)
     >>> [(rows.tolist(), places.tolist()) for rows, places in pairs]
     [([0, 1], [2, 1]), ([0, 1], [0, 2])]
     """
-    found = []
+    occurrences = []
     rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
     flat = tokens.reshape(-1)
     order = np.argsort(flat, kind="stable")
@@ -152,10 +151,10 @@ def find_occurrences(
     for group in np.split(order, ends):
         _, first = np.unique(rows[group], return_index=True)
         if len(first) >= max(least, 2):
-            kept = np.linspace(0, len(first) - 1, min(len(first), MOST_OCCURRENCES))
+            kept = np.linspace(0, len(first) - 1, min(len(first), MAX_OCCURRENCES))
             index = group[first[kept.round().astype(int)]]
-            found.append((rows[index], index % tokens.shape[1]))
-    return found
+            occurrences.append((rows[index], index % tokens.shape[1]))
+    return occurrences
 
 
 def self_similarity(states: Float[np.ndarray, "K D"]) -> float:

@@ -1,4 +1,4 @@
-"""Sentences that the page offers to try a model on."""
+"""Example sentences for the page of a model."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from jaxpt.errors import UserError
 from jaxpt.training.run_framing import find_framing
 from jaxpt.training.workdir import LoadedRun, load_corpora
 
-# For a run whose text is not at hand, such as an imported one.
+# For a run without its text, such as an imported model.
 DEFAULT = (
     "The president will speak to the congress about the new law.",
     "We must make peace with all the nations of the world.",
@@ -20,17 +20,17 @@ NUM_TOKENS = 100_000  # of held-out text, from which sentences are taken
 
 
 class Examples(NamedTuple):
-    """Sentences to try a model on, and whether they are of its held-out text."""
+    """Example sentences, and whether they are from the run's held-out text."""
 
     texts: list[str]
     are_own: bool
 
 
 def choose_examples(run: LoadedRun, workdir: Path, num: int) -> Examples:
-    """Whole sentences of the run's held-out text, which it was not trained on.
+    """Whole sentences of the run's held-out text, evenly spread.
 
-    Evenly spread, of a length that the model reads at once; a run without text of its
-    own, or with too few sentences, has general ones.
+    They have a length that the model reads at once. A run without its text, or with too
+    few sentences, has general ones.
     """
     fitting = [text for text in _heldout_sentences(run, workdir) if _fits(run, text)]
     step = max(1, len(fitting) // num)
@@ -48,11 +48,11 @@ def _heldout_sentences(run: LoadedRun, workdir: Path) -> list[str]:
         return []
     part = corpora["valid"].parts[0]
     text = run.tokenizer.decode(part.read(0, min(part.num_tokens, NUM_TOKENS)))
-    return [" ".join(found.split()) for found in SENTENCE.findall(text)]
+    return [" ".join(each.split()) for each in SENTENCE.findall(text)]
 
 
 def _fits(run: LoadedRun, text: str) -> bool:
-    """Whether the model reads it at once, and it has no character that is unknown."""
+    """Whether the model reads it at once, without an unknown character."""
     if not WORDS[0] <= len(text.split()) <= WORDS[1]:
         return False
     framing, task = find_framing(run.program.task), run.program.task

@@ -1,8 +1,8 @@
-"""Writes runs as a static site, on which their models are played with, offline.
+"""Writes a static site of interactive demos of runs (`jaxpt applet`).
 
-The page itself is built from `web/` and lies in `static/`. Models and onnxruntime's
-WebAssembly stand in scripts, as text: so the site works from any server of files, and
-opened from a disk, where a browser lets a page read no other file.
+The page is built from `web/` and is stored in `static/`. Models and onnxruntime's
+WebAssembly are scripts with base64 text. So the site works from any file server and
+from a local disk, offline, where browsers do not let a page read other files.
 """
 
 import base64
@@ -22,7 +22,7 @@ from jaxpt.hub.onnx_export import describe, make_graphs
 from jaxpt.training.workdir import DIVERGED, LoadedRun, load_run
 
 STATIC = Path(__file__).parent / "static"
-# The page last: where it is, all of the site is.
+# The page is written last, so that a page belongs to a complete site.
 PAGE = ("app.js", "style.css", "LICENSES.txt", "index.html")
 RUNTIME = "ort.wasm"
 # A script's share of a file: browsers limit the length of one text.
@@ -36,8 +36,8 @@ def write_site(
     """Writes a site of the runs' newest checkpoints.
 
     Args:
-      workdirs: of runs; or of a comparison, which stands for its runs of the first
-        seed.
+      workdirs: of runs, or of a comparison, of which the runs of the first seed are
+        used.
       precision: of the graphs, one of `jaxpt.hub.onnx_files.PRECISIONS`.
 
     Returns:
@@ -45,8 +45,8 @@ def write_site(
       the page is.
 
     Raises:
-      UserError: a folder is no run or its run has no graph, a package is missing, or
-        the folder is not empty or cannot be written.
+      UserError: a folder is not that of a run or its run has no graph, a package is
+        missing, or the folder is not empty or cannot be written.
     """
     onnx_files.require(precision)
     if not is_new(folder):
@@ -64,14 +64,14 @@ def write_site(
             f"most {manifest['probability_difference']:.1e}, the likeliest token is "
             f"the same at {manifest['same_best']:.2%} of positions"
         )
-        if not manifest.pop("own_examples"):  # which is for this line alone
+        if not manifest.pop("own_examples"):  # only for this line
             lines.append(
                 f"{name}: its examples are general sentences, as its held-out text is "
-                f"not at hand or has too few sentences that it can read"
+                f"missing or has too few sentences of a length that it reads"
             )
     manifests.sort(key=_count_purposes)
-    told = json.dumps(manifests, separators=(",", ":"))
-    files["models.js"] = f"window.jaxptModels = {told};\n".encode()
+    models = json.dumps(manifests, separators=(",", ":"))
+    files["models.js"] = f"window.jaxptModels = {models};\n".encode()
     runtime = (STATIC / RUNTIME).read_bytes()
     files["runtime.js"] = _write_script("runtime.js", gzip.compress(runtime, mtime=0))
     files |= {name: (STATIC / name).read_bytes() for name in PAGE}
@@ -88,16 +88,16 @@ def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
     Raises:
       UserError: there is none.
     """
-    found: dict[str, Path] = {}
+    runs: dict[str, Path] = {}
     for workdir in workdirs:
         for path in _list_runs(workdir):
             name, number = _short(path), 2
-            while name in found:
+            while name in runs:
                 name, number = f"{_short(path)}-{number}", number + 1
-            found[name] = path
-    if not found:
+            runs[name] = path
+    if not runs:
         raise UserError("--workdir: must name at least one run")
-    return found
+    return runs
 
 
 def _list_runs(workdir: Path) -> list[Path]:
@@ -113,43 +113,44 @@ def _list_runs(workdir: Path) -> list[Path]:
 
 
 def _short(path: Path) -> str:
-    """A run's name without the seed that a comparison adds, good in any address."""
+    """A run's name without the seed that a comparison adds, safe in a URL."""
     return re.sub(r"[^\w.-]+", "-", path.resolve().name.rsplit("-seed", 1)[0])
 
 
 def _make_model(
     run: LoadedRun, workdir: Path, name: str, precision: str
 ) -> tuple[dict, dict[str, bytes]]:
-    """What the page must know of a run, and the scripts of its graphs by path."""
+    """A run's manifest for the page, and the scripts of its graphs by path."""
     graphs = make_graphs(run, precision, attentions=True)
-    told, scripts = {}, {}
+    files, scripts = {}, {}
     for graph, (data, _) in graphs.items():
         key = graph.removesuffix("_model")
         if "restorer" in graphs and key == "generator":
-            key = "model"  # which fills masks; what restores tokens sees none
+            key = "model"  # fills masks; the network that restores tokens sees none
         packed, parts = gzip.compress(data, mtime=0), []
         for i, start in enumerate(range(0, len(packed), PART)):
             path = f"models/{name}.{key}.{i:04d}.js"
             scripts[path] = _write_script(path, packed[start : start + PART])
             parts.append(path)
-        told[key] = {"parts": parts, "bytes": len(data), "crc32": zlib.crc32(data)}
+        files[key] = {"parts": parts, "bytes": len(data), "crc32": zlib.crc32(data)}
     examples = choose_examples(run, workdir, NUM_EXAMPLES)
     own = {
         "name": name,
         "tokenizer": run.tokenizer.to_json(),
         "examples": examples.texts,
         "own_examples": examples.are_own,
-        "graphs": told,
+        "graphs": files,
     }
     return describe(run, graphs, precision) | own, scripts
 
 
-def _count_purposes(told: dict) -> int:
-    """An applet begins with the model that does nothing else than it shows."""
-    return bool(told["writes"]) + bool(told["fills"]) + (told["kind"] == "electra")
+def _count_purposes(manifest: dict) -> int:
+    """The number of applets with the model; an applet selects the most specific one."""
+    is_electra = manifest["kind"] == "electra"
+    return bool(manifest["writes"]) + bool(manifest["fills"]) + is_electra
 
 
 def _write_script(path: str, packed: bytes) -> bytes:
-    """A script that hands the page a file's compressed bytes as text."""
+    """A script that passes a file's compressed bytes to the page as text."""
     text = base64.b64encode(packed).decode()
     return f'window.jaxptPart({json.dumps(path)}, "{text}");\n'.encode()

@@ -122,11 +122,15 @@ def finetune(argv: list[str]) -> int:
 
     def do():
         from jaxpt.finetuning.grid import finetune as run_grid
-        from jaxpt.finetuning.grid import show
+        from jaxpt.finetuning.summary import format_summary
 
         with hush(values):
             result = run_grid(plan, source, Path(values.to), say)
-        show_result(values, result, lambda: print(f"{show(result)}\n{values.to}"))
+
+        def show() -> None:
+            print(f"{format_summary(result)}\n{values.to}")
+
+        show_result(values, result, show)
         return 0
 
     return run_alone(do)

@@ -99,9 +99,9 @@ def compare(argv: list[str]) -> int:
     names, given = list_flag_names(argv), []
     is_kept = "part" in names and "config" not in names
     if is_kept and (values := parse("compare", argv, define)).part != "prepare":
-        from jaxpt.comparison.parts import load_compared
+        from jaxpt.comparison.plan_runs import load_compared_config
 
-        config = load_compared(read_workdir(values))
+        config = load_compared_config(read_workdir(values))
     else:
         config, values = parse_config("compare", argv, define)
         given = list_given(values)
@@ -109,8 +109,8 @@ def compare(argv: list[str]) -> int:
 
 
 def _compare(config, workdir: Path, given: list[str], values) -> int:
+    from jaxpt.comparison.compare import Part, do_part
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
-    from jaxpt.comparison.parts import Part, do_part
     from jaxpt.distributed import processes
 
     part = Part(values.part, values.run, values.run_index)

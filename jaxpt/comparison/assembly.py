@@ -1,4 +1,4 @@
-"""From measured runs to a report; `jaxpt compare` and `jaxpt report` share it."""
+"""Assembles the report of measured runs, for `jaxpt compare` and `jaxpt report`."""
 
 import datetime
 from collections.abc import Collection, Mapping
@@ -11,11 +11,13 @@ from jaxpt.evaluation.probe import has_labels
 from jaxpt.evaluation.references import measure_ngrams, measure_unigrams
 from jaxpt.evaluation.words import measure_beside
 from jaxpt.report import figures
-from jaxpt.report.baselines import FREQUENCY_SUFFIX
+from jaxpt.report.costs import add_costs
 from jaxpt.report.report_page import write_report
 from jaxpt.report.samples import Collector
+from jaxpt.report.summary import summarise
 from jaxpt.report.tables import write_tables
 from jaxpt.report.whole_cost import judge_whole_cost
+from jaxpt.report.wording import FREQUENCY_SUFFIX
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.text_spec import TextSpec
@@ -29,41 +31,41 @@ FLOPS_NOTE = (
     "Counted from the sizes: 2 operations a multiply-add of every matrix product, "
     "attention in full (a causal mask saves nothing), the vocabulary head on predicted "
     "positions only, both networks of ELECTRA and both stacks of an encoder-decoder; a "
-    "training step is three forward passes. A student's teacher reads along; what it "
-    "cost to train is in columns of its own. Embedding look-ups, norms, softmax and "
-    "the optimizer are not counted."
+    "training step is three forward passes. A student's steps include its teacher's "
+    "forward pass; the cost of training the teacher has separate columns. Embedding "
+    "look-ups, norms, softmax and the optimizer are not counted."
 )
 NOTES = {
     "flops": FLOPS_NOTE,
-    "flops_left_out": "The share of all operations that FLOPs leave out, of one "
-    "training step as XLA's cost analysis counts it before it compiles: an operation "
-    "for each element of a sum, a comparison or a random bit's shift; of exp, tanh and "
-    "their like it keeps a count apart, which is in neither. Loops count each time.",
-    "teacher and tuning": "What a teacher cost, with its own teacher, and what all "
-    "trials of an objective cost; each is paid once, whatever the number of seeds.",
+    "flops_left_out": "The share of the operations of a training step that FLOPs do "
+    "not include, by XLA's cost analysis before compilation: one operation for each "
+    "element of a sum, a comparison or a random bit's shift. Exp, tanh and similar "
+    "functions are counted separately and are in neither number. Every iteration of "
+    "a loop counts.",
+    "teacher and tuning": "The cost of a teacher, with its own teacher, and of all "
+    "trials of an objective; each is paid once, for any number of seeds.",
     "model_tokens": "Positions through a stack: ELECTRA reads each row twice.",
-    "seconds": "train_seconds is time in training steps; compilation, evaluation and "
-    "checkpoints are apart. first_step_seconds is from the start of a run to its first "
-    "finished call, compilation included (later seeds reuse the compiled step).",
-    "probe": "Logistic regression on the hidden states of a passage, held out by "
-    "document. Which layer, and whether the mean of its states, the first or the last "
-    "one, is chosen for each run on training documents that are set apart for it; the "
-    "held-out passages are asked of that choice alone. probe_accuracy_random is the "
-    "same, with a choice of its own, on freshly initialised parameters.",
+    "seconds": "train_seconds is the time in training steps, without compilation, "
+    "evaluation and checkpoints. first_step_seconds is from the start of a run to its "
+    "first finished call, compilation included (later seeds reuse the compiled step).",
+    "probe": "Logistic regression on the hidden states of passages, held out by "
+    "document. The layer and the pooling (mean, first or last state) are chosen for "
+    "each run on separate training documents, and only this choice is evaluated on the "
+    "held-out passages. probe_accuracy_random is the same for random initialization.",
 }
 
 
 def measure_references(
     tasks: Mapping[str, Task], corpora: dict[str, Split]
 ) -> dict[str, dict[str, Examples]]:
-    """The baselines without a network on each name's own test examples, by metric.
+    """The baselines without a network on each name's test examples, by metric.
 
-    That of token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
+    The baseline of token frequencies has the metric's name and `FREQUENCY_SUFFIX`.
 
     Args:
       tasks: by name; all of them read `corpora`.
     """
-    valid, found = corpora["valid"], {}
+    valid, references = corpora["valid"], {}
     known: dict[tuple, dict[str, Examples]] = {}
     for name, task in tasks.items():
         spec = task.plan.eval
@@ -85,14 +87,23 @@ def measure_references(
             if spec.num_words:
                 known[key] |= measure_beside(list_questions(task, corpora))
             if spec.num_choices:
-                asked = list_choices(task, corpora)
-                known[key] |= measure_bigrams(corpora["train"], asked)
-                frequencies |= measure_frequency(asked)
-            known[key] |= {
-                name + FREQUENCY_SUFFIX: found for name, found in frequencies.items()
-            }
-        found[name] = known[key]
-    return found
+                choices = list_choices(task, corpora)
+                known[key] |= measure_bigrams(corpora["train"], choices)
+                frequencies |= measure_frequency(choices)
+            known[key] |= {k + FREQUENCY_SUFFIX: x for k, x in frequencies.items()}
+        references[name] = known[key]
+    return references
+
+
+def _measure_each_text(
+    tasks: Mapping[str, Task], corpora_of: Mapping[str, dict[str, Split]]
+) -> dict[str, dict[str, Examples]]:
+    """`measure_references` of each text with the names that read it."""
+    references: dict[str, dict[str, Examples]] = {}
+    for corpora in {id(x): x for x in corpora_of.values()}.values():
+        own = {name: tasks[name] for name, x in corpora_of.items() if x is corpora}
+        references |= measure_references(own, corpora)
+    return references
 
 
 def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
@@ -105,17 +116,16 @@ def add_parts(runs: list[dict], tasks: Mapping[str, Task]) -> list[dict]:
     """
     parts = {name: list_parts(task) for name, task in tasks.items()}
     return [
-        run | ({"parts": found} if (found := parts[run["name"]]) else {})
-        for run in runs
+        run | ({"parts": own} if (own := parts[run["name"]]) else {}) for run in runs
     ]
 
 
 def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
-    """Whether all read the same rows, in a few words.
+    """A note on whether all objectives read the same rows.
 
     Args:
-      lengths: different lengths of rows, in tokens.
-      forms: different values of data.rows.
+      lengths: the different lengths of rows, in tokens.
+      forms: the different values of data.rows.
 
     >>> describe_rows({64}, {"pairs", "chunks"})
     'rows of 64 tokens of the same text: chunks, pairs'
@@ -131,7 +141,7 @@ def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
 def describe_text(
     text: TextSpec, tokenizer: Tokenizer, corpora: dict[str, Split]
 ) -> dict:
-    """The text that was read, as report.json has it under "data"."""
+    """The "data" of report.json: the text and the tokenizer."""
     return {
         "path": text.path,
         "documents": sum(split.num_documents for split in corpora.values()),
@@ -143,25 +153,34 @@ def describe_text(
 
 
 def assemble(
+    *,
     config: dict,
     budget: dict,
     data: dict,
     runs: list[dict],
-    yardsticks: list[dict],
-    alpha: float,
     diverged: list[dict],
+    examples: Mapping[tuple[str, int], Mapping[str, Examples]],
+    tasks: Mapping[str, Task],
+    corpora_of: Mapping[str, dict[str, Split]],
+    alpha: float,
+    tests: Mapping[str, list[set[str]]] | None = None,
+    tuning: Mapping[str, dict] | None = None,
 ) -> dict:
-    """The content of report.json without its figures.
+    """The content of report.json without its figures: costs, baselines, verdicts.
 
     Args:
-      budget: {"kind", "amount", "note"} of what each run spent.
+      budget: {"kind", "amount", "note"} of each run.
       data: facts about the text.
-      runs: each run's result.json with its "name" and its "workdir", which is relative
-        to the report's folder.
-      yardsticks: of `summary.summarise`.
-      alpha: the family-wise error rate of its verdicts.
+      runs: each run's result.json with its "name" and its "workdir", relative to the
+        report's folder.
       diverged: the entries of runs that diverged (`report.diverged`).
+      examples, tests: as in `report.summary.summarise`.
+      tasks, corpora_of: by name; without a text there are no baselines.
+      alpha: the family-wise error rate of the verdicts.
+      tuning: the records of `tuning.tune`, by name.
     """
+    runs = add_parts(add_costs(runs, tasks, corpora_of, tuning), tasks)
+    references = _measure_each_text(tasks, corpora_of)
     report: dict[str, Any] = {
         "title": "Which objective taught the model most?",
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -171,7 +190,7 @@ def assemble(
         "data": data,
         "runs": runs,
         "alpha": alpha,
-        "yardsticks": yardsticks,
+        "metrics": summarise(runs, examples, references, tests, alpha),
         "notes": NOTES,
         "figures": {},
     }
@@ -184,14 +203,14 @@ def assemble(
 def publish(
     report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
 ) -> None:
-    """Takes samples and writes a report's files: PNGs, tables, report.json and .html.
+    """Writes a report: samples, figures (PNG), tables, report.json and report.html.
 
     Args:
-      report: its "figures" and "samples" are filled in.
-      corpora_of: the text of each name; of a name without one no model is drawn.
+      report: its "figures" and "samples" are set.
+      corpora_of: the text of each name; a name without a text has no samples.
 
     Raises:
-      UserError: a file cannot be written, or a run's checkpoint not be read.
+      UserError: a file cannot be written, or a run's checkpoint cannot be read.
     """
     collector = Collector(report, corpora_of, workdir)
     report["figures"] = figures.draw(report, corpora_of, workdir, collector.add)

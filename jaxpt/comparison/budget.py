@@ -1,4 +1,4 @@
-"""What a comparison's budget buys an objective: steps, and a warm-up that fits."""
+"""Converts the budget of a comparison to training steps, and fits the warm-up."""
 
 import copy
 import math
@@ -24,7 +24,7 @@ from jaxpt.training.task import Task, make_task
 
 
 def without_schedule(plan: Plan) -> Plan:
-    """The plan with a learning rate that fits any number of steps."""
+    """The plan with a constant learning rate, which fits any number of steps."""
     return plan.change({"optim": {"schedule": "constant", "warmup_steps": 0}})
 
 
@@ -39,20 +39,20 @@ def steps_for_budget(
 ) -> Plan:
     """The plan with the steps that a share of its budget buys, in whole calls.
 
-    Of a budget of seconds they are an estimate, for the schedule and the evaluations;
+    With a budget of seconds they are an estimate, for the schedule and the evaluations;
     the run ends by its own clock (`jaxpt.training.clock`).
 
     Args:
-      name: of the file that says what a measured speed bought (`write_steps`).
+      name: of the file that stores the number of steps (`write_steps`).
 
     Raises:
-      UserError: it does not buy one call.
+      UserError: the budget buys less than one call.
     """
     per_call = plan.train.steps_per_call
     if spec.budget == "steps" and share == 1:
         return _resteps(plan, plan.train.steps, spec.num_evals)
-    # A measured speed must not be measured twice.
-    steps = processes.on_first(lambda: _known_steps(workdir, name))
+    # The speed is measured once, so a resumed comparison has the same steps.
+    steps = processes.on_first(lambda: _load_steps(workdir, name))
     amount, price = spec.amount, 1.0
     if steps is None:
         if spec.budget == "steps":
@@ -80,7 +80,7 @@ def steps_for_budget(
 
 
 def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
-    """The plan with a warm-up that its steps have room for, unless one was given."""
+    """The plan with a warm-up shorter than its steps, unless the user has set one."""
     filler = Filler(copy.deepcopy(plan.config), given)
     fill_warmup(filler)
     if not filler.changes:
@@ -90,7 +90,7 @@ def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
 
 
 def write_steps(workdir: Path, name: str, plan: Plan) -> None:
-    """Keeps what the budget bought, so that a speed is measured once."""
+    """Stores the number of steps, so that the speed is measured once."""
     write_json(_steps_path(workdir, name), {"steps": plan.train.steps})
 
 
@@ -98,7 +98,7 @@ def _steps_path(workdir: Path, name: str) -> Path:
     return workdir / "runs" / f"{name}-steps.json"
 
 
-def _known_steps(workdir: Path, name: str) -> int | None:
+def _load_steps(workdir: Path, name: str) -> int | None:
     path = _steps_path(workdir, name)
     if not path.exists():
         return None
@@ -116,17 +116,17 @@ def _resteps(plan: Plan, steps: int, num_evals: int = 0) -> Plan:
 def _seconds_per_step(
     task: Task, corpora: dict[str, Split], num_calls: int = 5
 ) -> float:
-    """A call's median time, on a state that is thrown away, after one to warm up."""
+    """The median time of a step, measured on a temporary state after a warm-up call."""
     program, train_spec = processes.on_all(lambda: Program(task)), task.plan.train
     feed = make_feed(task, corpora["train"], program.row_indices)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))
-    state, found = program.train_call(state, stack, train_spec.seed)
-    jax.block_until_ready(found)
+    state, metrics = program.train_call(state, stack, train_spec.seed)
+    jax.block_until_ready(metrics)
     seconds = []
     for _ in range(num_calls):
         start = time.perf_counter()
-        state, found = program.train_call(state, stack, train_spec.seed)
-        jax.block_until_ready(found)
+        state, metrics = program.train_call(state, stack, train_spec.seed)
+        jax.block_until_ready(metrics)
         seconds.append(time.perf_counter() - start)
     return statistics.median(seconds) / train_spec.steps_per_call

@@ -1,25 +1,26 @@
-"""Downstream tasks of a comparison: each run is asked, and fine-tuned, when it is done.
+"""Downstream evaluation of the finished runs of a comparison, zero-shot or fine-tuned.
 
-`compare.tasks` names them:
+`compare.tasks` lists the tasks:
 
     blimp:FOLDER                     zero-shot, as `jaxpt evaluate --tasks` (each run by
-                                     the first rule of its network)
-    finetune:configs/tasks/sst2.py   fine-tuned as `jaxpt finetune` does, from the run
-                                     and from fresh parameters of its network; at each
-                                     number of labels in `compare.task_sizes`
+                                     the first scoring rule of its network)
+    finetune:configs/tasks/sst2.py   fine-tuned as by `jaxpt finetune`, from the run and
+                                     from a random initialization of its network, with
+                                     each number of labels in `compare.task_sizes`
 
-What is found is a yardstick that all objectives share, on the same data for all. A
-fine-tuning's seed is that of the run, which also draws the labelled examples, so that
-runs of one seed learn from the same ones. What a run answered is kept in its folder:
+The results are shared metrics, measured on the same data for all objectives. The seed
+of a fine-tuning is that of the run. It also draws the labelled examples, so runs of one
+seed are fine-tuned on the same ones. The results are stored in the run's folder:
 
-    tasks.json, task_examples.npz    what the report reads
-    evaluations, finetune            all of it; what is finished there is not done again
+    tasks.json, task_examples.npz    read by the report
+    evaluations, finetune            the complete results; finished ones are reused
 """
 
 import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from jaxpt import trust
 from jaxpt.config.config_files import read_config_file
@@ -44,33 +45,33 @@ from jaxpt.zero_shot.scoring import AUTO
 from jaxpt.zero_shot.tasks import TASKS, list_tasks
 
 PREFIX = "task"  # of the metrics' names
-MARGIN = 0.01  # objectives that are surely nearer to each other are equivalent
-ANSWERS, EXAMPLES = "tasks.json", "task_examples.npz"
+MARGIN = 0.01  # of equivalence: see `jaxpt.statistics.verdicts`
+RESULTS, EXAMPLES = "tasks.json", "task_examples.npz"
 
 
 @dataclasses.dataclass(frozen=True)
 class CompareTask:
-    """A task that is put to every run.
+    """A task that every run is evaluated on.
 
     Attributes:
-      name: as its metrics and folders are called.
-      told: as `compare.tasks` names it.
+      name: of its metrics and folders.
+      setting: its entry in `compare.tasks`.
       path: of the data, or of the config file.
-      sizes: numbers of labelled examples, 0 for all; () of a zero-shot task.
+      sizes: numbers of labelled examples, 0 for all; () for a zero-shot task.
     """
 
     name: str
-    told: str
+    setting: str
     path: str
     sizes: tuple[int, ...] = ()
 
     @property
     def is_zero_shot(self) -> bool:
-        """Whether nothing is trained for it."""
+        """Whether the task needs no training."""
         return not self.sizes
 
     def metric(self, size: int = 0) -> str:
-        """What a run's metrics call it.
+        """The name of its metric.
 
         >>> CompareTask("sst2", "", "", (0, 32)).metric(32)
         'task_sst2_32'
@@ -79,33 +80,33 @@ class CompareTask:
 
 
 def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
-    """The tasks of a comparison, each with a name of its own.
+    """The tasks of a comparison, with unique names.
 
     Raises:
-      UserError: one of them is none.
+      UserError: a task is unknown or listed twice.
     """
-    found: dict[str, CompareTask] = {}
-    for told in spec.tasks:
-        kind, _, path = told.partition(":")
+    tasks: dict[str, CompareTask] = {}
+    for setting in spec.tasks:
+        kind, _, path = setting.partition(":")
         if kind == FINETUNE and path:
             name, sizes = Path(path.partition(":")[0]).stem, spec.task_sizes
         elif kind in TASKS and path:
             name, sizes = kind, ()
         else:
             allowed = ", ".join(f"{each}:PATH" for each in (*TASKS, FINETUNE))
-            raise UserError(f"compare.tasks={told}: must be one of {allowed}")
-        if name in found:
+            raise UserError(f"compare.tasks={setting}: must be one of {allowed}")
+        if name in tasks:
             raise UserError(
-                f"compare.tasks={told}: {name} is named twice; must be named once"
+                f"compare.tasks={setting}: {name} is named twice; must be named once"
             )
-        found[name] = CompareTask(name, told, path, sizes)
-    return list(found.values())
+        tasks[name] = CompareTask(name, setting, path, sizes)
+    return list(tasks.values())
 
 
-def make_plan_of(
+def make_task_plan(
     task: CompareTask, size: int, seed: int, settings: dict
 ) -> FinetunePlan:
-    """How a run with this seed is fine-tuned, with so many labels.
+    """The plan to fine-tune a run with this seed on `size` labels.
 
     Args:
       settings: `compare.task_settings`.
@@ -114,7 +115,7 @@ def make_plan_of(
       UserError: the config file is wrong or not the user's, or a setting is wrong.
     """
     if not is_shipped(find_config(task.path)):
-        trust.check(task.path.partition(":")[0], f"compare.tasks={task.told}")
+        trust.check(task.path.partition(":")[0], f"compare.tasks={task.setting}")
     config = to_dict(read_config_file(task.path))
     config = override(config, settings, "compare.task_settings")
     config["data"] = config.get("data", {}) | {"num_train": size}
@@ -123,14 +124,14 @@ def make_plan_of(
 
 
 def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
-    """Each task and size with the sha256 of its data, once all of it was read.
+    """Reads the data of all tasks; the sha256 of each task and size.
 
     Args:
-      reuse: keeps what was read for `ask_run`.
+      reuse: keeps the data for `evaluate_run`.
 
     Raises:
-      UserError: a file is missing or wrong, or has fewer labels than are asked for; or
-        there are several processes, of which each would fine-tune.
+      UserError: a file is missing or wrong, or has too few labels; or there are several
+        processes, each of which would fine-tune.
     """
     tasks = list_compare_tasks(spec)
     if tasks and not processes.is_alone():
@@ -138,39 +139,35 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
             f"compare.tasks={','.join(spec.tasks)}: must be empty with --distributed; "
             f"spread the runs with --part instead"
         )
-    found = {}
+    digests = {}
     for task in tasks:
         if task.is_zero_shot:
-            for name, path in list_tasks([task.told]):
-                found[f"{task.told} {spec.task_items}"] = _digest(
-                    TASKS[name].read(path)
-                )
+            for name, path in list_tasks([task.setting]):
+                items = TASKS[name].read(path)
+                digests[f"{task.setting} {spec.task_items}"] = _digest(items)
         for size in task.sizes:
-            plan = make_plan_of(task, size, spec.seeds[0], spec.task_settings)
-            found[f"{task.told} {size}"] = _digest(
-                [plan.config, reuse.read_data(plan).fingerprint]
-            )
-    return found
+            plan = make_task_plan(task, size, spec.seeds[0], spec.task_settings)
+            data = reuse.read_data(plan)
+            digests[f"{task.setting} {size}"] = _digest([plan.config, data.fingerprint])
+    return digests
 
 
 def check_networks(
-    spec: CompareSpec,
-    tasks: Mapping[str, Task],
-    tokenizer: Tokenizer,
-    reuse: Reuse,
+    spec: CompareSpec, tasks: Mapping[str, Task], tokenizer: Tokenizer, reuse: Reuse
 ) -> None:
-    """Finds before anything is trained which network cannot be fine-tuned as asked.
+    """Checks before training that every network can be fine-tuned on every task.
 
     Args:
-      tasks: of each name that is compared.
+      tasks: the pretraining task of each name.
 
     Raises:
       UserError: one cannot.
     """
-    for asked in list_compare_tasks(spec):
-        if asked.is_zero_shot:
+    for task_of_all in list_compare_tasks(spec):
+        if task_of_all.is_zero_shot:
             continue
-        plan = make_plan_of(asked, max(asked.sizes), spec.seeds[0], spec.task_settings)
+        size = max(task_of_all.sizes)
+        plan = make_task_plan(task_of_all, size, spec.seeds[0], spec.task_settings)
         data = reuse.read_data(plan)
         items = data.splits["train"][:2]
         settings = plan.spec.head, plan.spec.max_len, plan.train.dropout
@@ -182,33 +179,36 @@ def check_networks(
                 )
                 make_program(plan, base, data.labels, TuneExamples(items, rows))
             except UserError as error:
-                raise UserError(f"{error} (for {name}, {asked.told})") from error
+                raise UserError(
+                    f"{error} (for {name}, {task_of_all.setting})"
+                ) from error
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     text = repr(value)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def ask_run(
+def evaluate_run(
     spec: CompareSpec,
     identity: dict[str, str],
     folder: Path,
     seed: int,
-    say: Callable[[str], None],
+    log: Callable[[str], None],
     reuse: Reuse,
 ) -> None:
-    """Puts every task to a finished run; what is done already is not repeated.
+    """Evaluates a finished run on every task; finished results are reused.
 
     Args:
-      identity: as of `identify_tasks`.
-      reuse: of the runs before, what this one has in common with them.
+      identity: from `identify_tasks`.
+      log: gets lines of progress.
+      reuse: data and programs that are shared with other runs.
 
     Raises:
-      UserError, Stopped: as `run.zero_shot.evaluate_tasks` and
+      UserError, Stopped: as `inference.zero_shot_results.evaluate_tasks` and
         `finetune.grid.finetune`.
     """
-    if has_answered(folder, identity):
+    if has_results(folder, identity):
         return
     entries: list[dict] = []
     metrics: dict[str, float | None] = {}
@@ -216,43 +216,43 @@ def ask_run(
     tasks = list_compare_tasks(spec)
     zero_shot = [task for task in tasks if task.is_zero_shot]
     if zero_shot and _can_score(folder):
-        told = [task.told for task in zero_shot]
-        results = evaluate_tasks(folder, told, AUTO, spec.task_items)
+        settings = [task.setting for task in zero_shot]
+        results = evaluate_tasks(folder, settings, AUTO, spec.task_items)
         for task, result in zip(zero_shot, results, strict=True):
-            entry, value, kept = _describe_answer(task, result, folder)
+            entry, value, own = _describe_zero_shot(task, result, folder)
             entries.append(entry)
             metrics[task.metric()] = value
-            if kept is not None:
-                examples[task.metric()] = kept
+            if own is not None:
+                examples[task.metric()] = own
     for task in tasks:
         for size in task.sizes:
-            plan = make_plan_of(task, size, seed, spec.task_settings)
-            found = [
-                _finetune(plan, source, place, say, reuse)
+            plan = make_task_plan(task, size, seed, spec.task_settings)
+            tuned = [
+                _finetune(plan, source, place, log, reuse)
                 for source, place in _list_sources(task, size, folder)
             ]
-            entry, values = _describe_tuned(task, size, *found)
+            entry, values = _describe_tuned(task, size, *tuned)
             entries.append(entry)
             metrics |= values
     write_examples(folder, examples, EXAMPLES)
-    answers = {"asked": identity, "tasks": entries, "metrics": metrics}
-    write_json(folder / ANSWERS, answers)
+    stored = {"asked": identity, "tasks": entries, "metrics": metrics}
+    write_json(folder / RESULTS, stored)
 
 
-def has_answered(folder: Path, identity: dict[str, str]) -> bool:
-    """Whether a run was asked just these tasks, on these data."""
-    path = folder / ANSWERS
+def has_results(folder: Path, identity: dict[str, str]) -> bool:
+    """Whether a run has results of exactly these tasks on these data."""
+    path = folder / RESULTS
     return path.exists() and load_measured(path)["asked"] == identity
 
 
 def _can_score(folder: Path) -> bool:
-    """Whether the order of words has a say in what the run's network finds likely."""
+    """Whether the network of a run can score a text (`Network.SCORING`)."""
     task, _ = load_task(folder)
     return isinstance(task.model, ScoresTexts)
 
 
 def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:
-    """What is fine-tuned, the run and its network with fresh parameters, and where."""
+    """The source and the folder of each fine-tuning: pretrained, and from scratch."""
     place = folder / FINETUNE / f"{task.name}-{size or 'all'}"
     return [
         (str(folder), place / "pretrained"),
@@ -260,21 +260,27 @@ def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str,
     ]
 
 
-def _finetune(plan: FinetunePlan, source: str, place: Path, say, reuse: Reuse) -> dict:
-    """As `finetune`; if every run diverged, its stored result, which picks none."""
+def _finetune(
+    plan: FinetunePlan,
+    source: str,
+    place: Path,
+    log: Callable[[str], None],
+    reuse: Reuse,
+) -> dict:
+    """As `finetune`; if every run diverged, the stored result, which picks none."""
     try:
-        return finetune(plan, source, place, say, reuse)
+        return finetune(plan, source, place, log, reuse)
     except DivergedError as error:
-        say(str(error))
+        log(str(error))
         return load_measured(place / "result.json")
 
 
-def _describe_answer(
+def _describe_zero_shot(
     task: CompareTask, result: dict, folder: Path
 ) -> tuple[dict, float, Examples | None]:
-    """A zero-shot task's entry, its main figure, and what that is the mean of."""
-    ((rule, found),) = result["results"].items()
-    main = next(iter(found["figures"]))
+    """A zero-shot task's entry, its main metric, and the scores it is the mean of."""
+    ((rule, scored),) = result["results"].items()
+    main = next(iter(scored["figures"]))
     entry = {
         "task": task.name,
         "metric": task.metric(),
@@ -286,16 +292,16 @@ def _describe_answer(
         "rule": rule,
         "items": result["num_items"],
     }
-    return entry, found["figures"][main]["value"], load_main(folder, result, rule)
+    return entry, scored["figures"][main]["value"], load_main(folder, result, rule)
 
 
 def _describe_tuned(
     task: CompareTask, size: int, tuned: dict, scratch: dict
 ) -> tuple[dict, dict[str, float | None]]:
-    """A fine-tuning's entry, and its metric with that of fresh parameters.
+    """A fine-tuning's entry, and its metric with that of random initialization.
 
-    The test split's, of the setting with the best dev metric; without one, dev's. It is
-    None where every run diverged.
+    The metric of the test split, for the setting with the best dev metric; without a
+    test split, the dev metric. None if every run diverged.
     """
     name = tuned["metric"]
     split = "test" if "test" in tuned["constant"] else "dev"
@@ -324,17 +330,17 @@ def _describe_tuned(
 def describe_tasks(
     spec: CompareSpec, folder: Path
 ) -> tuple[list[dict], dict[str, float | None], dict[str, Examples]]:
-    """The entries, metrics and examples of the tasks that were put to a run.
+    """The entries, metrics and examples of a run's downstream tasks.
 
-    A metric that ends in _random is of fresh parameters.
+    A metric that ends in _random is that of random initialization.
 
     Raises:
-      UserError: not all of them were, or a file was altered.
+      UserError: a result is missing, or a file was modified.
     """
     if not spec.tasks:
         return [], {}, {}
-    path = folder / ANSWERS
+    path = folder / RESULTS
     if not path.exists():
         raise UserError(f"{path}: is missing; do the comparison's runs again")
-    answers = load_measured(path)
-    return answers["tasks"], answers["metrics"], load_examples(folder, EXAMPLES)
+    stored = load_measured(path)
+    return stored["tasks"], stored["metrics"], load_examples(folder, EXAMPLES)

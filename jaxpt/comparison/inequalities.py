@@ -1,14 +1,15 @@
-"""What is not equal between runs that were trained apart, a sentence for each thing.
+"""Lists the differences between separately trained runs, one sentence each.
 
-A comparison makes all but its objectives equal. Of other runs anything may differ; what
-does is said, and on test examples that differ no verdict is given.
+A comparison keeps everything but the objectives equal. Separately trained runs may
+differ in anything; the report lists the differences, and metrics that were measured on
+different test examples get no verdict.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from jaxpt.comparison.naming import format_value, list_own_settings
-from jaxpt.report.summary import YARDSTICKS
+from jaxpt.report.metrics import METRICS
 from jaxpt.statistics.examples import Examples
 from jaxpt.training.finished_runs import (
     FoundRun,
@@ -18,8 +19,8 @@ from jaxpt.training.finished_runs import (
 )
 
 Groups = Mapping[str, Sequence[FoundRun]]
-# Settings of which another number says what they come to.
-SAID_OTHERWISE = {
+# Settings whose effect another line of the list reports.
+COVERED = {
     "data.row_length",
     "data.seq_len",
     "train.steps",
@@ -31,7 +32,7 @@ LABELS = {
     "optim.lr": "learning rate (optim.lr)",
     "eval.num_rows": "validation rows (eval.num_rows, 0 is all)",
 }
-# Settings that choose the test examples of a yardstick, and what else must be the same.
+# Settings that select the test examples of a metric.
 PROBE = ("eval.probe_length", "eval.probe_windows", "eval.probe_passages")
 WORDS = ("eval.num_words", "eval.word_context", "eval.word_questions")
 CHOICES = ("eval.num_choices", "eval.word_context", "eval.choice_questions")
@@ -39,12 +40,12 @@ ROWS = ("eval.num_rows",)
 
 
 class Test(NamedTuple):
-    """What makes two measurements of a yardstick ones on the same examples.
+    """The conditions for two runs to have a metric on the same test examples.
 
     Attributes:
-      settings: must be equal.
+      settings: that must be equal.
       splits: whose text must be the same.
-      reads_rows: rows must be of the same length.
+      reads_rows: whether rows must have the same length.
     """
 
     settings: tuple[str, ...]
@@ -63,7 +64,7 @@ TESTS = {
 
 
 class Cost(NamedTuple):
-    """A cost of a run: its label, and how many digits of it are said."""
+    """A cost of a run: its label and its number format."""
 
     label: str
     digits: str
@@ -78,7 +79,7 @@ COSTS = {
 
 
 def list_inequalities(groups: Groups) -> list[str]:
-    """A sentence for each thing that is not equal between the names, and no other.
+    """A sentence for each difference between the names.
 
     Args:
       groups: the runs of each name.
@@ -87,7 +88,7 @@ def list_inequalities(groups: Groups) -> list[str]:
     names = [name for name, group in groups.items() for _ in group]
 
     def differ(what: str, values: Iterable[str | None]) -> list[str]:
-        return word_difference(what, zip(names, values, strict=True))
+        return describe_difference(what, zip(names, values, strict=True))
 
     lines = [
         *_list_texts(names, runs),
@@ -102,11 +103,13 @@ def list_inequalities(groups: Groups) -> list[str]:
     return [*lines, *_list_unjudged(groups)]
 
 
-def word_difference(what: str, pairs: Iterable[tuple[str, str | None]]) -> list[str]:
-    """What differs and whose each value is, unless all known values are equal.
+def describe_difference(
+    what: str, pairs: Iterable[tuple[str, str | None]]
+) -> list[str]:
+    """The different values and the names that have each, unless all are equal.
 
-    >>> word_difference("batch size", [("clm", "8"), ("mlm", "8"), ("electra", "16")])
-    ['batch size: 8 (clm, mlm); 16 (electra)']
+    >>> describe_difference("rows", [("clm", "8"), ("mlm", "8"), ("electra", "16")])
+    ['rows: 8 (clm, mlm); 16 (electra)']
     """
     by_value: dict[str, dict[str, None]] = {}
     for name, value in pairs:
@@ -114,32 +117,35 @@ def word_difference(what: str, pairs: Iterable[tuple[str, str | None]]) -> list[
             by_value.setdefault(value, {})[name] = None
     if len(by_value) < 2:
         return []
-    told = "; ".join(f"{value} ({', '.join(of)})" for value, of in by_value.items())
-    return [f"{what}: {told}"]
+    values = "; ".join(f"{value} ({', '.join(of)})" for value, of in by_value.items())
+    return [f"{what}: {values}"]
 
 
 def _list_texts(names: list[str], runs: list[FoundRun]) -> list[str]:
-    """Which text was trained and is measured on, and what made ids of it."""
+    """The differences in the training text, the validation text and the tokenizer."""
     pairs = []
     for split, what in (("train", "training text"), ("valid", "validation text")):
 
         def is_alike(one: FoundRun, other: FoundRun, split: str = split) -> bool:
             return is_same_text(one, other, split)
 
-        # Runs with the same text are said to have that of the first of them.
+        # Runs with the same text are listed with the path of the first of them.
         numbers = number_alike(runs, is_alike)
         firsts = [runs[numbers.index(number)] for number in numbers]
-        told = [_word_text(run, split) for run in firsts]
-        pairs += word_difference(what, zip(names, told, strict=True))
+        texts = [_describe_text(run, split) for run in firsts]
+        pairs += describe_difference(what, zip(names, texts, strict=True))
     tokenizers = [
         f"{run.settings['tokenizer.kind']} of {run.tokenizer.vocab.size:,} ids "
         f"(sha256 {run.tokenizer_sha256[:8]})"
         for run in runs
     ]
-    return [*pairs, *word_difference("tokenizer", zip(names, tokenizers, strict=True))]
+    return [
+        *pairs,
+        *describe_difference("tokenizer", zip(names, tokenizers, strict=True)),
+    ]
 
 
-def _word_text(run: FoundRun, split: str) -> str:
+def _describe_text(run: FoundRun, split: str) -> str:
     path = run.settings.get("data.path") or format_value(run.settings["data.mixture"])
     if split == "valid" and run.settings.get("data.valid_path"):
         path = run.settings["data.valid_path"]
@@ -153,15 +159,15 @@ def _list_costs(groups: Groups) -> list[str]:
         if is_equal_cost(groups, key):
             continue
         means = mean_costs(groups, key)
-        told = "; ".join(f"{mean:{cost.digits}} ({n})" for n, mean in means.items())
+        values = "; ".join(f"{mean:{cost.digits}} ({n})" for n, mean in means.items())
         ratio = max(means.values()) / max(min(means.values()), 1e-9)
         spread = f"; the most is {ratio:.2f} times the least" if ratio > 1.005 else ""
-        lines.append(f"{cost.label}: {told}{spread}")
+        lines.append(f"{cost.label}: {values}{spread}")
     return lines
 
 
 def mean_costs(groups: Groups, key: str) -> dict[str, float]:
-    """What a run of each name cost, the mean over its seeds."""
+    """The mean cost of a run of each name, over its seeds."""
     return {
         name: sum(run.result[key] for run in group) / len(group)
         for name, group in groups.items()
@@ -169,21 +175,21 @@ def mean_costs(groups: Groups, key: str) -> dict[str, float]:
 
 
 def is_equal_cost(groups: Groups, key: str) -> bool:
-    """Whether all names cost the same, to what one call of steps costs one of them."""
-    spent = mean_costs(groups, key).values()
+    """Whether the costs of all names differ by at most one call of steps."""
+    costs = mean_costs(groups, key).values()
     a_call = max(
         run.result[key] / run.result["steps"] * run.settings["train.steps_per_call"]
         for group in groups.values()
         for run in group
     )
-    return max(spent) - min(spent) <= a_call * (1 + 1e-9)
+    return max(costs) - min(costs) <= a_call * (1 + 1e-9)
 
 
 def _list_parameters(groups: Groups) -> list[str]:
     numbers = {name: group[0].result["params"] for name, group in groups.items()}
     pairs = [(name, f"{number:,}") for name, number in numbers.items()]
     ratio = max(numbers.values()) / max(min(numbers.values()), 1)
-    lines = word_difference("parameters", pairs)
+    lines = describe_difference("parameters", pairs)
     return [f"{line}; the most is {ratio:.2f} times the least" for line in lines]
 
 
@@ -192,31 +198,31 @@ def _list_seeds(groups: Groups) -> list[str]:
         (name, ", ".join(str(run.seed) for run in group))
         for name, group in groups.items()
     ]
-    lines = word_difference("seeds", pairs)
+    lines = describe_difference("seeds", pairs)
     return [f"{line}; two are judged by the seeds that both have" for line in lines]
 
 
 def _list_settings(groups: Groups) -> list[str]:
-    """A sentence for each setting of those that have it; an objective's are its own."""
+    """A sentence for each setting that differs between the names that have it."""
     own = {name: list_own_settings(group[0]) for name, group in groups.items()}
     known = dict.fromkeys(key for settings in own.values() for key in settings)
     lines = []
     for key in [*LABELS, *(key for key in known if key not in LABELS)]:
-        if key in SAID_OTHERWISE:
+        if key in COVERED:
             continue
         pairs = [
             (name, format_value(settings[key]))
             for name, settings in own.items()
             if key in settings
         ]
-        lines += word_difference(LABELS.get(key, key), pairs)
+        lines += describe_difference(LABELS.get(key, key), pairs)
     return lines
 
 
 def find_tests(groups: Groups) -> dict[str, list[set[str]]]:
-    """Of each common yardstick the names that were measured on the same examples.
+    """For each shared metric the sets of names measured on the same test examples.
 
-    As `summary.summarise` takes it. Names that were not measured are in no set.
+    See `summary.summarise`. Names that were not measured are in no set.
     """
     tests: dict[str, list[set[str]]] = {}
     for metric in TESTS:
@@ -224,7 +230,7 @@ def find_tests(groups: Groups) -> dict[str, list[set[str]]]:
         runs = [groups[name][0] for name in names]
 
         def is_alike(one: FoundRun, other: FoundRun, metric: str = metric) -> bool:
-            return not why_apart(metric, one, other)
+            return not find_reason(metric, one, other)
 
         numbers = number_alike(runs, is_alike)
         sets: dict[int, set[str]] = {}
@@ -238,8 +244,8 @@ def _has(group: Sequence[FoundRun], metric: str) -> bool:
     return any(run.result["metrics"].get(metric) is not None for run in group)
 
 
-def why_apart(metric: str, one: FoundRun, other: FoundRun) -> str:
-    """Why two runs were measured on different examples; "" where they were not."""
+def find_reason(metric: str, one: FoundRun, other: FoundRun) -> str:
+    """Why two runs were measured on different examples; "" if they were not."""
     test, reasons = TESTS[metric], []
     for key in test.settings:
         values = [run.settings[key] for run in (one, other)]
@@ -257,9 +263,9 @@ def why_apart(metric: str, one: FoundRun, other: FoundRun) -> str:
 
 
 def _has_same_bytes(metric: str, one: FoundRun, other: FoundRun) -> bool:
-    """Whether a likelihood is of the same bytes of each document.
+    """Whether a likelihood covers the same bytes of each document.
 
-    Of another tokenizer's ids all other questions are others.
+    With another tokenizer, the test examples of all other metrics differ.
     """
     if metric != "bits_per_byte":
         return False
@@ -268,7 +274,7 @@ def _has_same_bytes(metric: str, one: FoundRun, other: FoundRun) -> bool:
 
 
 def _count_bytes(examples: Examples | None) -> dict[int, float] | None:
-    """The weight of each document; None where no examples were kept."""
+    """The weight of each document; None if no examples were stored."""
     if examples is None:
         return None
     counts: dict[int, float] = {}
@@ -278,21 +284,21 @@ def _count_bytes(examples: Examples | None) -> dict[int, float] | None:
 
 
 def _list_unjudged(groups: Groups) -> list[str]:
-    """A sentence for each yardstick whose examples are not the same for all."""
+    """A sentence for each metric whose test examples differ between names."""
     lines = []
     for metric, sets in find_tests(groups).items():
         if len(sets) < 2:
             continue
         first = [next(name for name in groups if name in names) for names in sets]
         reasons = dict.fromkeys(
-            why_apart(metric, groups[first[0]][0], groups[name][0])
+            find_reason(metric, groups[first[0]][0], groups[name][0])
             for name in first[1:]
         )
-        told = " and ".join(
+        listed = " and ".join(
             ", ".join(name for name in groups if name in names) for names in sets
         )
         lines.append(
-            f"no verdict on {YARDSTICKS[metric].label} between {told}: "
+            f"no verdict on {METRICS[metric].label} between {listed}: "
             f"{'; '.join(reasons)}"
         )
     return lines

@@ -1,12 +1,13 @@
-"""Names of runs that were trained apart: seeds of the same settings share one.
+"""Names separately trained runs; runs that differ only in their seed share a name.
 
-One setting of an objective is under the objective's name, "mlm"; several are told apart
-by what differs, "mlm masking=words".
+An objective with one setting has the objective's name, "mlm"; several settings are
+named by their differences, "mlm masking=words".
 """
 
 import re
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.training.finished_runs import (
@@ -17,8 +18,8 @@ from jaxpt.training.finished_runs import (
     number_alike,
 )
 
-LONGEST = 48  # characters of a name; longer ones are numbers instead
-# Of a name that is also a part of file names.
+LONGEST = 48  # characters of a name; longer ones are replaced by numbers
+# A name is also a part of file names.
 UNSAFE = re.compile(r"[^\w.,=+ -]+")
 
 
@@ -35,9 +36,9 @@ def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
     for group in groups.values():
         by_objective.setdefault(group[0].objective, []).append(group)
     named: dict[str, list[FoundRun]] = {}
-    for objective, alike in by_objective.items():
-        names = _tell_apart(objective, [group[0] for group in alike])
-        named |= dict(zip(names, alike, strict=True))
+    for objective, members in by_objective.items():
+        names = _distinguish(objective, [group[0] for group in members])
+        named |= dict(zip(names, members, strict=True))
     for name, group in named.items():
         group.sort(key=lambda run: run.seed)
         for one, other in zip(group, group[1:], strict=False):
@@ -50,7 +51,7 @@ def name_runs(runs: Iterable[FoundRun]) -> dict[str, list[FoundRun]]:
 
 
 def list_own_settings(run: FoundRun) -> dict:
-    """What a run's results depend on beside its text, its tokenizer and its seed."""
+    """The settings that a run's results depend on, except text, tokenizer and seed."""
     return {
         name: value
         for name, value in run.settings.items()
@@ -65,7 +66,7 @@ def _identify(run: FoundRun) -> str:
     return repr((run.objective, own, sorted(run.text.items()), run.tokenizer_sha256))
 
 
-def _tell_apart(objective: str, runs: list[FoundRun]) -> list[str]:
+def _distinguish(objective: str, runs: list[FoundRun]) -> list[str]:
     """A name for each of an objective's runs with different settings."""
     if len(runs) == 1:
         return [objective]
@@ -86,8 +87,8 @@ def _tell_apart(objective: str, runs: list[FoundRun]) -> list[str]:
         ),
     ):
         if max(numbers) > 0:
-            told = _choose_labels(numbers, list(labels))
-            for part, label in zip(parts, told, strict=True):
+            chosen = _choose_labels(numbers, list(labels))
+            for part, label in zip(parts, chosen, strict=True):
                 part.append(f"{word}={label}")
     names = [UNSAFE.sub("_", " ".join([objective, *part])) for part in parts]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST:
@@ -96,19 +97,19 @@ def _tell_apart(objective: str, runs: list[FoundRun]) -> list[str]:
 
 
 def _label_text(run: FoundRun) -> tuple[str, ...]:
-    """Words that may tell a run's text from others, the plainest first."""
+    """Labels for a run's text, the shortest first."""
     path = str(run.settings.get("data.path", ""))
     return Path(path).name, path, run.text.get("train", "")[:8]
 
 
 def _label_tokenizer(run: FoundRun) -> tuple[str, ...]:
-    """Words that may tell a run's tokenizer from others, the plainest first."""
+    """Labels for a run's tokenizer, the shortest first."""
     kind = str(run.settings.get("tokenizer.kind", ""))
     return kind, f"{kind}-{run.tokenizer.vocab.size}", run.tokenizer_sha256[:8]
 
 
 def _choose_labels(numbers: list[int], labels: list[tuple[str, ...]]) -> list[str]:
-    """The first kind of label that tells all apart whose numbers differ; or the last.
+    """The first kind of label that is unique for different numbers; or the last.
 
     >>> _choose_labels([0, 1], [("a.txt", "x/a.txt"), ("a.txt", "y/a.txt")])
     ['x/a.txt', 'y/a.txt']
@@ -118,8 +119,8 @@ def _choose_labels(numbers: list[int], labels: list[tuple[str, ...]]) -> list[st
     return list(next((kind for kind in kinds if len(set(kind)) == num), kinds[-1]))
 
 
-def format_value(value) -> str:
-    """A setting's value in a few characters.
+def format_value(value: Any) -> str:
+    """A setting's value as a short string.
 
     >>> [format_value(value) for value in (0.003, "", [1, 2], None)]
     ['0.003', 'none', '1,2', 'none']

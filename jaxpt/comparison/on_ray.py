@@ -1,8 +1,8 @@
-"""A comparison whose runs are tasks of a Ray cluster (https://docs.ray.io).
+"""Trains the runs of a comparison as tasks of a Ray cluster (https://docs.ray.io).
 
-Ray says which machine trains which run, and starts a run anew whose machine or process
-was lost; it then resumes from its last checkpoint (`parts`). All machines must share
-the comparison's folder and the one that the command is given in, and have jaxpt.
+Ray assigns runs to machines, and restarts a run whose machine or process was lost; it
+then resumes from its last checkpoint (`train_runs`). All machines must have jaxpt, and
+share the comparison's folder and the current folder.
 """
 
 import dataclasses
@@ -16,8 +16,8 @@ from types import ModuleType
 from typing import Any, ClassVar, Optional
 
 from jaxpt import trust
-from jaxpt.comparison.parts import Part, do_part, load_compared
-from jaxpt.comparison.prepared import list_runs, run_name
+from jaxpt.comparison.compare import Part, do_part
+from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
@@ -27,14 +27,14 @@ from jaxpt.training.signals import Stopped
 
 @dataclasses.dataclass(frozen=True)
 class Cluster:
-    """Where the runs go, and what each takes.
+    """The Ray cluster, and the resources of each run.
 
     Attributes:
       address: "local" starts Ray on this machine, "auto" takes the cluster that this
-        machine belongs to; or the cluster's own.
+        machine belongs to; or the cluster's address.
       cpus: of each run.
-      gpus: of each run; None is 1 where the cluster has any.
-      resources: custom ones of each run, such as {"TPU": 4}.
+      gpus: of each run; None is 1 if the cluster has any.
+      resources: custom resources of each run, such as {"TPU": 4}.
       retries: how often a run may lose its process or machine.
     """
 
@@ -46,20 +46,20 @@ class Cluster:
 
     FLAGS: ClassVar[tuple[str, ...]] = ("cpus", "gpus", "resources", "retries")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("cpus", "gpus", "retries"):
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise UserError(f"--ray_{name}={value}: must be at least 0")
 
     @classmethod
-    def read(cls, address: str, asked: Mapping[str, Any]) -> Optional["Cluster"]:
-        """By the command's flags, of which those that are not given are None or "".
+    def read(cls, address: str, flags: Mapping[str, Any]) -> Optional["Cluster"]:
+        """The cluster from the command's flags; None or "" is an absent flag.
 
         Raises:
-          UserError: one that cannot be, or one of them without an address.
+          UserError: an invalid value, or a flag without an address.
         """
-        given = {name: v for name, v in asked.items() if v not in (None, "")}
+        given = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
             for name, value in given.items():
                 raise UserError(f"--ray_{name}={value}: is for --ray")
@@ -75,25 +75,28 @@ def _read_resources(text: str) -> dict[str, float]:
     >>> _read_resources("TPU=4,big=0.5")
     {'TPU': 4.0, 'big': 0.5}
     """
-    found = {}
+    resources = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+\.?\d*)\s*", part)
         if not match:
             raise UserError(
                 f"--ray_resources={text}: must be NAME=NUMBER, with commas between"
             )
-        found[match[1]] = float(match[2])
-    return found
+        resources[match[1]] = float(match[2])
+    return resources
 
 
 def compare_on_ray(
-    cluster: Cluster, config, workdir: Path, given: Collection[str] = ()
+    cluster: Cluster,
+    config: Mapping[str, Any],
+    workdir: Path,
+    given: Collection[str] = (),
 ) -> str:
-    """Does `compare.compare` in a cluster, a task for each run; gives what it tells.
+    """Does `compare.compare` in a cluster, a task for each run; the text to print.
 
     Raises:
-      UserError: as `compare.compare`; Ray is not installed or not there; or a run has
-        lost its machine too often.
+      UserError: as `compare.compare`; Ray is not installed or not reachable; or a run
+        has lost its machine too often.
     """
     config = to_dict(config)
     runs = [run_name(*run) for run in list_runs(make_compare_spec(config))]
@@ -109,13 +112,13 @@ def compare_on_ray(
         trusted = trust.list_trusted()
         wait = partial(_wait, ray, cluster)
 
-        def start(part: Part, config: dict | None = None):
+        def start(part: Part, config: dict | None = None) -> Any:
             return task.remote(part, config, str(workdir), list(given), here, trusted)
 
         wait({start(Part("prepare"), config): "what the runs share"})
         wait({start(Part("runs", run)): run for run in runs})
-        (told,) = wait({start(Part("report")): "the report"})
-        return told
+        (text,) = wait({start(Part("report")): "the report"})
+        return text
     finally:
         ray.shutdown()
 
@@ -128,21 +131,21 @@ def _do_part(
     folder: str,
     trusted: list[str],
 ) -> tuple[str, str]:
-    """In a process of Ray's: what there is to tell, and a fault that stays one."""
+    """Runs in a process of Ray: the text to print, and the message of a UserError."""
     try:
         _enter(folder)
         trust.trust(trusted)
         processes.set_up_jax()
-        config = config or load_compared(Path(workdir))
+        config = config or load_compared_config(Path(workdir))
         return do_part(part, config, Path(workdir), given), ""
     except UserError as error:
         return "", str(error)
-    except Stopped as stop:  # the machine is taken away: to be done on another
+    except Stopped as stop:  # preempted: Ray restarts it on another machine
         raise InterruptedError(str(stop)) from None
 
 
 def _enter(folder: str) -> None:
-    """Goes where the command was given: paths may be relative to that."""
+    """Changes to the folder of the command: paths may be relative to it."""
     try:
         os.chdir(folder)
     except OSError as error:
@@ -153,34 +156,35 @@ def _enter(folder: str) -> None:
 
 
 def _make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
-    """What a task takes of its machine, and when it is started anew."""
+    """Ray's options of a task: its resources and retries."""
     gpus = cluster.gpus
     if gpus is None:
         gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
     taken = {"CPU": cluster.cpus, "GPU": gpus} | cluster.resources
-    told = ", ".join(f"{number:g} {name}" for name, number in taken.items() if number)
-    _say(f"each run takes {told}")
+    listed = ", ".join(f"{number:g} {name}" for name, number in taken.items() if number)
+    _log(f"each run takes {listed}")
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(
         all(machine.get(name, 0) >= number for name, number in taken.items())
         for machine in machines
     ):
-        _say("no machine of the cluster has that now; waiting for one")
+        _log("no machine of the cluster has that now; waiting for one")
     return {
         "num_cpus": cluster.cpus,
         "num_gpus": gpus,
         "resources": cluster.resources,
         "max_retries": cluster.retries,
         "retry_exceptions": [InterruptedError],
-        "max_calls": 1,  # a device's memory is given back with its process
+        "max_calls": 1,  # the end of the process frees the device's memory
         "runtime_env": {"env_vars": {"OMP_NUM_THREADS": _count_threads()}},
     }
 
 
 def _count_threads() -> str:
-    """What BLAS would have in one process here.
+    """The number of BLAS threads in one process of this machine.
 
-    Ray gives it as many as a task has CPUs, and sums in another order have other bits.
+    Ray sets it to the number of a task's CPUs, and sums in another order have other
+    bits.
     """
     is_linux = hasattr(os, "sched_getaffinity")
     own = len(os.sched_getaffinity(0)) if is_linux else os.cpu_count()
@@ -188,8 +192,8 @@ def _count_threads() -> str:
 
 
 def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]:
-    """What tasks have to tell when all are done; the first fault ends it."""
-    left, told = list(tasks), []
+    """Waits for all tasks and returns their texts; the first fault is raised."""
+    left, texts = list(tasks), []
     while left:
         (done,), left = ray.wait(left)
         name = tasks[done]
@@ -202,18 +206,18 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         except ray.exceptions.RayError as error:
             raise UserError(
                 f"{name}: lost its process or machine more than --ray_retries="
-                f"{cluster.retries} times ({type(error).__name__}); start again to go "
-                f"on from its last checkpoint"
+                f"{cluster.retries} times ({type(error).__name__}); start again to "
+                f"resume from its last checkpoint"
             ) from None
         if fault:
             raise UserError(fault)
-        told.append(text)
+        texts.append(text)
         end = "diverged" if text.startswith("diverged") else "done"
-        _say(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
-    return told
+        _log(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
+    return texts
 
 
-def _say(text: str) -> None:
+def _log(text: str) -> None:
     print(f"jaxpt: {text}", file=sys.stderr, flush=True)
 
 

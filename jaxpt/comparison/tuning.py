@@ -1,12 +1,13 @@
-"""Equal tuning: every objective tries the same settings before it is compared.
+"""Hyperparameter tuning before a comparison, with the same trials for every objective.
 
-The learning rate can decide more than the objective does. So each objective gets the
-same trials: the same values of the same settings, the same fraction of the budget, a
-seed that no compared run has, and text to be chosen by that no verdict is read from.
+The learning rate can matter more than the objective. So each objective gets the same
+trials: the same values of the same settings, the same fraction of the budget, a seed
+that no compared run has, and a held-out part of the training text for the selection.
 
 A trial must not win because its task is easier. The loss is defined by the objective's
-`Spec`, but for its LOSS_FREE settings. Trials whose specs differ otherwise are chosen
-by a shared metric only. Rows and measurements are the same for all, and not tuned.
+`Spec`, except for its LOSS_FREE settings. Trials whose specs differ in other settings
+are selected by a shared metric only. Rows and measurements are the same for all
+objectives and are not tuned.
 """
 
 import dataclasses
@@ -24,14 +25,14 @@ from jaxpt.errors import DivergedError, UserError
 from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
-from jaxpt.report.summary import YARDSTICKS
+from jaxpt.report.metrics import METRICS
 from jaxpt.text.dataset import Split, hold_out
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.loop import train
 from jaxpt.training.task import make_task
 
-# Why settings, or all of a section, are the same for all trials and objectives.
+# Settings and sections that are the same for all trials and objectives, and why.
 BUDGET = "the budget and the seeds decide it"
 ROWS = "all objectives read the same rows of one text"
 FIXED = {
@@ -41,17 +42,17 @@ FIXED = {
     "data": ROWS,
     "tokenizer": ROWS,
     "eval": "all objectives are measured on the same examples",
-    "compare": "it is no setting of a run",
+    "compare": "it is not a setting of a run",
 }
-FEWEST = 3  # values of which the least or the greatest is at the edge
+MIN_VALUES = 3  # of a setting, for a warning that the best one is at the edge
 COSTS = ("flops", "raw_tokens", "train_seconds")
 
 
 def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
-    """Raises UserError for trials that cannot be, before anything is trained."""
-    if spec.tune_by not in YARDSTICKS:
+    """Raises UserError for invalid trials, before anything is trained."""
+    if spec.tune_by not in METRICS:
         raise UserError(
-            f"compare.tune_by={spec.tune_by}: must be one of {', '.join(YARDSTICKS)}"
+            f"compare.tune_by={spec.tune_by}: must be one of {', '.join(METRICS)}"
         )
     text, place = spec.find_tune(name)
     trials = spec.list_trials(name)
@@ -60,15 +61,15 @@ def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
         if reason:
             raise UserError(f"{place}={text}: {setting} is not tuned: {reason}")
     changed = [change(plan, trial) for trial in trials]
-    is_shared = YARDSTICKS[spec.tune_by].is_common
+    is_shared = METRICS[spec.tune_by].is_common
     losses = [_describe_loss(each) for each in changed]
     if not is_shared and any(loss != losses[0] for loss in losses):
         named = [key for key in trials[0] if _is_section(plan, key)] or trials[0]
-        shared = ", ".join(key for key, each in YARDSTICKS.items() if each.is_common)
+        shared = ", ".join(key for key, each in METRICS.items() if each.is_common)
         raise UserError(
             f"compare.tune_by={spec.tune_by}: must be one of {shared} to tune "
-            f"{', '.join(named)}, which {spec.tune_by} depends on: else the easiest "
-            f"task wins"
+            f"{', '.join(named)}, which {spec.tune_by} depends on: otherwise the "
+            f"easiest task wins"
         )
 
 
@@ -83,28 +84,28 @@ def _describe_loss(plan: Plan) -> dict[str, Any]:
 
 
 def _is_section(plan: Plan, setting: str) -> bool:
-    """Whether a setting, by its full name, is of the plan's objective itself."""
+    """Whether a setting, by its full name, is one of the plan's objective."""
     return setting.partition(".")[0] == find_section(plan.objective_name)
 
 
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
     """Raises UserError if `compare.tune_by` is not measured for these runs."""
     if spec.tune_by not in metrics:
-        known = ", ".join(name for name in YARDSTICKS if name in metrics)
+        known = ", ".join(name for name in METRICS if name in metrics)
         raise UserError(
-            f"compare.tune_by={spec.tune_by}: must be one of {known}, which are what "
-            f"this text and objective can be measured by"
+            f"compare.tune_by={spec.tune_by}: must be one of {known}, the metrics of "
+            f"this text and objective"
         )
 
 
 def change(plan: Plan, trial: dict[str, Any]) -> Plan:
     """The plan with the settings of a trial, by their full names.
 
-    Those of other objectives' sections are checked and left out: the plan's own
-    objective does not read them.
+    Settings of other objectives are checked and skipped: this objective does not read
+    them.
 
     Raises:
-      UserError: a setting that there is not, or a value that it cannot have.
+      UserError: an unknown setting or an invalid value.
     """
     changes: dict[str, dict[str, Any]] = {}
     for full_name, value in trial.items():
@@ -125,9 +126,9 @@ def _find_other(plan: Plan, setting: str) -> tuple:
 
 
 def list_own_trials(name: str, plan: Plan, spec: CompareSpec) -> list[dict[str, Any]]:
-    """The trials of a name that differ for it, each with the settings that it reads.
+    """The distinct trials of a name, each with the settings that its objective reads.
 
-    Of trials that give an equal plan the first is kept.
+    Of several trials with equal plans, the first is kept.
     """
     trials: list[dict[str, Any]] = []
     plans: list[Plan] = []
@@ -140,7 +141,7 @@ def list_own_trials(name: str, plan: Plan, spec: CompareSpec) -> list[dict[str, 
 
 
 class Text(NamedTuple):
-    """What a run is trained on: ids, their tokenizer, the splits by name."""
+    """The training text: its vocabulary, its tokenizer, and the splits by name."""
 
     vocab: Vocab
     tokenizer: Tokenizer
@@ -155,26 +156,25 @@ def tune(
     text: Text,
     folder: Path,
 ) -> tuple[Plan, dict]:
-    """The plan with the settings of its best trial, and a record of all of them.
+    """The plan with the settings of its best trial, and a record of all trials.
 
-    Trials that are equal for this objective are tried once. If all are equal, nothing
-    is tried. If all diverge, the first is chosen: the other objectives are compared
-    all the same, and the report warns.
+    Trials with equal plans run once; if all plans are equal, none runs. If all trials
+    diverge, the first is chosen: the other objectives are still compared, and the
+    report warns.
 
     Args:
       fit_steps: (plan, index) -> the plan of a trial with the steps that its share of
         the budget buys.
-      folder: of the trials' runs; those that are finished are not repeated.
+      folder: of the trials' runs; finished ones are not repeated.
 
     Returns:
-      The plan, and "by", "chosen" (settings by their names), "at_edge" (those of them
-      whose value is the least or the greatest of three or more that were tried),
-      "trials" (each with its "settings" and "value", None where it diverged), "drawn"
-      (what they were drawn from, and the seed; "" of a grid), and what all trials cost:
-      "flops", "raw_tokens", "train_seconds".
+      The plan, and "by", "chosen" (settings by name), "at_edge" (those whose value is
+      the least or the greatest of three or more), "trials" (each with its "settings"
+      and "value", None if it diverged), "drawn" (the distribution and the seed; "" for
+      a grid), and the cost of all trials: "flops", "raw_tokens", "train_seconds".
     """
-    rest, held = hold_out(text.corpora["train"], spec.tune_fraction)
-    text = text._replace(corpora={"train": rest, "valid": held})
+    rest, held_out = hold_out(text.corpora["train"], spec.tune_fraction)
+    text = text._replace(corpora={"train": rest, "valid": held_out})
     trials, settings = [], list_own_trials(name, plan, spec)
     tuned, place = spec.find_tune(name)
     is_drawn = has_range(tuned, place)
@@ -193,13 +193,13 @@ def tune(
             tried = fit_steps(change(plan, trial), i)
             tried = tried.change({"train": {"seed": spec.tune_seed}})
             label = f"{name} trial {i} of {len(settings)}"
-            found = _try(tried, spec, text, path, label)
-            trials.append({"settings": trial} | found)
+            result = _run_trial(tried, spec, text, path, label)
+            trials.append({"settings": trial} | result)
     values = [trial["value"] for trial in trials]
     known = [value for value in values if value is not None]
     chosen, at_edge = settings[0], []
     if known:
-        best = max(known) if YARDSTICKS[spec.tune_by].higher_is_better else min(known)
+        best = max(known) if METRICS[spec.tune_by].higher_is_better else min(known)
         chosen = settings[values.index(best)]
         at_edge = [key for key in chosen if _is_at_edge(key, chosen[key], settings)]
     record |= {"chosen": chosen, "at_edge": at_edge, "trials": trials}
@@ -208,36 +208,30 @@ def tune(
     return change(plan, chosen), record
 
 
-def _try(plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str) -> dict:
-    """The result of a trial. One that diverged costs its share of the budget."""
+def _run_trial(
+    plan: Plan, spec: CompareSpec, text: Text, folder: Path, label: str
+) -> dict:
+    """The result of a trial; a diverged one costs its share of the budget."""
     task, steps = make_task(plan, text.vocab), plan.train.steps
     only_valid = spec.tune_by.startswith("valid_")
     try:
-        run = train(
-            task,
-            text.tokenizer,
-            text.corpora,
-            folder,
-            label=label,
-            only_valid=only_valid,
-        )
+        data = text.tokenizer, text.corpora
+        run = train(task, *data, folder, label=label, only_valid=only_valid)
     except DivergedError:
-        told = {"value": None, "steps": steps, "train_seconds": plan.train.seconds}
-        return told | {
-            key: value for key, value in task.count_costs(steps).items() if key in COSTS
-        }
+        costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
+        return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
     value = run["metrics"].get(spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
-    found = {"value": value if is_finite else None, "steps": run["steps"]}
-    return found | {key: run[key] for key in COSTS}
+    result = {"value": value if is_finite else None, "steps": run["steps"]}
+    return result | {key: run[key] for key in COSTS}
 
 
 def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
-    """Whether a better value may lie beyond those that were tried; of numbers alone.
+    """Whether a number is the least or the greatest of three or more trials.
 
-    One of two values is always the least or the greatest, which says nothing.
+    A better value may then be outside the range of the trials.
     """
     tried = {trial[name] for trial in settings}
     if not all(type(number) in (int, float) for number in tried):
         return False
-    return len(tried) >= FEWEST and value in (min(tried), max(tried))
+    return len(tried) >= MIN_VALUES and value in (min(tried), max(tried))

@@ -1,8 +1,8 @@
-"""The cloze test: masked-token accuracy on the same masks for every objective.
+"""The cloze task: masked-token accuracy on the same masks for every objective.
 
-An objective's own corruption makes a task of its own (whole words are harder to predict
-than single tokens). Here the same tokens of the same rows are masked for all objectives
-that can fill masks, each replaced by [MASK].
+The corruptions of objectives differ in difficulty (whole words are harder to predict
+than single tokens). Here the same tokens of the same rows are replaced by [MASK] for
+all objectives that can fill masks.
 """
 
 import math
@@ -11,14 +11,14 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.evaluation.likelihood import batches
 from jaxpt.statistics.examples import Examples
 
 CLOZE_RATE = 0.15
 CLOZE_SEED = 0
-MAX_LOGITS = 1 << 28  # in memory at the same time: 1 GiB
+MAX_LOGITS = 1 << 28  # in memory at once: 1 GiB
 
 
 def sample_positions(
@@ -26,12 +26,12 @@ def sample_positions(
 ) -> tuple[Int[np.ndarray, "N P"], Bool[np.ndarray, "N P"]]:
     """The positions to mask: 15 % of each row, rounded, but at least 1.
 
-    Neither the first nor the last position is among them, nor are special tokens: an
-    objective that predicts a token from the position before has no prediction for the
-    first, and need not read the last.
+    The first and the last position and special tokens are excluded: an objective that
+    predicts a token from the position before has no prediction for the first, and need
+    not read the last.
 
     Returns:
-      positions, and whether each counts: a row may have too few tokens that qualify.
+      positions, and whether each counts: a row may have too few eligible tokens.
     """
     num = min(max(1, round(tokens.shape[1] * CLOZE_RATE)), tokens.shape[1])
     order = np.random.default_rng(CLOZE_SEED).random(tokens.shape)
@@ -47,22 +47,22 @@ def score_masked(
     targets: Int[Array, "B P"],
     allowed: Bool[Array, "V"],
 ) -> tuple[Float[Array, "B P"], Float[Array, "B P"]]:
-    """-log p of the masked tokens in nats, and the credit for the likeliest one.
+    """-log p of the masked tokens in nats, and their top-1 credit.
 
-    The credit is 1 if the target alone is the likeliest token, and 1 / k if it is one
-    of k that are equally likely.
+    The credit is 1 if only the target is the likeliest token, and 1 / k if it is one of
+    k that are equally likely.
     """
-    found = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
-    found = jnp.where(allowed, found.astype(jnp.float32), -jnp.inf)
-    nll = -jnp.take_along_axis(jax.nn.log_softmax(found), targets[:, :, None], 2)
-    is_best = found == found.max(-1, keepdims=True)
+    logits = jnp.take_along_axis(logits, positions[:, :, None], axis=1)
+    logits = jnp.where(allowed, logits.astype(jnp.float32), -jnp.inf)
+    nll = -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, :, None], 2)
+    is_best = logits == logits.max(-1, keepdims=True)
     is_hit = jnp.take_along_axis(is_best, targets[:, :, None], 2)
     return nll[..., 0], (is_hit / is_best.sum(-1, keepdims=True))[..., 0]
 
 
 def measure_cloze(
     fill_scores: Callable,
-    params,
+    params: PyTree,
     tokens: Int[np.ndarray, "N R"],
     mask_id: int,
     banned: list[int],
@@ -71,20 +71,21 @@ def measure_cloze(
     length: int,
     documents: Int[np.ndarray, "N"] | None = None,
 ) -> dict[str, Examples]:
-    """How well a model predicts masked tokens of running text.
+    """The accuracy of a model on masked tokens of running text.
 
     Args:
       fill_scores: (params, {"tokens", "positions", "targets"}, allowed) -> the results
         of `score_masked` on the logits of these tokens.
-      banned: ids that are never predicted; they are not masked either.
-      num_ids: the number of ids that the model has logits for.
-      length: how many tokens of a row the model reads: all, or all but the last.
-      documents: that each row is from; None has all rows apart.
+      banned: ids that are neither predicted nor masked.
+      num_ids: the number of ids with logits.
+      length: the number of tokens of a row that the model reads: all, or all but the
+        last.
+      documents: the document of each row; None treats rows as independent.
 
     Returns:
-      cloze_accuracy, of the likeliest token (of several, the true one counts for its
-      share, as in `evaluation.choices`), and cloze_bits, -log2 p of the true one, for
-      each row; an empty dict if no row has a token that can be masked.
+      cloze_accuracy (of k tokens that are equally likely, the true one counts 1 / k)
+      and cloze_bits, -log2 p of the true one, for each row; an empty dict if no token
+      can be masked.
 
     Raises:
       ValueError: the model reads fewer tokens.
@@ -106,8 +107,8 @@ def measure_cloze(
     for batch in batches(arrays, size):
         counts = batch.pop("counts") & (batch.pop("row_weights") > 0)[:, None]
         del batch["index"]
-        found = fill_scores(params, batch, allowed)
-        nll, hits = (np.where(counts, np.asarray(x, np.float64), 0) for x in found)
+        scores = fill_scores(params, batch, allowed)
+        nll, hits = (np.where(counts, np.asarray(x, np.float64), 0) for x in scores)
         sums.append(np.stack([nll.sum(1) / math.log(2), hits.sum(1), counts.sum(1)]))
     bits, hits, num_masked = np.concatenate(sums, axis=1)[:, : len(tokens)]
     if not num_masked.any():

@@ -1,25 +1,26 @@
-"""Evaluation over held-out rows: an objective's metrics, and bits per byte."""
+"""Evaluation on held-out rows: metrics of the objective, and bits per byte."""
 
 import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from jaxpt.ops import metrics as sums
 from jaxpt.rng import stream
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.vocab import Vocab
 
-# Held-out rows are corrupted in the same way at every evaluation of every run.
+# Held-out rows have the same corruption at every evaluation of every run.
 EVAL_SEED = 0
 
 
 def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
     """Batches of `batch_size` rows, each row with its "index" and its "row_weights".
 
-    The last batch is filled up with copies of the last row, whose weight is 0: all
-    batches then have one shape, which compiles once and divides among the devices.
+    The last batch is padded with copies of the last row, which have weight 0: all
+    batches then have the same shape, which compiles once and divides among the devices.
 
     Args:
       rows: "tokens" [n, R], and other arrays [n, ...].
@@ -33,60 +34,78 @@ def batches(rows: dict[str, np.ndarray], batch_size: int) -> Iterator[dict]:
         yield part | {"index": index, "row_weights": weights}
 
 
+def map_batches(
+    function: Callable[[dict], Any], arrays: dict[str, np.ndarray], batch_size: int
+) -> Iterator[np.ndarray]:
+    """The float32 results of `function` for batches of the arrays [n, ...], in order.
+
+    All batches have the same shape: the last one is padded with copies of the last row,
+    whose results are dropped.
+    """
+    num = len(next(iter(arrays.values())))
+    for start in range(0, num, batch_size):
+        index = np.minimum(np.arange(start, start + batch_size), num - 1)
+        batch = {name: values[index] for name, values in arrays.items()}
+        yield np.asarray(function(batch), np.float32)[: num - start]
+
+
 def evaluate(
-    eval_step: Callable, params, rows: dict[str, np.ndarray], batch_size: int
+    eval_step: Callable, params: PyTree, rows: dict[str, np.ndarray], batch_size: int
 ) -> dict[str, float]:
-    """Means over the rows of every metric of `eval_step(params, rows, rng)`."""
+    """The means over rows of every metric of `eval_step(params, rows, rng)`."""
     return sums.divide(add_up(eval_step, params, rows, batch_size))
 
 
 def add_up(
-    eval_step: Callable, params, rows: dict[str, np.ndarray], batch_size: int
+    eval_step: Callable, params: PyTree, rows: dict[str, np.ndarray], batch_size: int
 ) -> dict:
     """`evaluate` before dividing: {name: (sum, weight)}."""
     rng = stream(EVAL_SEED, 0, "evaluate")
     total: Any = None
     for batch in batches(rows, batch_size):
-        found = eval_step(params, batch, rng)
-        total = found if total is None else sums.add(total, found)
+        metrics = eval_step(params, batch, rng)
+        total = metrics if total is None else sums.add(total, metrics)
     return total
 
 
 def measure_nll_bound(
     nll_bound: Callable,
-    params,
+    params: PyTree,
     tokens: np.ndarray,
     num_bytes: np.ndarray,
     batch_size: int,
     vocab: Vocab,
     documents: np.ndarray | None = None,
 ) -> dict[str, Examples]:
-    """What the bits per UTF-8 byte are at most, of a model whose likelihood is bounded.
+    """An upper bound of the bits per UTF-8 byte, for models with a likelihood bound.
 
-    Every token of a row but special ones is predicted, its first too.
+    All tokens of a row except special ones are predicted, also the first.
 
     Args:
       nll_bound: (params, {"tokens", "is_text"} of [B, R], key) -> nats [B, R], an
         unbiased estimate of the bound.
-      tokens, num_bytes, documents: as of `measure_likelihood`.
+      tokens, num_bytes, documents: as in `measure_likelihood`.
 
     Returns:
-      bits_per_byte_bound of each row; nothing where no byte is predicted.
+      bits_per_byte_bound of each row; an empty dict if no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts, nll = {"tokens": tokens, "is_text": is_text}, []
     rng = stream(EVAL_SEED, 1, "evaluate")
     for batch in batches(parts, batch_size):
         rows = {key: batch[key] for key in ("tokens", "is_text", "index")}
-        found = np.asarray(nll_bound(params, rows, rng), np.float64)
-        nll.append(np.where(batch["is_text"], found, 0).sum(1))
+        nats = np.asarray(nll_bound(params, rows, rng), np.float64)
+        nll.append(np.where(batch["is_text"], nats, 0).sum(1))
     return _bits_per_byte("bits_per_byte_bound", nll, num_bytes, documents)
 
 
 def _bits_per_byte(
-    name: str, nll: list[np.ndarray], num_bytes: np.ndarray, documents
+    name: str,
+    nll: list[np.ndarray],
+    num_bytes: np.ndarray,
+    documents: np.ndarray | None,
 ) -> dict[str, Examples]:
-    """Of batches of each row's nats, the last of them filled up with other rows."""
+    """Bits per byte from batches of each row's nats, the last of them padded."""
     sizes = num_bytes.sum(1, dtype=np.int64)
     if not sizes.any():
         return {}
@@ -97,32 +116,33 @@ def _bits_per_byte(
 
 def measure_likelihood(
     token_nll: Callable,
-    params,
+    params: PyTree,
     tokens: np.ndarray,
     num_bytes: np.ndarray,
     batch_size: int,
     vocab: Vocab,
     documents: np.ndarray | None = None,
 ) -> dict[str, Examples]:
-    """Bits per UTF-8 byte of the predicted text; the ends of documents are given.
+    """Bits per UTF-8 byte of the predicted text.
 
-    The loss at special tokens such as [EOS], which have no bytes, is left out: every
-    tokenizer's loss is thus divided by the same number of bytes. An [UNK] counts with
-    all bytes of the text it replaces, although the model does not predict that text.
+    The loss at special tokens such as [EOS], which have no bytes, is excluded: the loss
+    of every tokenizer is thus divided by the same number of bytes. An [UNK] counts with
+    all bytes of the text that it replaces, although the model does not predict this
+    text.
 
     Args:
       token_nll: (params, tokens [B, R]) -> nll [B, R - 1] of all but the first.
       tokens: int32 [n, R].
       num_bytes: int [n, R]; the bytes of the text of each token.
-      documents: int [n], that each row is from; None has all rows apart.
+      documents: int [n], the document of each row; None treats rows as independent.
 
     Returns:
-      bits_per_byte of each row; an empty dict where no byte is predicted.
+      bits_per_byte of each row; an empty dict if no byte is predicted.
     """
     is_text = ~vocab.is_special[tokens] | (num_bytes > 0)
     parts = {"tokens": tokens, "is_text": is_text[:, 1:]}
     nll = []
     for batch in batches(parts, batch_size):
-        found = np.asarray(token_nll(params, batch["tokens"]), np.float64)
-        nll.append(np.where(batch["is_text"], found, 0).sum(1))
+        nats = np.asarray(token_nll(params, batch["tokens"]), np.float64)
+        nll.append(np.where(batch["is_text"], nats, 0).sum(1))
     return _bits_per_byte("bits_per_byte", nll, num_bytes[:, 1:], documents)

@@ -1,9 +1,9 @@
-"""The exact linear probe: the best linear reading of frozen vectors, to convergence.
+"""The exact linear probe: logistic regression on frozen vectors, fitted to convergence.
 
-Vectors are standardised by the training examples' mean and deviation and read by L2
-logistic regression, fitted by L-BFGS until it has converged; its strength C is chosen
-on dev. Unlike a head that is trained by steps it has no learning rate, order or seed.
-`evaluation.probe` is its quicker relative, which also chooses a layer and a pooling.
+Vectors are standardised by the mean and deviation of the training examples. The L2
+logistic regression is fitted by L-BFGS until convergence; its strength C is chosen on
+dev. Unlike a head that is trained by steps it has no learning rate, order or seed.
+`evaluation.probe` is faster and also chooses a layer and a pooling.
 """
 
 import warnings
@@ -44,7 +44,7 @@ def fit_probe(
     dev_labels: np.ndarray,
     strengths: tuple[float, ...] = STRENGTHS,
 ) -> LinearProbe:
-    """The probe of the strength that is best on dev; of equal ones the smallest C.
+    """The probe with the strength that is best on dev; of equals the smallest C.
 
     Raises:
       UserError: the training examples have fewer than two labels, or a fit does not
@@ -58,31 +58,40 @@ def fit_probe(
     if len(np.unique(labels)) < 2:
         raise UserError(
             f"a linear probe: the {len(labels)} training examples have one label; must "
-            f"have two at least"
+            f"have at least two"
         )
-    found = {}
+    models, accuracies = {}, {}
     for strength in sorted(strengths):
-        model = _fit(np.asarray(vectors, np.float64), labels, strength)
-        hits = model.predict(np.asarray(dev_vectors, np.float64)) == dev_labels
-        found[strength] = float(np.mean(hits)), model
-    best = max(found, key=lambda strength: (found[strength][0], -strength))
-    accuracies = {strength: accuracy for strength, (accuracy, _) in found.items()}
-    return LinearProbe(found[best][1], best, accuracies)
+        models[strength] = _fit(np.asarray(vectors, np.float64), labels, strength)
+        answers = models[strength].predict(np.asarray(dev_vectors, np.float64))
+        accuracies[strength] = float(np.mean(answers == dev_labels))
+    best = max(accuracies, key=lambda strength: (accuracies[strength], -strength))
+    return LinearProbe(models[best], best, accuracies)
 
 
-def _fit(vectors: np.ndarray, labels: np.ndarray, strength: float):
-    from sklearn.exceptions import ConvergenceWarning
+def fit_logistic(
+    vectors: np.ndarray, labels: np.ndarray, strength: float, **settings: float
+) -> Any:
+    """L2 logistic regression on standardised vectors; warns if it does not converge."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
     from threadpoolctl import threadpool_limits
 
-    regression = LogisticRegression(C=strength, max_iter=MOST_STEPS, tol=TOLERANCE)
-    model = make_pipeline(StandardScaler(), regression)
-    with threadpool_limits(1), warnings.catch_warnings():
+    model = make_pipeline(StandardScaler(), LogisticRegression(C=strength, **settings))
+    # Matrices this small are several times slower on several threads.
+    with threadpool_limits(1):
+        return model.fit(vectors, labels)
+
+
+def _fit(vectors: np.ndarray, labels: np.ndarray, strength: float) -> Any:
+    from sklearn.exceptions import ConvergenceWarning
+
+    settings = {"max_iter": MOST_STEPS, "tol": TOLERANCE}
+    with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
         try:
-            return model.fit(vectors, labels)
+            return fit_logistic(vectors, labels, strength, **settings)
         except ConvergenceWarning as fault:
             raise UserError(
                 f"a linear probe of C={strength} has not converged after {MOST_STEPS} "

@@ -1,7 +1,7 @@
-"""Contextual and static word vectors: a word's nearest neighbours in each sentence.
+"""Nearest neighbours of words in each sentence, for contextual and static vectors.
 
-word2vec has one vector per word, so its nearest neighbours are the same in every
-sentence; a contextual model has one per occurrence (Peters et al. 2018, table 4;
+word2vec has one vector per word, so that the nearest neighbours are the same in every
+sentence; a contextual model has one vector per occurrence (Peters et al. 2018, table 4;
 Ethayarajh 2019).
 """
 
@@ -10,6 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import PyTree
+
+from jaxpt.evaluation.likelihood import map_batches
 
 MARKS = string.punctuation + string.whitespace + "“”‘’—–▁"
 
@@ -27,9 +30,9 @@ class Neighbours(NamedTuple):
     """A word's nearest neighbours, each a (text, cosine), the nearest first.
 
     Attributes:
-      occurrences: (the text around it, its neighbours) of some occurrences of the word.
-      overall: neighbours of its mean vector among the mean vectors of all words.
-      num_occurrences: how many occurrences its mean vector is of.
+      occurrences: (context, neighbours) of some occurrences of the word.
+      overall: the neighbours of its mean vector among the mean vectors of all words.
+      num_occurrences: the number of occurrences of the word.
     """
 
     occurrences: list[tuple[str, list[tuple[str, float]]]]
@@ -40,7 +43,7 @@ class Neighbours(NamedTuple):
 def cut_words(
     tokens: np.ndarray, word_starts: np.ndarray, decode: Callable
 ) -> list[Word]:
-    """The words of rows [n, R], except those that a row's ends may have cut.
+    """The words of rows [n, R], except those at the ends of rows, which may be cut.
 
     Args:
       word_starts: by id, whether a token begins a word (`Vocab.word_starts`).
@@ -62,20 +65,26 @@ def cut_words(
 
 
 def word_vectors(
-    features: Callable, params, tokens: np.ndarray, words: list[Word], batch_size: int
+    features: Callable,
+    params: PyTree,
+    tokens: np.ndarray,
+    words: list[Word],
+    batch_size: int,
 ) -> np.ndarray:
     """The mean features of each word's tokens, scaled to length 1: float32 [w, C]."""
-    found, first = [], 0
-    for start in range(0, len(tokens), batch_size):
-        piece = tokens[start : start + batch_size]
-        missing = batch_size - len(piece)
-        full = np.concatenate([piece, np.repeat(piece[:1], missing, axis=0)])
-        hidden_states = np.asarray(features(params, full), np.float32)
-        while first < len(words) and words[first].row < start + len(piece):
-            _, row, begin, end = words[first]
-            found.append(hidden_states[row - start, begin:end].mean(0))
-            first += 1
-    return _unit(np.stack(found))
+    vectors: list[np.ndarray] = []
+    start = 0
+    states_of = map_batches(
+        lambda batch: features(params, batch["tokens"]), {"tokens": tokens}, batch_size
+    )
+    for states in states_of:
+        while len(vectors) < len(words) and words[len(vectors)].row < start + len(
+            states
+        ):
+            _, row, begin, end = words[len(vectors)]
+            vectors.append(states[row - start, begin:end].mean(0))
+        start += len(states)
+    return _unit(np.stack(vectors))
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:
@@ -85,7 +94,7 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 def rank(
     vector: np.ndarray, vectors: np.ndarray, texts: list[str], own: str, k: int
 ) -> list[tuple[str, float]]:
-    """The k other words nearest to a vector, by each word's highest cosine.
+    """The k other words that are nearest to a vector, by their highest cosine.
 
     >>> vectors = np.eye(3)[[0, 1, 1, 2]] + [0.0, 0.5, 0.0]
     >>> rank(np.array([0.0, 1.0, 0.0]), _unit(vectors), list("abbc"), "a", 2)
@@ -109,16 +118,16 @@ def find_neighbours(
     k: int,
     around: Callable,
 ) -> Neighbours:
-    """A word's neighbours at evenly spaced occurrences, and those of its mean vector.
+    """The neighbours of evenly spaced occurrences of a word, and of its mean vector.
 
     Args:
       vectors: the `word_vectors` of the words.
-      around: a Word -> the text around it.
+      around: a Word -> its context as text.
 
     Raises:
       ValueError: the word does not occur.
     """
-    texts = [found.text for found in words]
+    texts = [each.text for each in words]
     own = [i for i, text in enumerate(texts) if text.lower() == word.lower()]
     if not own:
         raise ValueError(f"{word!r} does not occur")

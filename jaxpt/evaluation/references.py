@@ -1,8 +1,8 @@
-"""What needs no network: the answers that an objective's model must be better than.
+"""Baselines without a network: unigram frequencies and bags of n-grams.
 
-They are asked the same questions on the same examples: the tokens of the cloze and of
-running text by how frequent each is in the training text, and the labels of the
-probe's passages by counts of their n-grams.
+They are evaluated on the same examples as the models: unigram frequencies of the
+training text on the cloze and on bits per byte, and bags of n-grams on the labels of
+the probe.
 """
 
 import math
@@ -27,47 +27,47 @@ def measure_unigrams(
     vocab: Vocab,
     banned: list[int],
 ) -> dict[str, Examples]:
-    """The cloze and bits per byte of each token's frequency, one added to each.
+    """The cloze and bits per byte of unigram frequencies with add-one smoothing.
 
     Args:
-      counts: int [V], of each id in the training text.
-      tokens, num_bytes, documents: as of `evaluation.measure_likelihood`.
-      banned: as of `cloze.measure_cloze`.
+      counts: int [V], the count of each id in the training text.
+      tokens, num_bytes, documents: as in `likelihood.measure_likelihood`.
+      banned: as in `cloze.measure_cloze`.
 
     Returns:
       cloze_accuracy, cloze_bits and bits_per_byte, of each row.
     """
-    found = {}
+    metrics = {}
     smooth = counts.astype(np.float64) + 1
     allowed = smooth.copy()
     allowed[banned] = 0
-    positions, is_asked = sample_positions(tokens, np.array(banned, np.int32))
+    positions, is_masked = sample_positions(tokens, np.array(banned, np.int32))
     targets = np.take_along_axis(tokens, positions, 1)
-    if is_asked.any():
-        weights = is_asked.sum(1).astype(np.float64)
-        is_best = allowed == allowed.max()  # of several, each gets its share
-        hits = (is_best / is_best.sum())[targets] * is_asked
+    if is_masked.any():
+        weights = is_masked.sum(1).astype(np.float64)
+        is_best = allowed == allowed.max()  # ties share the credit
+        hits = (is_best / is_best.sum())[targets] * is_masked
         with np.errstate(divide="ignore"):
             bits = -np.log2(allowed / allowed.sum())[targets]
-        bits = np.where(is_asked, bits, 0)
-        found["cloze_accuracy"] = Examples(hits.sum(1), weights, documents)
-        found["cloze_bits"] = Examples(bits.sum(1), weights, documents)
+        bits = np.where(is_masked, bits, 0)
+        metrics["cloze_accuracy"] = Examples(hits.sum(1), weights, documents)
+        metrics["cloze_bits"] = Examples(bits.sum(1), weights, documents)
     sizes = num_bytes[:, 1:].sum(1, dtype=np.int64).astype(np.float64)
     if sizes.any():
         nll = -np.log(smooth / smooth.sum())[tokens[:, 1:]] / math.log(2)
         is_text = ~vocab.is_special[tokens[:, 1:]] | (num_bytes[:, 1:] > 0)
         bits = np.where(is_text, nll, 0).sum(1)
-        found["bits_per_byte"] = Examples(bits, sizes, documents)
-    return found
+        metrics["bits_per_byte"] = Examples(bits, sizes, documents)
+    return metrics
 
 
 def measure_ngrams(
     corpora: dict[str, Split], length: int, num_windows: int, num_passages: int
 ) -> dict[str, Examples]:
-    """The probe's question to a linear model of counts of n-grams of tokens.
+    """The probe task by logistic regression on a bag of n-grams of tokens.
 
     Args:
-      length, num_windows, num_passages: as of `probe.measure_probe`.
+      length, num_windows, num_passages: as in `probe.measure_probe`.
 
     Returns:
       probe_accuracy of each held-out passage.
@@ -85,7 +85,7 @@ def measure_ngrams(
         LogisticRegression(C=10.0, max_iter=300),
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # not converged after max_iter: close enough
+        warnings.simplefilter("ignore")  # without convergence it is close enough
         model.fit(sets["train"][0].tolist(), sets["train"][1])
     tokens, labels, documents = sets["valid"]
     hits = (model.predict(tokens.tolist()) == labels).astype(np.float64)

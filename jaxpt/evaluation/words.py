@@ -1,44 +1,45 @@
-"""Word identity: which word was taken out, read linearly from states beside the gap.
+"""Masked-word probe: a linear classifier of a removed word, on states around the gap.
 
-It needs no label, so any text will do, and it asks every objective the same: the word
-is not among what the model reads. Where the objective's training shows that something
-is hidden, one such token stands for the whole word, however long it is; else the text
-closes up. Of a decoder the state is read with which it would write the word:
+It needs no labels and is the same task for every objective: the model does not read the
+word. If the objective has a mask token, one such token replaces the whole word;
+otherwise the text closes up. For a decoder the state is read that would generate the
+word:
 
     a b [MASK] d e     masked models
     a b d e            causal models, ELECTRA's discriminator
     a b <extra_id_0> d e, decoder <extra_id_0>     T5
 
-Each of the words is asked for equally often, so that guessing is right once in as many
-times as there are words.
+All words are equally frequent in the questions, so that the chance level is 1 / number
+of words.
 """
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Int, PyTree
 
+from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.tokens.vocab import Vocab
 
-MAX_TOKENS = 2_000_000  # of each part of a split, in which words are looked for
-FEWEST = 8, 2  # occurrences in either split, of a word that is asked for
-BESIDE = (-1, 0, 1, 2)  # from the gap, of the states that are read
-ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge; on standardised states
+MAX_TOKENS = 2_000_000  # of each part of a split that are searched for words
+MIN_COUNTS = 8, 2  # the minimum occurrences of a word in the two splits
+BESIDE = (-1, 0, 1, 2)  # offsets from the gap of the states that are read
+ALPHAS = (1.0, 10.0, 100.0, 1000.0)  # of the ridge regression, on standardised states
 
 
 class Questions(NamedTuple):
-    """Texts around a word that was taken out of them.
+    """Texts from which a word was removed.
 
     Attributes:
-      left, right: the C tokens before it and behind it.
-      words: which word it was, 0 to the number of words - 1.
-      documents: that each is from.
+      left, right: the C tokens before and after the word.
+      words: the index of the word.
+      documents: the document of each text.
     """
 
     left: Int[np.ndarray, "N C"]
@@ -47,7 +48,7 @@ class Questions(NamedTuple):
     documents: Int[np.ndarray, "N"]
 
 
-@functools.lru_cache(maxsize=2)  # every measurement of a comparison asks the same
+@functools.lru_cache(maxsize=2)  # all measurements of a comparison share them
 def find_questions(
     train: Split,
     valid: Split,
@@ -56,55 +57,55 @@ def find_questions(
     num_each: int,
     context: int,
 ) -> tuple[Questions, Questions] | None:
-    """Questions of the training text, to learn from, and of the validation text.
+    """Questions from the training text and from the validation text.
 
-    The words are the training text's most frequent ones, of letters alone, that both
-    splits have often enough.
+    The words are the most frequent words of letters in the training text that occur
+    often enough in both splits.
 
     Args:
-      num_words: the most words that are asked for.
-      num_each: the most questions of each word in either split.
-      context: C, tokens on either side, all of the word's own document.
+      num_words: the maximum number of words.
+      num_each: the maximum number of questions per word and split.
+      context: C, the tokens on either side, all from the word's document.
 
     Returns:
-      None where fewer than two words are found, or the tokenizer marks no words.
+      None if there are fewer than two words, or the tokenizer does not mark words.
     """
     if not vocab.word_starts:
         return None
-    found = [
-        _find_places(split, vocab, context, fewest)
-        for split, fewest in zip((train, valid), FEWEST, strict=True)
-    ]
-    both = [word for word in found[0] if word in found[1]]
-    both.sort(key=lambda word: (-len(found[0][word]), word))
-    words = both[:num_words]
+    in_train, in_valid = (
+        _find_places(split, vocab, context, min_count)
+        for split, min_count in zip((train, valid), MIN_COUNTS, strict=True)
+    )
+    both = [word for word in in_train if word in in_valid]
+    words = sorted(both, key=lambda word: (-len(in_train[word]), word))[:num_words]
     if len(words) < 2:
         return None
-    asked = [
-        _gather(split, words, places, num_each, context)
-        for split, places in zip((train, valid), found, strict=True)
-    ]
-    return asked[0], asked[1]
+    return (
+        _gather(train, words, in_train, num_each, context),
+        _gather(valid, words, in_valid, num_each, context),
+    )
 
 
 Place = tuple[int, int, int, int]  # part, first token, end, document
 
 
 def _find_places(
-    split: Split, vocab: Vocab, context: int, fewest: int
+    split: Split, vocab: Vocab, context: int, min_count: int
 ) -> dict[bytes, list[Place]]:
-    """Where each word stands that stands somewhere often enough."""
+    """The occurrences of each word that has at least `min_count`."""
     places: dict[bytes, list[Place]] = defaultdict(list)
     before = 0
     for number, part in enumerate(split.parts):
         for word, start, end, document in _list_words(part, vocab, context):
             places[word].append((number, start, end, document + before))
         before += len(part.labels)
-    return {word: found for word, found in places.items() if len(found) >= fewest}
+    return {word: own for word, own in places.items() if len(own) >= min_count}
 
 
-def _list_words(part: Corpus, vocab: Vocab, context: int):
-    """(text, first token, end, document) of the words with room on either side."""
+def _list_words(
+    part: Corpus, vocab: Vocab, context: int
+) -> Iterator[tuple[bytes, int, int, int]]:
+    """(text, first token, end, document) of the words with context on both sides."""
     size = min(part.num_tokens, MAX_TOKENS)
     tokens = part.read(0, size)
     is_start = np.array(vocab.word_starts)[tokens]
@@ -115,18 +116,15 @@ def _list_words(part: Corpus, vocab: Vocab, context: int):
     documents = np.searchsorted(part.doc_starts, starts, "right") - 1
     first, last = part.doc_starts[documents], part.doc_starts[documents + 1]
     has_room = (starts - context >= first) & (ends + context <= np.minimum(last, size))
-    texts = [b"" if is_special else piece for piece, is_special in _pieces(vocab)]
+    texts = [
+        b"" if is_special else piece.removeprefix(b"##")  # WordPiece's later pieces
+        for piece, is_special in zip(vocab.pieces, vocab.is_special, strict=True)
+    ]
     for i in np.flatnonzero(has_room):
         start, end = int(starts[i]), int(ends[i])
         text = b"".join(texts[token] for token in tokens[start:end]).strip()
         if text.decode(errors="replace").isalpha():
             yield text, start, end, int(documents[i])
-
-
-def _pieces(vocab: Vocab) -> list[tuple[bytes, bool]]:
-    """Each id's text, without what WordPiece writes before a word's later pieces."""
-    pieces = [piece.removeprefix(b"##") for piece in vocab.pieces]
-    return list(zip(pieces, vocab.is_special.tolist(), strict=True))
 
 
 def _gather(
@@ -136,20 +134,20 @@ def _gather(
     num_each: int,
     context: int,
 ) -> Questions:
-    """Evenly spaced occurrences of each word, with the text around them."""
+    """Evenly spaced occurrences of each word, with their context."""
     rows: list[tuple[int, Place]] = []
     for number, word in enumerate(words):
-        found = places[word]
-        count = min(num_each, len(found))
-        rows += [(number, found[i * len(found) // count]) for i in range(count)]
+        own = places[word]
+        count = min(num_each, len(own))
+        rows += [(number, own[i * len(own) // count]) for i in range(count)]
     parts = np.array([place[0] for _, place in rows])
     starts = np.array([place[1] for _, place in rows])
     ends = np.array([place[2] for _, place in rows])
     left, right = (np.empty((len(rows), context), np.int32) for _ in range(2))
     for number, part in enumerate(split.parts):
-        own = parts == number
-        left[own] = part.gather(starts[own] - context, context)
-        right[own] = part.gather(ends[own], context)
+        is_own = parts == number
+        left[is_own] = part.gather(starts[is_own] - context, context)
+        right[is_own] = part.gather(ends[is_own], context)
     return Questions(
         left,
         right,
@@ -160,68 +158,68 @@ def _gather(
 
 def measure_words(
     read_gap: Callable,
-    params,
+    params: PyTree,
     questions: tuple[Questions, Questions],
     batch_size: int,
 ) -> dict[str, Examples]:
-    """How often a linear layer tells the word that was taken out.
+    """The accuracy of a linear classifier of the removed word.
 
-    Ridge regression of one column for each word on the states beside the gap, its
-    penalty chosen among `ALPHAS` by leaving out single training questions.
+    Ridge regression on the states around the gap, with one output per word; the penalty
+    is chosen among `ALPHAS` by leave-one-out cross-validation.
 
     Args:
       read_gap: (params, {"left", "right"} of [B, C]) -> states [B, D].
 
     Returns:
-      word_accuracy, of each question of the validation text.
+      word_accuracy of each question of the validation text.
     """
     from sklearn.linear_model import RidgeClassifierCV
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    train, valid = (_read(read_gap, params, part, batch_size) for part in questions)
+    read = functools.partial(read_gap, params)
+    train, valid = (
+        np.concatenate(
+            list(map_batches(read, {"left": x.left, "right": x.right}, batch_size))
+        )
+        for x in questions
+    )
     model = make_pipeline(StandardScaler(), RidgeClassifierCV(ALPHAS))
+    return _judge(model, train, valid, questions)
+
+
+def _judge(
+    model: Any, train: Any, valid: Any, questions: tuple[Questions, Questions]
+) -> dict[str, Examples]:
+    """Fits a classifier on the training inputs; its hits on the validation inputs."""
     model.fit(train, questions[0].words)
-    asked = questions[1]
-    hits = (model.predict(valid) == asked.words).astype(np.float64)
-    return {"word_accuracy": Examples(hits, np.ones(len(hits)), asked.documents)}
-
-
-def _read(read_gap: Callable, params, asked: Questions, size: int) -> np.ndarray:
-    """The states [N, D] beside each gap, in batches of one shape."""
-    found, num = [], len(asked.words)
-    for start in range(0, num, size):
-        index = np.minimum(np.arange(start, start + size), num - 1)
-        sides = {"left": asked.left[index], "right": asked.right[index]}
-        found.append(np.asarray(read_gap(params, sides), np.float32))
-    return np.concatenate(found)[:num]
+    hits = (model.predict(valid) == questions[1].words).astype(np.float64)
+    ones = np.ones(len(hits))
+    return {"word_accuracy": Examples(hits, ones, questions[1].documents)}
 
 
 def measure_beside(questions: tuple[Questions, Questions]) -> dict[str, Examples]:
-    """The same question to naive Bayes on the n-grams of tokens that touch the gap."""
+    """The baseline: naive Bayes on the n-grams of tokens next to the gap."""
     from sklearn.feature_extraction.text import CountVectorizer
     from sklearn.naive_bayes import MultinomialNB
     from sklearn.pipeline import make_pipeline
 
-    train, valid = (_list_beside(part) for part in questions)
+    train, valid = (_list_ngrams(part) for part in questions)
     model = make_pipeline(CountVectorizer(analyzer=list), MultinomialNB(alpha=0.1))
-    model.fit(train, questions[0].words)
-    asked = questions[1]
-    hits = (model.predict(valid) == asked.words).astype(np.float64)
-    return {"word_accuracy": Examples(hits, np.ones(len(hits)), asked.documents)}
+    return _judge(model, train, valid, questions)
 
 
-def _list_beside(asked: Questions, longest: int = 6) -> list[list[tuple]]:
-    found = []
-    for left, right in zip(asked.left.tolist(), asked.right.tolist(), strict=True):
-        sizes = range(1, min(longest, len(left)) + 1)
-        found.append(
-            [("left", *left[-size:]) for size in sizes]
-            + [("right", *right[:size]) for size in sizes]
+def _list_ngrams(questions: Questions, longest: int = 6) -> list[list[tuple]]:
+    sizes = range(1, min(longest, questions.left.shape[1]) + 1)
+    return [
+        [("left", *left[-size:]) for size in sizes]
+        + [("right", *right[:size]) for size in sizes]
+        for left, right in zip(
+            questions.left.tolist(), questions.right.tolist(), strict=True
         )
-    return found
+    ]
 
 
 def count_words(questions: tuple[Questions, Questions]) -> int:
-    """How many words are asked for; guessing is right once in as many times."""
+    """The number of words, whose inverse is the chance level."""
     return len(Counter(questions[0].words.tolist()))

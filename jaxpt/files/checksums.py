@@ -1,11 +1,11 @@
-"""checksums.json: what the files of a folder were when they were written.
+"""Checksums of a folder's files, stored in checksums.json.
 
     <folder>/checksums.json   {"files": {name: [{"bytes": n, "sha256": hex}, ...]},
                                "sha256": of the rest}
 
-A file's checksum is there before the file is, beside that of the file as it stands, so
-a process may be killed between the two. Of a log that grows, the first so many bytes
-are vouched for.
+The new checksum is written before the file, next to the checksum of its current
+content, so a process may be killed between the two. A growing log has the checksum of
+a prefix.
 """
 
 import hashlib
@@ -17,11 +17,11 @@ from jaxpt.errors import UserError
 from jaxpt.files import disk
 
 FILE = "checksums.json"
-CURE = "put it back as it was, or use another folder"
+CURE = "restore it, or use another folder"
 
 
 def write(path: Path, data: bytes) -> None:
-    """Writes a file and its checksum; only one process may do so in a folder.
+    """Writes a file and its checksum; only one process may write to a folder.
 
     Raises:
       UserError: it cannot be written, or the folder's checksums were altered.
@@ -29,10 +29,10 @@ def write(path: Path, data: bytes) -> None:
     files, new = _load(path.parent), _measure(data)
     try:
         here = _measure(path.read_bytes()) if path.exists() else None
-        told = files.get(path.name, [])
-        if here == new and new in told and not path.is_symlink():
+        stored = files.get(path.name, [])
+        if here == new and new in stored and not path.is_symlink():
             return
-        files[path.name] = [new, *(old for old in told if old == here != new)]
+        files[path.name] = [new, *(old for old in stored if old == here != new)]
         _store(path.parent, files)
         disk.replace(path, data)
     except OSError as error:
@@ -40,59 +40,58 @@ def write(path: Path, data: bytes) -> None:
 
 
 def read(path: Path, cure: str = CURE) -> bytes:
-    """A file's bytes, which are those that were written if its folder says.
+    """Reads a file and compares it with its checksum, if it has one.
 
     Args:
-      cure: what to do about a file that was altered.
+      cure: the advice in the error about an altered file.
 
     Raises:
       OSError: it cannot be read.
-      UserError: it was altered, or the folder's checksums were.
+      UserError: the file or the folder's checksums were altered.
     """
-    data = path.read_bytes()  # first: what is written meanwhile is vouched for before
-    told = _load(path.parent).get(path.name)
-    if told is not None and _measure(data) not in told:
+    data = path.read_bytes()  # first, as a writer stores the checksum before the data
+    stored = _load(path.parent).get(path.name)
+    if stored is not None and _measure(data) not in stored:
         raise _altered(path, cure)
     return data
 
 
 def read_log(path: Path, cure: str = CURE) -> bytes:
-    """As `read`, of a log: its beginning is compared, as far as it was noted."""
-    told = _load(path.parent).get(path.name, [])
-    data = path.read_bytes() if path.exists() or not told else b""
-    if told and _measure(data[: told[0]["bytes"]]) not in told:
+    """Like `read`, for a log: compares the recorded prefix only."""
+    stored = _load(path.parent).get(path.name, [])
+    data = path.read_bytes() if path.exists() or not stored else b""
+    if stored and _measure(data[: stored[0]["bytes"]]) not in stored:
         raise _altered(path, cure)
     return data
 
 
-def note(path: Path, num_bytes: int, sha256: str) -> None:
-    """Vouches for the first bytes of a log, which must be on the medium."""
+def record_prefix(path: Path, num_bytes: int, sha256: str) -> None:
+    """Records the checksum of a log's first bytes, which must be flushed to disk."""
     files = _load(path.parent)
     files[path.name] = [{"bytes": num_bytes, "sha256": sha256}]
-    try:
-        _store(path.parent, files)
-    except OSError as error:
-        raise _fault(path, f"cannot be written: {error.strerror}") from error
+    _store(path.parent, files)
 
 
-def adopt(folder: Path, names: tuple[str, ...]) -> None:
-    """Vouches from now on for those of the files that are there.
+def adopt_existing(folder: Path, names: tuple[str, ...]) -> None:
+    """Records checksums of existing files that have none.
 
     Raises:
-      UserError: one cannot be read, or the checksums not be written.
+      UserError: a file cannot be read, or the checksums cannot be written.
     """
     files = _load(folder)
-    try:
-        for name in names:
-            if name not in files and (folder / name).is_file():
-                files[name] = [_measure((folder / name).read_bytes())]
-        _store(folder, files)
-    except OSError as error:
-        raise _fault(folder / FILE, f"cannot be written: {error.strerror}") from error
+    for name in names:
+        path = folder / name
+        if name in files or not path.is_file():
+            continue
+        try:
+            files[name] = [_measure(path.read_bytes())]
+        except OSError as error:
+            raise _fault(path, f"cannot be read: {error.strerror}") from error
+    _store(folder, files)
 
 
-def is_vouched(path: Path) -> bool:
-    """Whether the folder says what the file was.
+def has_checksum(path: Path) -> bool:
+    """Whether a file has a checksum.
 
     Raises:
       UserError: the folder's checksums were altered.
@@ -118,13 +117,17 @@ def _load(folder: Path) -> dict[str, list[dict]]:
     except (ValueError, TypeError, LookupError, RecursionError):
         is_whole = False
     if not is_whole:
-        what = "put it back as it was, or delete it: then nothing vouches for the files"
-        raise _fault(path, f"was altered; {what} of {folder}")
+        what = "restore it, or delete it: then the files"
+        raise _fault(path, f"was altered; {what} of {folder} have no checksums")
     return files
 
 
 def _store(folder: Path, files: dict[str, list[dict]]) -> None:
-    disk.replace(folder / FILE, _encode(files))
+    try:
+        disk.replace(folder / FILE, _encode(files))
+    except OSError as error:
+        path = folder / FILE
+        raise _fault(path, f"cannot be written: {error.strerror}") from error
 
 
 def _encode(files: dict[str, list[dict]]) -> bytes:

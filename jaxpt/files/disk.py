@@ -1,7 +1,6 @@
-"""Files that are written whole or not at all, and never through a link.
+"""Atomic file writes, which never follow a symbolic link.
 
-A link that stands where a file is to be written is replaced, or refused; what it points
-to keeps its bytes.
+A link in the place of a file is replaced, or refused; its target is never changed.
 """
 
 import contextlib
@@ -16,12 +15,12 @@ _PARTIAL = re.compile(r"\..+\.[0-9a-f]{16}\.partial")
 
 
 def replace(path: str | os.PathLike, data: bytes) -> None:
-    """Puts a file of these bytes in a name's place, flushed to the medium.
+    """Writes a file atomically and flushes it to disk.
 
-    It is written under a name that nothing had before, then renamed.
+    The data are written to a new temporary file, which is then renamed.
 
     Raises:
-      OSError: it cannot be written; `filename` is the path. What was there is left.
+      OSError: it cannot be written; `filename` is the path. The old file is kept.
     """
     path = Path(path)
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}.partial")
@@ -43,20 +42,19 @@ def replace(path: str | os.PathLike, data: bytes) -> None:
             os.unlink(partial)
 
 
-def write_all(handle: int, data) -> int:
-    """Writes all bytes of a buffer to a descriptor; returns how many they are."""
-    data = memoryview(data)
-    num_bytes = len(data)
-    while data:
-        data = data[os.write(handle, data) :]
-    return num_bytes
+def write_all(handle: int, data: bytes | memoryview) -> int:
+    """Writes all bytes of a buffer to a descriptor and returns their number."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(handle, left) :]
+    return len(data)
 
 
 def open_append(path: str | os.PathLike) -> BinaryIO:
-    """Opens a file to append to, made if it is missing.
+    """Opens a file to append to, and creates it if it is missing.
 
     Raises:
-      OSError: it cannot be opened, or is a link.
+      OSError: it cannot be opened, or it is a link.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
     return os.fdopen(os.open(path, flags, 0o666), "ab")
@@ -71,9 +69,9 @@ def remove(path: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Removes what killed calls of `replace` have left in a folder.
+    """Removes the temporary files of killed calls of `replace`.
 
-    Only who alone writes there may do so.
+    No other process may write to the folder.
     """
     for path in folder.iterdir():
         if _PARTIAL.fullmatch(path.name):
@@ -81,7 +79,7 @@ def sweep(folder: Path) -> None:
 
 
 def flush(path: Path) -> None:
-    """Has the system write a file, or a folder's list of names, to the medium."""
+    """Flushes a file, or a folder's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

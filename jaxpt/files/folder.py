@@ -1,4 +1,4 @@
-"""A run's folder on the disk: one process writes into it, its files are vouched for."""
+"""A run's folder: one writing process, JSON files with checksums, stored configs."""
 
 import contextlib
 import json
@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
@@ -13,31 +14,30 @@ from jaxpt.files import checksums, disk, lock
 from jaxpt.version import __version__
 
 LOCK = ".lock"
-OLDEST = (0, 2)  # version whose runs are read
-UNTOLD = "0.1.0"  # which wrote no version
-REPORT = "runs.json"  # of a folder with a report: which runs it is of
+OLDEST = (0, 2)  # the oldest version whose runs are readable
+UNVERSIONED = "0.1.0"  # did not store its version
+REPORT = "runs.json"  # in the folder of a report: the runs that it compares
 CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
 
-_held: set[Path] = set()  # by this process
-_told: set[Path] = set()  # nothing vouches for them, and that was said
+_held: set[Path] = set()  # locked by this process
+_warned: set[Path] = set()  # warned about missing checksums
 
 
 class _HeldElsewhere(Exception):
-    """Another process writes into the folder."""
+    """Another process has locked the folder."""
 
 
 @contextlib.contextmanager
 def hold(workdir: Path) -> Iterator[None]:
-    """Keeps other processes from writing into a folder; within itself it is nothing.
+    """Locks a folder for writing; reentrant. Reading needs no lock.
 
-    Of several processes of a run, process 0 holds it. Reading needs no lock.
+    Of several processes of a run, process 0 holds the lock.
 
     Raises:
-      UserError: another process writes there, or a link stands in a folder's place;
-        nothing has been written.
+      UserError: another process holds it, or a subfolder is a link; nothing is written.
     """
 
-    def refuse():
+    def refuse() -> NoReturn:
         raise UserError(
             f"--workdir={workdir}: another process is writing into this folder; wait "
             f"until it has ended, or use another folder"
@@ -51,24 +51,24 @@ def hold(workdir: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def claim(workdir: Path) -> Iterator[bool]:
-    """As `hold`, but gives False where another process writes there.
+    """Like `hold`, but yields False if another process holds the lock.
 
-    The lock is the system's (`flock`): it ends with the process, however that ends. On
-    a disk that machines share it is the file server that lets go of a lost machine's:
-    NFS of version 4, Lustre mounted with `flock`, GPFS and CephFS do.
+    The lock is the system's (`flock`) and ends with the process, even a killed one. On
+    a shared disk the file server releases the locks of a lost machine; NFS 4, Lustre
+    mounted with `flock`, GPFS and CephFS do.
 
     Raises:
-      UserError: a link stands in a folder's place, or the disk has no locks.
+      UserError: a subfolder is a link, or the file system has no locks.
     """
     with contextlib.ExitStack() as stack:
         yield processes.on_first(lambda: _take(workdir, stack))
 
 
 def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
-    """Whether the folder is this process's until the stack is closed."""
+    """Locks the folder until the stack is closed; False if another process has it."""
     place = Path(os.path.realpath(workdir))
 
-    def give_up():
+    def give_up() -> NoReturn:
         raise _HeldElsewhere
 
     if place in _held:
@@ -90,17 +90,17 @@ def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
 
 
 def is_new(folder: Path) -> bool:
-    """Whether there is no such folder, or nothing in it but a lock."""
+    """Whether a folder does not exist, or contains only a lock."""
     if not folder.exists():
         return True
     return folder.is_dir() and all(path.name == LOCK for path in folder.iterdir())
 
 
 def check_output(folder: Path, own: str) -> None:
-    """Raises UserError where a command would write into what is not its own.
+    """Raises UserError if an output folder holds other files.
 
     Args:
-      own: a file that only this command writes; a folder with it may be written again.
+      own: a file that only this command writes; a folder with it may be overwritten.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"--to={folder}: is a file; must be a folder")
@@ -112,7 +112,7 @@ def check_output(folder: Path, own: str) -> None:
 
 
 def write_json(path: Path, values: dict) -> None:
-    """Writes JSON whole or not at all, and its checksum.
+    """Writes a JSON file atomically, and its checksum.
 
     Raises:
       UserError: it cannot be written.
@@ -122,20 +122,18 @@ def write_json(path: Path, values: dict) -> None:
 
 
 def load_json(path: Path, what: str, cure: str = checksums.CURE) -> dict:
-    """A JSON file that a run has written.
-
-    Says once, of a folder of an earlier version, that nothing vouches for it.
+    """Reads a JSON file of a run; warns once if a run's folder has no checksums.
 
     Args:
-      what: said of a file that is missing or not JSON.
-      cure: said of one that was altered.
+      what: the advice in the error about a missing or unreadable file.
+      cure: the advice in the error about an altered file.
 
     Raises:
       UserError: it is missing, was altered, or is not JSON.
     """
     try:
         data = checksums.read(path, cure)
-        _look_for_sums(path)
+        _warn_without_checksum(path)
         return json.loads(data.decode())
     except FileNotFoundError:
         raise UserError(f"{path}: not found; {what}") from None
@@ -146,22 +144,22 @@ def load_json(path: Path, what: str, cure: str = checksums.CURE) -> dict:
 
 
 def write_config(path: Path, config: dict) -> None:
-    """Writes a config with the version that did, as `write_json`."""
+    """Writes a config and this version as JSON (`write_json`)."""
     write_json(path, {"version": __version__} | config)
 
 
 def load_config(path: Path, what: str) -> dict:
-    """A config that was written; a tokenizer that was a file is the copy beside it.
+    """Reads a run's config, whose tokenizer file becomes the copy in the run's folder.
 
-    So a run resumes wherever it was moved, and without the file that it was given.
+    So a run can be moved, and resumes without the original tokenizer file.
 
     Raises:
-      UserError: as `load_json`; or a version wrote it whose settings are others.
+      UserError: as `load_json`; or an incompatible version wrote it.
     """
     config = load_json(path, what)
     if isinstance(config, dict):
-        told = "" if "version" in config else " (it names no version)"
-        written = str(config.pop("version", UNTOLD)) + told
+        note = "" if "version" in config else " (it names no version)"
+        written = str(config.pop("version", UNVERSIONED)) + note
         if _number(written) < OLDEST:
             raise UserError(
                 f"{path}: was written by jaxpt {written}; jaxpt {__version__} reads "
@@ -181,20 +179,20 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def load_measured(path: Path) -> dict:
-    """As `load_json`, of what is measured again where it is missing."""
+    """Reads a JSON file of measurements, which are repeated if it is deleted."""
     again = "delete it, and the command that wrote it measures again"
     return load_json(path, again, again)
 
 
-def _look_for_sums(path: Path) -> None:
+def _warn_without_checksum(path: Path) -> None:
     folder = path.parent
     is_run = any((folder / name).is_dir() for name in (CHECKPOINTS, "runs"))
-    if folder in _told or not is_run or checksums.is_vouched(path):
+    if folder in _warned or not is_run or checksums.has_checksum(path):
         return
-    _told.add(folder)
+    _warned.add(folder)
     if processes.is_first():
         print(
-            f"jaxpt: {folder}: nothing vouches for its files: they were written "
-            f"without {checksums.FILE}, and an altered one cannot be told",
+            f"jaxpt: {folder}: has no {checksums.FILE}, so altered files cannot be "
+            f"detected",
             file=sys.stderr,
         )

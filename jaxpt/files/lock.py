@@ -1,4 +1,4 @@
-"""One process at a time at a folder; a lock ends with its process."""
+"""File locks, which end with their process."""
 
 import contextlib
 import fcntl
@@ -11,26 +11,27 @@ from jaxpt.errors import UserError
 _held: set[int] = set()
 
 
-def _let_go() -> None:
-    """In a fork, which would else keep its parent's locks after the parent's end."""
+def _release_in_fork() -> None:
+    """Closes inherited locks, which would otherwise outlive the parent."""
     for handle in _held:
         os.close(handle)
     _held.clear()
 
 
-os.register_at_fork(after_in_child=_let_go)
+os.register_at_fork(after_in_child=_release_in_fork)
 
 
 @contextlib.contextmanager
 def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
-    """Holds a lock file, which need not exist; one that was left behind is no matter.
+    """Holds the lock of a file, which is created; a left-over file does not lock.
 
     Args:
-      path: the file; its folder is made, and removed if it is still empty at the end.
-      when_held: called where another process holds it: may raise, else it is waited.
+      path: the file; its folder is created, and removed at the end if it is empty.
+      when_held: called if another process holds the lock. If it does not raise, this
+        process waits.
 
     Raises:
-      UserError: the file cannot be made or locked.
+      UserError: the file cannot be created or locked.
     """
     made: list[Path] = []
     owner = os.getpid()
@@ -38,15 +39,14 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
         try:
             handle = _take(path, when_held, made)
         except OSError as error:
-            reason = error.strerror
-            raise UserError(f"{path}: cannot be locked: {reason}") from error
+            raise UserError(f"{path}: cannot be locked: {error.strerror}") from error
         _held.add(handle)
         try:
             yield
         finally:
             if os.getpid() == owner:
-                # While it is held: who waits for it sees that it has gone, and takes a
-                # new one.
+                # Before the release, so that a waiting process sees that the file is
+                # gone and locks a new one.
                 with contextlib.suppress(OSError):
                     path.unlink()
                 _held.discard(handle)
@@ -59,8 +59,8 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
 
 
 def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
-    """The descriptor that holds the lock; the folders that were made are noted."""
-    has_said = False
+    """Takes the lock; returns its descriptor and adds created folders to `made`."""
+    has_called = False
     while True:
         places = (path.parent, *path.parent.parents)
         made[:0] = [folder for folder in places if not folder.exists()]
@@ -73,9 +73,9 @@ def _take(path: Path, when_held: Callable[[], None], made: list[Path]) -> int:
             try:
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                if not has_said:
+                if not has_called:
                     when_held()
-                has_said = True
+                has_called = True
                 fcntl.flock(handle, fcntl.LOCK_EX)
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(handle), os.stat(path)):

@@ -1,17 +1,16 @@
-"""What is fine-tuned: a run's network and parameters, the frame of its texts, its head.
+"""Loads the network to fine-tune: parameters, special tokens and the form of the head.
 
-Where a task's head follows from the family (`task.head=auto`), unless a checkpoint was
-imported with a head of a form of its own, which is kept:
+`task.head=auto` chooses the head by the network, unless the imported checkpoint has
+one:
 
     biLM                              elmo
-    encoder and decoder               bart where the decoder writes whole texts, mean of
-                                      the encoder's states where it answers sentinels
-    one stack that sees the past      gpt
-    one stack, rows that begin with   electra for ELECTRA's discriminator, distilbert
-    a special token                   for a student, bert where pretraining read pairs
-                                      or the model has segment types, else roberta
-    all others                        mean: a prefix, and rows that have no token of the
-                                      text's own
+    encoder and decoder               bart if the decoder generates whole texts, mean of
+                                      the encoder's states if it fills sentinels
+    causal decoder                    gpt
+    encoder, rows that start with     electra for ELECTRA's discriminator, distilbert
+    a special token                   for a student, bert if pretraining reads pairs or
+                                      the model has segment types, else roberta
+    all others                        mean
 """
 
 import dataclasses
@@ -32,12 +31,7 @@ from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.bilm import BiLm
 from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
-from jaxpt.nn.networks.one_stack import (
-    CausalLM,
-    CausalMaskedLM,
-    PairMaskedLM,
-    PrefixLM,
-)
+from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM, PrefixLM
 from jaxpt.nn.networks.student_teacher import StudentTeacher
 from jaxpt.nn.scan import list_specs, unroll, unstack_layers
 from jaxpt.nn.task_heads import FORMS
@@ -51,8 +45,8 @@ from jaxpt.training.task import Task
 from jaxpt.training.workdir import load_run, load_task
 
 SCRATCH = "scratch:"
-BASE = "base"  # of a fine-tuning's folder: the run that was imported for it
-# Families whose two texts are parted by `after` twice (fairseq: models/roberta).
+BASE = "base"  # in a fine-tuning's folder: the run imported from transformers
+# Families that separate two texts by `after` twice (fairseq: models/roberta).
 DOUBLE = ("roberta", "bart")
 
 
@@ -61,14 +55,14 @@ class Base:
     """A network to fine-tune.
 
     Attributes:
-      task: the pretraining run's.
-      network: unrolled, the part that tasks are asked of.
-      params: its parameters, of NumPy; None where each seed draws its own.
-      pooler: the dense layer of BERT's sentence head, where the run has one.
+      task: of pretraining.
+      network: unrolled, the part that is fine-tuned.
+      params: its parameters, in NumPy; None if each seed initializes its own.
+      pooler: the dense layer of BERT's sentence head, if the run has one.
       form: of the head.
       source: the folder, as the user named it.
-      head: that of a fine-tuned checkpoint that was imported.
-      unfinished: how far the run's training is, if it has not ended; else "".
+      head: of an imported fine-tuned checkpoint.
+      unfinished: the progress of a run whose training has not ended; else "".
     """
 
     task: Task
@@ -84,32 +78,30 @@ class Base:
     unfinished: str = ""
 
     def draw(self, seed: int) -> tuple[Any, Any]:
-        """The network's parameters of a seed, and its pooler, if there is one."""
+        """The network's parameters for a seed, and its pooler, if there is one."""
         if self.params is not None:
             return self.params, self.pooler
-        fresh = self.task.model.init_params(stream(seed, 0, "init"))
-        _, params = _part(self.task, fresh)
-        return params, None
+        params = self.task.model.init_params(stream(seed, 0, "init"))
+        return _task_part(self.task, params)[1], None
 
     def fingerprint(self) -> str:
-        """sha256 of the parameters, or of what they are drawn by, in hex."""
-        found = hashlib.sha256(repr(list_specs(self.network)).encode())
+        """sha256 of the network's settings and parameters, in hex."""
+        digest = hashlib.sha256(repr(list_specs(self.network)).encode())
         if self.params is not None:
-            held = self.head.params if self.head else None
-            kept = self.params, self.pooler, held
-            pairs = jax.tree_util.tree_leaves_with_path(kept)
-            for path, leaf in pairs:
-                found.update(jax.tree_util.keystr(path).encode())
-                found.update(np.ascontiguousarray(leaf).tobytes())
-        return found.hexdigest()
+            head = self.head.params if self.head else None
+            tree = self.params, self.pooler, head
+            for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+                digest.update(jax.tree_util.keystr(path).encode())
+                digest.update(np.ascontiguousarray(leaf).tobytes())
+        return digest.hexdigest()
 
 
 def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
-    """A run's network as `task.head`, `task.max_len` and `train.dropout` say.
+    """The network of a run, with `task.head`, `task.max_len` and `train.dropout`.
 
     Args:
-      source: a run's folder, or "scratch:" and a run's folder: the same network with
-        fresh parameters.
+      source: a run's folder, or "scratch:" and a run's folder for a random
+        initialization of the same network.
 
     Raises:
       UserError: there is no run, or a setting does not fit its network.
@@ -117,38 +109,33 @@ def load_base(source: str, head: str, max_len: int, dropout: float) -> Base:
     is_scratch = source.startswith(SCRATCH)
     folder = Path(source.removeprefix(SCRATCH))
     if is_scratch:
-        fresh = make_fresh_base(*load_task(folder), head, max_len, dropout)
-        return dataclasses.replace(fresh, source=source)
+        base = make_fresh_base(*load_task(folder), head, max_len, dropout)
+        return dataclasses.replace(base, source=source)
     program, tokenizer, params, step = load_run(folder)
-    task, params = program.task, jax.device_get(params)
-    network, params = _part(task, params)
-    held = load_head(folder)
-    own = held.form if held else ""
-    form = choose_form(task, own if own and head == "auto" else head)
+    task = program.task
+    own_head = load_head(folder)
+    if head == "auto" and own_head and own_head.form:
+        head = own_head.form
+    base = make_fresh_base(task, tokenizer, head, max_len, dropout)
+    _, params = _task_part(task, jax.device_get(params))
     pooler = None
-    if form == "bert" and "pair_score" in params:
+    if base.form == "bert" and "pair_score" in params:
         pooler = params["pair_score"]["pool"]
-    if dropout >= 0:
-        network = _with_dropout(network, dropout)
-    return Base(
-        task=task,
-        tokenizer=tokenizer,
-        network=network,
+    return dataclasses.replace(
+        base,
         params=params,
         pooler=pooler,
-        form=form,
-        encoder=make_encoder(task, tokenizer, form, max_len),
         source=source,
         step=step,
-        head=held,
+        head=own_head,
         unfinished=_find_unfinished(folder, task, step),
     )
 
 
 def _find_unfinished(folder: Path, task: Task, step: int) -> str:
-    """How far a run's training is, if it has not ended; else "".
+    """The progress of a run whose training has not ended; else "".
 
-    An imported run that was not trained further has no data.json.
+    An imported run without further training has no data.json.
     """
     spec = task.plan.train
     if not (folder / "data.json").exists():
@@ -162,12 +149,13 @@ def _find_unfinished(folder: Path, task: Task, step: int) -> str:
 def make_fresh_base(
     task: Task, tokenizer: Tokenizer, head: str, max_len: int, dropout: float
 ) -> Base:
-    """A run's network with fresh parameters; nothing of it need be trained.
+    """The network of a task with random initialization.
 
     Raises:
       UserError: a setting does not fit the network.
     """
-    network, _ = _part(task, jax.eval_shape(_init(task)))
+    shapes = jax.eval_shape(lambda: task.model.init_params(jax.random.key(0)))
+    network, _ = _task_part(task, shapes)
     form = choose_form(task, head)
     return Base(
         task=task,
@@ -179,12 +167,11 @@ def make_fresh_base(
         encoder=make_encoder(task, tokenizer, form, max_len),
         source=SCRATCH,
         step=0,
-        head=None,
     )
 
 
 def import_source(source: str, folder: Path) -> str:
-    """The run to fine-tune: the source, or, of transformers' folder, its import.
+    """The run to fine-tune: the source, or the import of a folder of transformers.
 
     It is imported once, into `folder`/base.
 
@@ -198,21 +185,17 @@ def import_source(source: str, folder: Path) -> str:
         return source
     own = folder / BASE
     if not (own / "config.json").exists():
-        disk.remove(own)  # what a killed import has left
+        disk.remove(own)  # of an import that was killed
         import_run(place, own, default_config())
     return f"{SCRATCH}{own}" if is_scratch else str(own)
 
 
-def _init(task: Task):
-    return lambda: task.model.init_params(jax.random.key(0))
+def _task_part(task: Task, params: Any) -> tuple[Network, Any]:
+    """The unrolled network that is fine-tuned, and its parameters."""
+    return unroll(task.model).task_part(unstack_layers(params))
 
 
-def _part(task: Task, params) -> tuple[Network, Any]:
-    network, own = unroll(task.model).task_part(unstack_layers(params))
-    return network, own
-
-
-def _with_dropout(network, rate: float):
+def _with_dropout(network: Any, rate: float) -> Any:
     rates: Any = dict.fromkeys(("dropout", "embed_dropout", "attention_dropout"), rate)
     changed = {
         name: dataclasses.replace(spec, **rates)
@@ -222,10 +205,10 @@ def _with_dropout(network, rate: float):
 
 
 def choose_form(task: Task, head: str) -> str:
-    """The form of the head: as asked, or as the network's family has it.
+    """The form of the head: `head`, or for "auto" that of the network's family.
 
     Raises:
-      UserError: the head needs what the network lacks.
+      UserError: the network cannot have this head.
     """
     form = _find_form(task) if head == "auto" else head
     wanted = FORMS[form]
@@ -275,7 +258,7 @@ def make_encoder(
     if has_places and max_len > spec.max_len:
         raise UserError(
             f"task.max_len={max_len}: must be at most the model's {spec.max_len}, or 0 "
-            f"for just as many"
+            f"for the model's"
         )
     frame = find_task_frame(task, tokenizer, form)
     pad = task.vocab.pad or 0
@@ -284,24 +267,23 @@ def make_encoder(
 
 
 def find_writing(task: Task) -> Writing | None:
-    """How the run's network writes an answer; None if not from left to right.
+    """How the run's network generates an answer; None if not from left to right.
 
-    In one stack an answer is parted from what is read by what stands behind a text, or
-    else by a [SEP] or an [EOS], as far as there is one. It ends with the first of
-    [EOS], [SEP], [BOS], [CLS] and [PAD] that the vocabulary has.
+    In one stack, the special tokens after a text separate the answer from it, or else a
+    [SEP] or an [EOS], if there is one. The answer ends with the first of [EOS], [SEP],
+    [BOS], [CLS] and [PAD] that the vocabulary has.
     """
     vocab, kind = task.vocab, type(task.model)
     if not isinstance(task.model, WritesText):
         return None
     before, after = find_frame(task)
     framing = find_framing(task)
-    found = [getattr(vocab, role) for role in ("eos", "sep", "bos", "cls", "pad")]
-    marks = [*framing.ends, *(x for x in found if x is not None)]
+    ids = [getattr(vocab, role) for role in ("eos", "sep", "bos", "cls", "pad")]
+    marks = [*framing.ends, *(x for x in ids if x is not None)]
     if not marks:
         return None
     if not kind.HAS_DECODER and not after:
-        held = (vocab.sep, vocab.eos)
-        after = tuple(x for x in held if x is not None)[:1]
+        after = tuple(x for x in (vocab.sep, vocab.eos) if x is not None)[:1]
     ends = framing.ends or (marks[0],)
     return Writing(
         has_decoder=kind.HAS_DECODER,
@@ -320,23 +302,22 @@ def find_writing(task: Task) -> Writing | None:
 
 
 def find_task_frame(task: Task, tokenizer: Tokenizer, form: str) -> Frame:
-    """What stands around one text and two, as in the family's rows.
+    """The special tokens around one text and two, as in the family's rows.
 
-    A tokenizer that came with a form for pairs keeps it. Else two texts are parted by
-    what stands behind a text; by a [SEP], or an [EOS], where nothing does. The head
-    "gpt" reads a last token of the text's own, an [EOS] where the rows have none
-    (GPT-1 adds tokens to the vocabulary for this, a start, a delimiter and an end; here
-    none is added).
+    A tokenizer with a template for pairs keeps it. Otherwise the special tokens after a
+    text also separate two texts; if there are none, a [SEP] or an [EOS] does. The head
+    "gpt" reads the last token, an [EOS] if the rows have none (GPT-1 adds a start, a
+    delimiter and an end to the vocabulary for this; here nothing is added).
     """
     vocab = task.vocab
     before, after = find_frame(task)
     is_framed = bool(before or after)
     core = tokenizer.to_json().get("core", {})
-    found = read_pair_template(core.get("post_processor"))
-    if found is not None and vocab.framing is not None:
+    template = read_pair_template(core.get("post_processor"))
+    if template is not None and vocab.framing is not None:
         known = vocab.framing.before, vocab.framing.after
-        if (found[0], found[2]) == known:
-            return Frame(*found)
+        if (template[0], template[2]) == known:
+            return Frame(*template)
     marks = [x for x in (vocab.sep, vocab.eos) if x is not None][:1]
     between = after * 2 if form in DOUBLE else after
     if not is_framed:

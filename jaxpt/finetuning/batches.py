@@ -1,7 +1,7 @@
-"""Rows of any length to batches of few shapes, so that short texts cost little.
+"""Length bucketing: batches of rows of any length, padded to few shapes.
 
-Rows are sorted by length within a window of shuffled rows, cut into batches, and each
-batch is padded to the smallest of a few lengths that holds it. The batches of an epoch
+Rows are sorted by length within a window of shuffled rows and split into batches, and
+each batch is padded to the smallest of a few lengths that fits. The batches of an epoch
 are a function of the seed and the epoch.
 """
 
@@ -15,8 +15,8 @@ from jaxpt.tasks.task import Row
 
 # Lengths are multiples of it, so that few differ.
 STEP = 8
-# Batches whose rows are sorted together: rows of like length then meet in a batch, and
-# batches of an epoch differ from those of another.
+# Batches whose rows are sorted together: the rows of a batch have similar lengths, and
+# the batches of two epochs differ.
 WINDOW = 50
 # Each takes seconds to compile.
 MAX_LENGTHS = 6
@@ -24,19 +24,19 @@ MAX_LENGTHS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Batch:
-    """Which rows are in a batch, and the length that they are padded to."""
+    """The rows of a batch, and the length that they are padded to."""
 
     rows: tuple[int, ...]
     length: int
 
 
 def row_length(row: Row) -> int:
-    """Tokens of a row; of several texts, of the longest."""
+    """The number of tokens in a row; of several texts, in the longest."""
     return row["tokens"].shape[-1]
 
 
 def count_lengths(num_batches: int, worth: int) -> int:
-    """How many lengths so many batches are padded to: one for each `worth` of them.
+    """The number of lengths to pad to: one for each `worth` batches, at most 6.
 
     >>> [count_lengths(n, 32) for n in (3, 64, 10_000)]
     [1, 2, 6]
@@ -47,10 +47,10 @@ def count_lengths(num_batches: int, worth: int) -> int:
 def choose_lengths(
     lengths: Sequence[int], num: int, most: int | None = None
 ) -> tuple[int, ...]:
-    """The lengths to pad to: at most `num`, with the least padding in all.
+    """The lengths to pad to: at most `num`, with the least total padding.
 
     Args:
-      most: what a network reads at most, which no length is rounded up beyond.
+      most: the maximum length; no length is rounded up beyond it.
 
     >>> choose_lengths([5, 6, 7, 8, 30, 31, 90], 3)
     (8, 32, 96)
@@ -63,7 +63,7 @@ def choose_lengths(
     sizes, counts = np.unique(rounded, return_counts=True)
     num = min(num, len(sizes))
     total = np.concatenate([[0], np.cumsum(counts)])
-    # cost[k][j]: of the j smallest sizes with k lengths, the last of which is size j-1.
+    # cost[k][j]: of the j smallest sizes with k lengths, the last being size j-1.
     cost = np.full((num + 1, len(sizes) + 1), np.inf)
     cost[0, 0] = 0
     last = np.zeros(cost.shape, int)
@@ -72,11 +72,11 @@ def choose_lengths(
             tried = cost[k - 1, :j] + (total[j] - total[:j]) * sizes[j - 1]
             last[k, j] = int(np.argmin(tried))
             cost[k, j] = tried[last[k, j]]
-    found, j = [], len(sizes)
+    chosen, j = [], len(sizes)
     for k in range(num, 0, -1):
-        found.append(int(sizes[j - 1]))
+        chosen.append(int(sizes[j - 1]))
         j = last[k, j]
-    return tuple(reversed(found))
+    return tuple(reversed(chosen))
 
 
 def cut_epoch(
@@ -90,26 +90,29 @@ def cut_epoch(
 
     Args:
       lengths: of the rows.
-      allowed: what batches are padded to, ascending.
+      allowed: the lengths to pad to, ascending.
     """
     draw = np.random.default_rng([seed, epoch])
     order = draw.permutation(len(lengths))
-    found: list[np.ndarray] = []
+    batches: list[np.ndarray] = []
     for start in range(0, len(order), WINDOW * batch_size):
         window = order[start : start + WINDOW * batch_size]
         window = window[np.argsort(lengths[window], kind="stable")]
-        found += [window[i : i + batch_size] for i in range(0, len(window), batch_size)]
-    turns = draw.permutation(len(found))
-    return [_make(found[i], lengths, allowed) for i in turns]
+        batches += _split(window, batch_size)
+    turns = draw.permutation(len(batches))
+    return [_make(batches[i], lengths, allowed) for i in turns]
 
 
 def cut_all(
     lengths: Int[np.ndarray, "N"], batch_size: int, allowed: tuple[int, ...]
 ) -> list[Batch]:
-    """Every row once, rows of like length together: for evaluation."""
-    order = np.argsort(lengths, kind="stable")
-    pieces = [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
+    """The batches of an evaluation: every row once, sorted by length."""
+    pieces = _split(np.argsort(lengths, kind="stable"), batch_size)
     return [_make(piece, lengths, allowed) for piece in pieces]
+
+
+def _split(order: np.ndarray, batch_size: int) -> list[np.ndarray]:
+    return [order[i : i + batch_size] for i in range(0, len(order), batch_size)]
 
 
 def _make(rows: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]) -> Batch:
@@ -121,13 +124,13 @@ def _make(rows: np.ndarray, lengths: np.ndarray, allowed: tuple[int, ...]) -> Ba
 def collate(
     rows: Sequence[Row], length: int, batch_size: int, pads: dict[str, int], pad: int
 ) -> dict[str, np.ndarray]:
-    """Rows as arrays [B, ...], padded to a length and to so many rows.
+    """Pads rows to a length and to `batch_size` rows: arrays [B, ...].
 
     "tokens" become "inputs", with "segment_ids" (0 at padding) and "row_weights" (0 in
     rows that only fill the batch).
 
     Args:
-      pads: see `Task.PADS`.
+      pads: see `TaskSpec.PADS`.
       pad: the id of padding.
     """
     fills = {"tokens": pad, "type_ids": 0, "segment_ids": 0} | pads
@@ -146,7 +149,7 @@ def collate(
         batch[name] = made
     batch["inputs"] = batch.pop("tokens")
     batch["row_weights"] = (np.arange(batch_size) < len(rows)).astype(np.float32)
-    # A row that only fills the batch has one token: no softmax is over nothing.
+    # A row that only fills the batch has one token, so no softmax is empty.
     batch["segment_ids"][len(rows) :, ..., 0] = 1
     return batch
 

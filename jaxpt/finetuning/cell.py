@@ -1,4 +1,4 @@
-"""One run of a grid: trained, evaluated and saved; it resumes after a kill.
+"""One run of the grid: trains, evaluates and saves; it resumes after a kill.
 
 cells/NAME/history.json         the evaluations so far
 cells/NAME/checkpoints          trained parameters, the optimizer's state
@@ -17,7 +17,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.errors import DivergedError
-from jaxpt.files import disk
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.batches import (
     Batch,
@@ -29,7 +28,7 @@ from jaxpt.finetuning.batches import (
 from jaxpt.finetuning.evaluation import (
     Examples,
     Measured,
-    check_written,
+    check_generator,
     make_batch,
     measure,
 )
@@ -39,12 +38,12 @@ from jaxpt.finetuning.summary import show_rate
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch, Stopped
 
-WORTH_TRAINING = 32  # batches for which another length is worth compiling
+WORTH_TRAINING = 32  # batches that justify compiling one more length
 
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
-    """A point of the grid."""
+    """A run of the grid: its settings and its seed."""
 
     lr: float
     batch_size: int
@@ -53,7 +52,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The name of its folder, which no other cell has.
+        """The unique name of its folder.
 
         >>> Cell(2e-5, 32, 3, 0).name, Cell(1.0000001e-3, 32, 3, 0).name
         ('lr2e-05-b32-e3-s0', 'lr0.0010000001-b32-e3-s0')
@@ -62,7 +61,7 @@ class Cell:
 
     @property
     def old_name(self) -> str:
-        """The name in earlier versions, which several learning rates shared."""
+        """The name in earlier versions, which is not unique for a learning rate."""
         return f"lr{self.lr:g}{self._rest}"
 
     @property
@@ -75,10 +74,10 @@ class Trained:
     """A finished cell.
 
     Attributes:
-      result: as its result.json has it; with "diverged", the reason, and without "dev"
-        and "test" if it diverged.
+      result: the content of result.json; if it diverged, with "diverged", the reason,
+        and without "dev" and "test".
       params: the trained parameters by path; None if it diverged.
-      records: of each split, of each example.
+      records: of the examples of each split.
     """
 
     result: dict
@@ -93,11 +92,11 @@ def conclude(
     result: dict,
     dev: Measured | None = None,
 ) -> Trained:
-    """A finished cell whose parameters are final, with all that they are measured by.
+    """Evaluates the final parameters of a cell on the dev and the test split.
 
     Args:
-      result: what is known of it already.
-      dev: what was measured on the dev split; None measures it again.
+      result: the entries of the result so far.
+      dev: the measurements on the dev split; None measures them.
 
     Raises:
       DivergedError: an output is not finite.
@@ -114,19 +113,19 @@ def conclude(
 
 @dataclasses.dataclass
 class CellRun:
-    """A cell that is being trained.
+    """The training of a cell.
 
     Attributes:
-      say: gets a line of progress now and then.
+      log: gets lines of progress.
     """
 
     program: TuneProgram
     cell: Cell
     splits: dict[str, Examples]
     folder: Path
-    say: Callable[[str], None]
+    log: Callable[[str], None]
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         train = self.program.plan.train
         rows = len(self.splits["train"].rows)
         self.epoch_steps = math.ceil(rows / self.cell.batch_size)
@@ -143,21 +142,21 @@ class CellRun:
         else:
             at = list(range(self.epoch_steps, self.num_steps, self.epoch_steps))
         self.measured_at = sorted({*at, self.num_steps})
-        # Without an epoch nothing is trained, and what there is is measured.
+        # With 0 epochs nothing is trained, and the initial parameters are measured.
         steps = max(self.num_steps, 1)
         self.sizes = {"num_steps": steps, "epoch_steps": self.epoch_steps}
         self.history: list[dict] = []
         self.best: tuple[float, Any] | None = None  # metric, trained parameters
-        # Of the parameters that count; None where they were restored.
+        # Of the chosen parameters; None if they were restored.
         self.measured: Measured | None = None
         # Sum and number of the steps' losses since the last measurement.
         self.losses = jnp.zeros(()), jnp.zeros((), jnp.int32)
 
     def run(self, watch: SignalWatch) -> Trained:
-        """The finished cell; training that diverges ends there.
+        """Trains the cell until it is finished or diverges.
 
         Raises:
-          Stopped: a signal came; the state is saved.
+          Stopped: a signal arrived; the state is saved.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         result = dataclasses.asdict(self.cell) | {"steps": self.num_steps}
@@ -188,26 +187,23 @@ class CellRun:
         if restored is None:
             return state
         packed, step = restored
-        _, kept = self.program.split(state.params)
+        _, frozen = self.program.split(state.params)
         path = self.folder / "history.json"
-        held = load_measured(path)["history"] if path.exists() else []
-        self.history = [entry for entry in held if entry["step"] <= step]
+        history = load_measured(path)["history"] if path.exists() else []
+        self.history = [entry for entry in history if entry["step"] <= step]
         if "best" in packed and self.history:
             main = self.program.spec.main_metric
             metric = max(entry["dev"][main] for entry in self.history)
             self.best = metric, packed["best"]
         self.losses = packed["losses"]
-        params = self.program.join(packed["trained"], kept)
+        params = self.program.join(packed["trained"], frozen)
         return TuneState(params, packed["opt_state"], step)
 
     def _pack(self, state: TuneState, is_template: bool = False) -> dict:
-        """What is saved: frozen parameters are not, they are the base's."""
+        """The content of a checkpoint; frozen parameters are those of the base."""
         trained, _ = self.program.split(state.params)
-        packed = {
-            "trained": trained,
-            "opt_state": state.opt_state,
-            "losses": self.losses,
-        }
+        packed = {"trained": trained, "opt_state": state.opt_state}
+        packed["losses"] = self.losses
         if self.program.plan.train.keep == "best":
             best = trained if is_template or self.best is None else self.best[1]
             packed["best"] = best
@@ -216,11 +212,11 @@ class CellRun:
     def _train(
         self, state: TuneState, checkpointer: Checkpointer, watch: SignalWatch
     ) -> TuneState:
-        plan, cell, rows = self.program.plan, self.cell, self.splits["train"].rows
-        sizes = self.sizes
+        cell, rows = self.cell, self.splits["train"].rows
+        every = self.program.plan.train.checkpoint_every
         meter = self._make_meter()
         batches: list[Batch] = []
-        seen: set[int] = set()  # lengths whose step is compiled
+        compiled: set[int] = set()  # lengths
         epoch = -1
         if not self.num_steps and not self.history:
             self._measure(state, meter)
@@ -232,19 +228,20 @@ class CellRun:
                 )
             batch = batches[state.step % self.epoch_steps]
             arrays = make_batch(self.program, rows, batch, cell.batch_size)
-            is_new = batch.length not in seen
-            seen.add(batch.length)
+            is_new = batch.length not in compiled
+            compiled.add(batch.length)
             if is_new:
                 meter.pause()
-            state, loss = self.program.train(state, arrays, cell.lr, cell.seed, sizes)
+            state, loss = self.program.train(
+                state, arrays, cell.lr, cell.seed, self.sizes
+            )
             self.losses = self.losses[0] + loss, self.losses[1] + 1
             meter.add(state.step, len(batch.rows), loss)
-            if is_new:  # to compile it took most of the time
-                meter.go_on()
+            if is_new:  # its time was mostly compilation
+                meter.resume()
             is_measured = state.step in self.measured_at
             if is_measured:
                 self._measure(state, meter)
-            every = plan.train.checkpoint_every
             signum = watch.ask()
             if signum or is_measured or (every and state.step % every == 0):
                 checkpointer.save(state.step, self._pack(state))
@@ -256,7 +253,7 @@ class CellRun:
     def _make_meter(self) -> Meter:
         before = self.history[-1] if self.history else {}
         return Meter(
-            say=lambda line: self.say(f"{self.cell.name} {line}"),
+            log=lambda line: self.log(f"{self.cell.name} {line}"),
             num_steps=self.num_steps,
             every=self.program.plan.train.log_seconds,
             seconds=before.get("seconds", 0.0),
@@ -264,17 +261,17 @@ class CellRun:
         )
 
     def _measure(self, state: TuneState, meter: Meter) -> None:
-        """Metrics on dev, kept before the state that they are of is saved.
+        """Measures and stores the dev metrics, before the state is saved.
 
         Raises:
           DivergedError: a loss, a parameter or an output is not finite.
         """
         meter.pause()
         total, num = map(float, self.losses)
-        held = self.splits["dev"]
+        split = self.splits["dev"]
         try:
             self._check(state, total)
-            measured = measure(self.program, state.params, held, held)
+            measured = measure(self.program, state.params, split, split)
         except DivergedError as error:
             raise DivergedError(f"{error} after step {state.step}") from error
         dev = measured.metrics
@@ -290,12 +287,12 @@ class CellRun:
             self.measured = measured
         self.history.append(entry | meter.rates())
         write_json(self.folder / "history.json", {"history": self.history})
-        told = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
-        self.say(f"{self.cell.name} step {state.step}/{self.num_steps}: dev {told}")
-        meter.go_on()
+        values = ", ".join(f"{name} {value:.4f}" for name, value in dev.items())
+        self.log(f"{self.cell.name} step {state.step}/{self.num_steps}: dev {values}")
+        meter.resume()
 
     def _check(self, state: TuneState, loss: float) -> None:
-        """Raises DivergedError where the loss or a parameter is not finite."""
+        """Raises DivergedError if the loss or a parameter is not finite."""
         if not math.isfinite(loss):
             raise DivergedError("the loss is not finite")
         trained, _ = self.program.split(state.params)
@@ -305,9 +302,4 @@ class CellRun:
             batch = cut_all(self.lengths, self.cell.batch_size, self.allowed)[0]
             rows = self.splits["train"].rows
             arrays = make_batch(self.program, rows, batch, self.cell.batch_size)
-            check_written(self.program, state.params, arrays)
-
-
-def drop_checkpoints(folder: Path) -> None:
-    """Removes a finished cell's state, which nothing reads again."""
-    disk.remove(folder / "checkpoints")
+            check_generator(self.program, state.params, arrays)

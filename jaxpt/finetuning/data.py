@@ -1,4 +1,4 @@
-"""The labelled examples of a fine-tuning: read, checked and drawn."""
+"""Reads, checks and samples the labelled examples of a fine-tuning."""
 
 import dataclasses
 import functools
@@ -20,8 +20,8 @@ class TaskData:
     """The checked examples of each split: "train", "dev" and maybe "test".
 
     Attributes:
-      numbers: of a split that was held out, the numbers of its examples in the file of
-        the training data, from 0.
+      numbers: for a held-out split, the numbers of its examples in the file of the
+        training data, from 0.
     """
 
     splits: dict[str, list[Any]]
@@ -38,11 +38,11 @@ class TaskData:
 
 
 def read_data(plan: FinetunePlan) -> TaskData:
-    """Reads all splits before anything is trained.
+    """Reads all splits.
 
     Raises:
-      UserError: a table or an example is not what the task reads, or there are fewer
-        than `data.num_train`.
+      UserError: a table or an example is wrong for the task, or there are fewer
+        examples than `data.num_train`.
     """
     data = read_splits(plan)
     check_num_train(plan, data)
@@ -50,18 +50,18 @@ def read_data(plan: FinetunePlan) -> TaskData:
 
 
 def read_splits(plan: FinetunePlan) -> TaskData:
-    """`read_data`, however many examples are asked for."""
+    """`read_data` without the check of `data.num_train`."""
     task, splits, labels = plan.task, {}, None
     numbers = {}
     for name in ("train", "dev", "test"):
         if spec := plan.data.table(name):
             table = _read(spec, name, plan.spec.columns)
-            splits[name], found = task.read(table, plan.spec, labels)
-            labels = found if labels is None else labels
+            splits[name], known = task.read(table, plan.spec, labels)
+            labels = known if labels is None else labels
     if "dev" not in splits:
         items = splits["train"]
-        kept, numbers["dev"] = hold_out(list(range(len(items))), plan.data.dev_share)
-        splits["train"] = [items[i] for i in kept]
+        rest, numbers["dev"] = hold_out(list(range(len(items))), plan.data.dev_share)
+        splits["train"] = [items[i] for i in rest]
         splits["dev"] = [items[i] for i in numbers["dev"]]
     return TaskData(splits, labels or (), numbers)
 
@@ -79,14 +79,14 @@ def _read(spec: TableSpec, split: str, columns: Iterable[str]) -> Table:
 
 
 def check_num_train(plan: FinetunePlan, data: TaskData) -> None:
-    """Raises UserError where more examples are asked for than there are."""
-    num, held = plan.data.num_train, len(data.splits["train"])
-    if num > held:
-        raise UserError(f"data.num_train={num}: must be at most {held}, all there are")
+    """Raises UserError if there are fewer examples than `data.num_train`."""
+    num, size = plan.data.num_train, len(data.splits["train"])
+    if num > size:
+        raise UserError(f"data.num_train={num}: must be at most {size}, all there are")
 
 
 def hold_out(items: list, share: float) -> tuple[list, list]:
-    """The examples without a share of them, and that share; the same in every run.
+    """Holds out a share of the examples: the rest, and the share; the same every time.
 
     Raises:
       UserError: one of the two is empty.
@@ -94,19 +94,19 @@ def hold_out(items: list, share: float) -> tuple[list, list]:
     num = round(share * len(items))
     if not 0 < num < len(items):
         raise UserError(
-            f"data.dev_share={share}: gives {num} of {len(items)} examples; must leave "
-            f"some on both sides, or data.dev be named"
+            f"data.dev_share={share}: gives {num} of {len(items)} examples; both parts "
+            f"must have some, or data.dev must be set"
         )
     is_dev = np.zeros(len(items), bool)
     is_dev[np.random.default_rng(0).permutation(len(items))[:num]] = True
-    kept = [x for x, held in zip(items, is_dev, strict=True) if not held]
-    return kept, [x for x, held in zip(items, is_dev, strict=True) if held]
+    rest = [x for x, is_out in zip(items, is_dev, strict=True) if not is_out]
+    return rest, [x for x, is_out in zip(items, is_dev, strict=True) if is_out]
 
 
 def draw_nested(items: list, num: int, seed: int) -> list:
-    """`num` examples, the labels in turn, each number within the larger ones.
+    """A random subset that is balanced by label; smaller subsets are in larger ones.
 
-    Labels are those of classification's examples; of other examples any are drawn.
+    Only examples of classification have labels.
 
     >>> draw_nested([1, 2, 3, 4], 2, 0) == draw_nested([1, 2, 3, 4], 3, 0)[:2]
     True
@@ -125,6 +125,6 @@ def draw_nested(items: list, num: int, seed: int) -> list:
 
 
 def draw_train(plan: FinetunePlan, data: TaskData, seed: int) -> list[Any]:
-    """The training examples of a seed: all, or `data.num_train` of them."""
+    """The training examples for a seed: all, or `data.num_train` of them."""
     items, num = data.splits["train"], plan.data.num_train
     return draw_nested(items, num, seed) if num else items

@@ -1,4 +1,4 @@
-"""Texts of any length to vectors, by a network as it is: nothing is trained."""
+"""Text embeddings: the hidden states of a trained network, without fine-tuning."""
 
 from collections.abc import Sequence
 
@@ -14,29 +14,31 @@ from jaxpt.training.workdir import LoadedRun
 
 POOLS = ("mean", "first", "last", "none")
 BATCH_SIZE = 32
-WORTH = 16  # batches for which another length is compiled
+WORTH = 16  # batches that justify compiling one more length
 
 
 class Embedder:
-    """A run's states of texts, each framed as in its training.
+    """Embeds texts with a run, with the special tokens of its training.
 
-    What is compiled stays with it, so that the next texts cost less.
+    Compiled programs are kept for the next texts.
     """
 
-    def __init__(self, run: LoadedRun):
+    def __init__(self, run: LoadedRun) -> None:
         task = run.program.task
         self.encoder = make_encoder(task, run.tokenizer, "mean", 0)
         self.params = run.params
         self._read = run.program.compile_reader(task.model.task_states)
 
-    def embed(self, texts: Sequence[str], pool: str = "mean"):
-        """A vector of each text, or one of each token.
+    def embed(
+        self, texts: Sequence[str], pool: str = "mean"
+    ) -> np.ndarray | list[np.ndarray]:
+        """A vector for each text, or for each token.
 
         Args:
-          texts: cut where they are longer than the model reads.
+          texts: truncated to the model's maximum length.
           pool: "mean" of all positions, special tokens included; the "first" or the
-            "last" position; "none" gives the states of the text's own tokens, which
-            `run.tokenizer.encode` lists.
+            "last" position; "none" returns the states of the tokens of
+            `run.tokenizer.encode`, without special tokens.
 
         Returns:
           float32 [n, D]; with "none" a list of n arrays [T_i, D].
@@ -60,18 +62,18 @@ class Embedder:
         """The states of each row, padded to few lengths."""
         if not rows:
             return []
-        kept = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
+        arrays_of = [{"tokens": row.tokens, "type_ids": row.type_ids} for row in rows]
         sizes = np.array([len(row.tokens) for row in rows])
         num = count_lengths(len(rows) // BATCH_SIZE, WORTH)
         allowed = choose_lengths(sizes.tolist(), num, self.encoder.max_len)
-        found: list = [None] * len(rows)
+        result: list = [None] * len(rows)
         for batch in cut_all(sizes, BATCH_SIZE, allowed):
-            chosen = [kept[i] for i in batch.rows]
+            chosen = [arrays_of[i] for i in batch.rows]
             count = min(BATCH_SIZE, 1 << (len(chosen) - 1).bit_length())
             arrays = collate(chosen, batch.length, count, {}, self.encoder.pad)
             names = "inputs", "segment_ids", "type_ids"
             inputs = {name: arrays[name] for name in names}
             states = jax.device_get(self._read(self.params, inputs))
             for i, own in zip(batch.rows, states, strict=False):
-                found[i] = np.asarray(own[: sizes[i]], np.float32)
-        return found
+                result[i] = np.asarray(own[: sizes[i]], np.float32)
+        return result

@@ -1,4 +1,4 @@
-"""Evaluation of a network on a split: outputs, predictions, metrics and records."""
+"""Evaluates a fine-tuned network on a split: outputs, predictions, metrics."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from jaxpt.finetuning.batches import (
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.task import Described, Row
 
-WORTH_READING = 16  # batches for which another length is worth compiling
+WORTH_READING = 16  # batches that justify compiling one more length
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,8 +28,8 @@ class Examples:
     """A split's examples and their rows.
 
     Attributes:
-      numbers: of each example its number in the file, from 0; None where that is its
-        place in `items`.
+      numbers: the number of each example in its file, from 0; None if it is the index
+        in `items`.
     """
 
     items: list[Any]
@@ -38,13 +38,13 @@ class Examples:
 
     @property
     def lengths(self) -> np.ndarray:
-        """Tokens of each row."""
+        """The number of tokens in each row."""
         return np.array([row_length(row) for row in self.rows])
 
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """The metrics of a split, a record of each example, and the task's report."""
+    """The metrics of a split, a record for each example, and the task's report."""
 
     metrics: dict[str, float]
     records: list[dict]
@@ -52,12 +52,12 @@ class Measured:
 
 
 def read_outputs(
-    program: TuneProgram, params, split: Examples, read: Callable | None = None
+    program: TuneProgram, params: Any, split: Examples, read: Callable | None = None
 ) -> list[Any]:
-    """The network's outputs of every row, in the rows' order, as NumPy trees.
+    """The network's outputs for every row, in order, as NumPy trees.
 
     Args:
-      read: (params, batch) -> arrays [B, ...]; None is the task's outputs.
+      read: (params, batch) -> arrays [B, ...]; None computes the task's outputs.
 
     Raises:
       DivergedError: an output is not finite.
@@ -70,30 +70,32 @@ def read_outputs(
         spec.num_lengths or count_lengths(num_batches, WORTH_READING),
         program.base.encoder.max_len,
     )
-    found: list[Any] = [None] * len(split.rows)
+    result: list[Any] = [None] * len(split.rows)
     for batch in cut_all(split.lengths, spec.eval_batch_size, allowed):
         arrays = make_batch(program, split.rows, batch, spec.eval_batch_size)
         outputs = jax.device_get(read(params, arrays))
         for place, row in enumerate(batch.rows):
-            found[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
-            if not all(np.isfinite(x).all() for x in jax.tree.leaves(found[row])):
+            result[row] = jax.tree.map(lambda x, place=place: x[place], outputs)
+            if not all(np.isfinite(x).all() for x in jax.tree.leaves(result[row])):
                 raise DivergedError("an output is not finite")
-    return found
+    return result
 
 
 def make_batch(
     program: TuneProgram, rows: list[Row], batch: Batch, batch_size: int
 ) -> dict[str, np.ndarray]:
-    """The arrays of a batch, without what is only known on the host."""
-    pad, pads = program.base.encoder.pad, program.task.PADS
+    """The arrays of a batch, without those that only the host needs."""
+    pad, pads = program.base.encoder.pad, program.spec.PADS
     chosen = [rows[i] for i in batch.rows]
     arrays = collate(chosen, batch.length, batch_size, pads, pad)
     del arrays["example"]
     return arrays
 
 
-def measure(program: TuneProgram, params, split: Examples, dev: Examples) -> Measured:
-    """The task's metrics and records of a split; a task is tuned on `dev`.
+def measure(
+    program: TuneProgram, params: Any, split: Examples, dev: Examples
+) -> Measured:
+    """The task's metrics and records of a split; a threshold is tuned on `dev`.
 
     Raises:
       DivergedError: an output is not finite.
@@ -101,8 +103,8 @@ def measure(program: TuneProgram, params, split: Examples, dev: Examples) -> Mea
     spec, task = program.spec, program.task
     outputs, predictions = _predict(program, params, split)
     if spec.TUNES:
-        told = predictions if split is dev else _predict(program, params, dev)[1]
-        spec = spec.tune(told, dev.items)
+        tuned_on = predictions if split is dev else _predict(program, params, dev)[1]
+        spec = spec.tune(tuned_on, dev.items)
     described: Described = task.describe(
         outputs, predictions, split.items, spec, program.labels
     )
@@ -115,20 +117,20 @@ def measure(program: TuneProgram, params, split: Examples, dev: Examples) -> Mea
     return Measured(metrics, records, described.report)
 
 
-def _predict(program: TuneProgram, params, split: Examples) -> tuple[list, list]:
-    """The outputs of each row, or the texts that were written, and the predictions."""
+def _predict(program: TuneProgram, params: Any, split: Examples) -> tuple[list, list]:
+    """The outputs of each row, or the generated texts, and the predictions."""
     outputs = read_outputs(program, params, split)
-    if program.model.head is None:  # answers that were written
+    if program.model.head is None:  # generated answers
         answer = program.base.encoder.answer
         outputs = [answer(x["tokens"][: x["counts"]]) for x in outputs]
     items = split.items
     return outputs, program.task.predict(outputs, split.rows, items, program.spec)
 
 
-def check_written(program: TuneProgram, params, arrays: dict) -> None:
-    """Raises DivergedError where the loss of a training batch is not finite.
+def check_generator(program: TuneProgram, params: Any, arrays: dict) -> None:
+    """Raises DivergedError if the loss of a training batch is not finite.
 
-    A network that writes its answers gives tokens, which are always finite.
+    Generated tokens do not show it: they are always finite.
     """
     total, _ = jax.device_get(program.outputs(params, arrays))
     if not math.isfinite(total):

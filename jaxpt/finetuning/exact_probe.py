@@ -1,12 +1,12 @@
-"""A cell whose head is fitted (`jaxpt.evaluation.linear_probe`), not trained by steps.
+"""Linear probing by logistic regression (`jaxpt.evaluation.linear_probe`).
 
-What is fitted becomes the parameters of the head: logits of standardised vectors are
-logits of the vectors themselves with other weights. So it is measured, kept and read as
-any other.
+The regression on standardised vectors is rewritten as a linear head on the vectors, so
+the result is measured, stored and loaded like any fine-tuned model.
 """
 
 import dataclasses
 import time
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +23,7 @@ from jaxpt.tasks import classification
 
 
 def check_exact_probe(program: TuneProgram) -> None:
-    """Raises UserError where the head is not one linear layer that tells one label."""
+    """Raises UserError unless the head is one linear layer of a single-label task."""
     plan, form = program.plan, FORMS[program.base.form]
     spec = plan.spec
     if not isinstance(spec, classification.Spec) or spec.separator:
@@ -49,7 +49,7 @@ def check_exact_probe(program: TuneProgram) -> None:
 def run_exact_probe(
     program: TuneProgram, cell: Cell, splits: dict[str, Examples]
 ) -> Trained:
-    """The finished cell, whose head is the fitted probe."""
+    """Fits the probe and returns the finished cell, with the probe as its head."""
     start = time.monotonic()
     result = dataclasses.asdict(cell) | {"steps": 0}
     try:
@@ -77,12 +77,12 @@ def _measure_times(start: float, splits: dict[str, Examples]) -> dict[str, float
     return {"seconds": seconds, "examples_per_second": rate}
 
 
-def _fit(program: TuneProgram, params, splits: dict[str, Examples]) -> LinearProbe:
-    """The probe of the vectors that the head reads."""
+def _fit(program: TuneProgram, params: Any, splits: dict[str, Examples]) -> LinearProbe:
+    """Fits the probe to the vectors that the head reads."""
     form = FORMS[program.base.form]
 
     @jax.jit
-    def read(params, batch):
+    def read(params: Any, batch: dict) -> jax.Array:
         states = program.model.states(params, batch, None)
         return pool(states, batch["segment_ids"], form.pooling).astype(jnp.float32)
 
@@ -95,13 +95,13 @@ def _fit(program: TuneProgram, params, splits: dict[str, Examples]) -> LinearPro
 
 
 def make_head(probe: LinearProbe, num_labels: int) -> dict[str, np.ndarray]:
-    """The linear layer whose greatest logit is what the probe says, float32.
+    """The linear layer with the probe's predictions, float32.
 
-    A label that no training example has is never said.
+    A label without training examples is never predicted.
     """
     scaler, regression = probe.model[0], probe.model[-1]
     weights, bias = regression.coef_, regression.intercept_
-    if len(regression.classes_) == 2:  # the second label's logit beside 0
+    if len(regression.classes_) == 2:  # the first label's logit is 0
         weights = np.concatenate([np.zeros_like(weights), weights])
         bias = np.concatenate([np.zeros_like(bias), bias])
     weights = weights / scaler.scale_

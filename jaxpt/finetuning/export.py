@@ -1,4 +1,4 @@
-"""A fine-tuned model as a folder that transformers loads, with its head and labels."""
+"""Exports a fine-tuned model to transformers, with its head and labels."""
 
 import dataclasses
 from pathlib import Path
@@ -27,13 +27,13 @@ IDENTITY = "identity.json"
 
 
 def is_finetuned(folder: Path) -> bool:
-    """Whether a folder is of `jaxpt finetune`."""
+    """Whether `jaxpt finetune` has written the folder."""
     return (folder / IDENTITY).is_file()
 
 
 @dataclasses.dataclass(frozen=True)
 class Finetuned:
-    """The kept model of a fine-tuning.
+    """The best model of a fine-tuning.
 
     Attributes:
       params: {"network", "head", "extra"}.
@@ -49,7 +49,7 @@ def load_finetuned(folder: Path) -> Finetuned:
     """The model with the best dev metric of a fine-tuning's folder.
 
     Raises:
-      UserError: nothing is finished there, or its base is not what it was.
+      UserError: no run is finished there, or the base has changed.
     """
     identity = load_json(folder / IDENTITY, "must be a fine-tuning's folder")
     config = load_config(folder / "config.json", "must be a fine-tuning's folder")
@@ -59,8 +59,8 @@ def load_finetuned(folder: Path) -> Finetuned:
     base = load_base(identity["source"], spec.head, spec.max_len, plan.train.dropout)
     if base.fingerprint() != identity["network"]:
         raise UserError(
-            f"{folder}: was fine-tuned from {identity['source']}, which is another "
-            f"network now; put it back as it was"
+            f"{folder}: was fine-tuned from {identity['source']}, which has changed; "
+            f"restore that run"
         )
     labels = tuple(identity["labels"])
     ids = jnp.ones((1, 8), jnp.int32)
@@ -70,7 +70,7 @@ def load_finetuned(folder: Path) -> Finetuned:
         batch["row_weights"] = jnp.ones(1)
     program = TuneProgram(plan, base, labels, batch)
     params = program.init_params(result["seed"])
-    _, kept = program.split(params)
+    _, frozen = program.split(params)
     template, _ = program.split(program.abstract)
     with Checkpointer(folder / "model") as checkpointer:
         restored = checkpointer.restore(
@@ -79,11 +79,11 @@ def load_finetuned(folder: Path) -> Finetuned:
     if restored is None:
         raise UserError(f"{folder}: its model is missing")
     trained = restored[0]["trained"]
-    return Finetuned(program, program.join(trained, kept), result)
+    return Finetuned(program, program.join(trained, frozen), result)
 
 
 def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
-    """Writes the kept model of a fine-tuning.
+    """Writes the best model of a fine-tuning.
 
     Args:
       family: a model_type of transformers; "" is the first that fits.
@@ -92,13 +92,13 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
       Lines to print.
 
     Raises:
-      UserError: transformers has no class with these numbers, or the folder to write
-        is not empty.
+      UserError: transformers has no equivalent class, or the folder to write is not
+        empty.
     """
     if not is_new(to):
         raise UserError(f"--to={to}: must be a new or an empty folder")
-    found = load_finetuned(folder)
-    plan, base = found.program.plan, found.program.base
+    tuned = load_finetuned(folder)
+    plan, base = tuned.program.plan, tuned.program.base
     if plan.spec.READS and not plan.spec.EXPORT:
         raise UserError(
             f"--workdir={folder}: transformers has no class for {plan.task_name}"
@@ -107,27 +107,32 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
     network: Any = base.network
     kind, config = write_config(network.spec, purpose, family, base.tokenizer.vocab)
     laid = kind.lay_out(network.spec, base.tokenizer.vocab.pad)
-    merged = merge(plan.adapt, found.params["network"], found.params["extra"])
+    merged = merge(plan.adapt, tuned.params["network"], tuned.params["extra"])
     moved = move_places(merged, network.spec, laid)
     make = _make_reader if plan.spec.READS else _make_writer
-    model = make(found, kind, config, laid, moved, purpose)
-    return write_model(model, base.tokenizer, _write_card(found, model.config), to)
+    model = make(tuned, kind, config, laid, moved, purpose)
+    return write_model(model, base.tokenizer, _write_card(tuned, model.config), to)
 
 
 def _make_reader(
-    found: Finetuned, kind: Family, config: dict, laid: ModelSpec, network, purpose: str
+    tuned: Finetuned,
+    kind: Family,
+    config: dict,
+    laid: ModelSpec,
+    network: Any,
+    purpose: str,
 ) -> Model:
     """A network with a task's head: transformers' class for the task.
 
-    The tokenizer puts around texts what stood there in fine-tuning.
+    The tokenizer adds the same special tokens as in fine-tuning.
     """
-    program, base = found.program, found.program.base
+    program, base = tuned.program, tuned.program.base
     what, task = program.plan.spec.EXPORT, base.task
     names = find_names(kind, what, base.form)
     if purpose == "causal" and base.network.READS_AHEAD:
         raise UserError(
             f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
-            f"both directions, and a {kind.name} of transformers only what is before"
+            f"both directions, and {kind.name} in transformers only to the left"
         )
     frame = base.encoder.frame
     framing = dataclasses.replace(
@@ -139,16 +144,21 @@ def _make_reader(
     labels = getattr(program.plan.spec, "label_names", ()) or program.labels
     config |= write_labels(labels, what, program.plan.spec.problem_type)
     config |= dict(names.settings) | {"architectures": [name_class(kind, what)]}
-    tensors = task_to_hf(network, found.params["head"], kind, laid, purpose, names)
+    tensors = task_to_hf(network, tuned.params["head"], kind, laid, purpose, names)
     pair = frame.before, frame.between, frame.after, frame.second_type
     return Model(config, tensors, laid, framing, pair=pair)
 
 
 def _make_writer(
-    found: Finetuned, kind: Family, config: dict, laid: ModelSpec, network, purpose: str
+    tuned: Finetuned,
+    kind: Family,
+    config: dict,
+    laid: ModelSpec,
+    network: Any,
+    purpose: str,
 ) -> Model:
-    """A network that writes answers, as what it was: transformers generates with it."""
-    task = found.program.base.task
+    """A network that generates answers, as transformers' class of its pretraining."""
+    task = tuned.program.base.task
     framing = find_framing(task)
     ids = name_ids(task.vocab, framing, purpose)
     note = task.spec.text_form(task.vocab).mask_note
@@ -157,10 +167,9 @@ def _make_writer(
 
 
 def _find_purpose(base: Base, family: str) -> str:
-    """What the network is for, whose table has the names of its body.
+    """The purpose of the network, which selects the table of parameter names.
 
-    ELECTRA's discriminator is a masked language model's body, too, and goes as one
-    where another family is asked for.
+    ELECTRA's discriminator is exported as a masked language model to other families.
     """
     model = base.task.model
     is_own = family in ("", "electra")
@@ -169,7 +178,7 @@ def _find_purpose(base: Base, family: str) -> str:
     heads = type(base.network).HEADS
     if not heads:
         raise UserError(
-            f"{base.source}: holds a {base.task.plan.objective_name} run, of which "
+            f"{base.source}: holds a {base.task.plan.objective_name} run, for which "
             f"transformers has no model"
         )
     return heads[0]
@@ -178,35 +187,36 @@ def _find_purpose(base: Base, family: str) -> str:
 def _find_last_by(base: Base, kind: str, name: str) -> int:
     """The id by which a class of transformers finds a text's last token.
 
-    By "pad" it is an id that no text ends with: [PAD], or, as users of GPT-2 have it,
-    [EOS] where no [PAD] is. Special tokens in a text are plain text, so a text ends
-    with one only if its frame does. By "eos" it is the id that all texts end with.
+    For "pad" it is an id that no text ends with: [PAD], or [EOS] if there is no [PAD],
+    as is common for GPT-2. Special tokens inside a text are plain text, so a text ends
+    with one only if the encoder adds it. For "eos" it is the id that all texts end
+    with.
 
     Raises:
-      UserError: there is none.
+      UserError: there is no such id.
     """
     vocab, after = base.tokenizer.vocab, base.encoder.frame.after
     if kind == "eos":
         if not after:
             raise UserError(
-                f"{name} finds a text's last token as its last [EOS], and nothing "
-                f"stands behind the texts of {base.source}"
+                f"{name} finds a text's last token as its last [EOS], and the texts "
+                f"of {base.source} end without one"
             )
         return after[-1]
     pad = vocab.eos if vocab.pad is None else vocab.pad
     if pad is None or pad in after[-1:]:
         raise UserError(
-            f"{name} finds a text's last token by the padding behind it, and the "
+            f"{name} finds a text's last token by the padding after it, and the "
             f"tokenizer has no [PAD] that a text does not end with: "
             f"tokenizer.specials must list 'pad' before a run is trained"
         )
     return pad
 
 
-def _write_card(found: Finetuned, config: dict) -> str:
-    """The model card: what was fine-tuned, how, and its dev metrics."""
-    plan, cell = found.program.plan, found.result
-    source = Path(found.program.base.source).name
+def _write_card(tuned: Finetuned, config: dict) -> str:
+    """The model card: base, task, training settings and dev metrics."""
+    plan, cell = tuned.program.plan, tuned.result
+    source = Path(tuned.program.base.source).name
     lines = [
         "---",
         "library_name: transformers",
@@ -215,8 +225,8 @@ def _write_card(found: Finetuned, config: dict) -> str:
         "",
         f"# {config['architectures'][0]} fine-tuned with jaxpt",
         "",
-        f"- Base: {source}, a {found.program.base.task.plan.objective_name} run",
-        f"- Task: {plan.task_name}, labels {', '.join(found.program.labels) or 'none'}",
+        f"- Base: {source}, a {tuned.program.base.task.plan.objective_name} run",
+        f"- Task: {plan.task_name}, labels {', '.join(tuned.program.labels) or 'none'}",
         f"- Data: {Path(plan.data.train).name}",
         f"- Trained: {plan.adapt.method}, learning rate {show_rate(cell['lr'])}, "
         f"batch {cell['batch_size']}, {cell['epochs']} epochs, seed {cell['seed']}",

@@ -1,4 +1,4 @@
-"""A grid of fine-tuning runs in a folder; after a kill, the same call resumes it.
+"""Runs a grid of fine-tuning runs in a folder; after a kill, the same call resumes.
 
 config.json      the settings; the grid's lists may grow
 identity.json    the network and the examples
@@ -13,6 +13,7 @@ from pathlib import Path
 
 from jaxpt.config.finetuning import GRID, HARMLESS, FinetunePlan
 from jaxpt.errors import DivergedError, UserError
+from jaxpt.files import disk
 from jaxpt.files.folder import (
     LOCK,
     hold,
@@ -23,50 +24,49 @@ from jaxpt.files.folder import (
     write_json,
 )
 from jaxpt.finetuning.base import BASE, SCRATCH, Base, import_source, load_base
-from jaxpt.finetuning.batches import choose_lengths, collate
-from jaxpt.finetuning.cell import Cell, CellRun, drop_checkpoints
-from jaxpt.finetuning.data import draw_train
+from jaxpt.finetuning.batches import choose_lengths, collate, row_length
+from jaxpt.finetuning.cell import Cell, CellRun
+from jaxpt.finetuning.data import TaskData, draw_train
 from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.exact_probe import check_exact_probe, run_exact_probe
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.finetuning.results import load_cell, load_cells, rename_old, write_cell
 from jaxpt.finetuning.reuse import Reuse, encode_split
-from jaxpt.finetuning.summary import format_summary, summarise
+from jaxpt.finetuning.summary import summarise
+from jaxpt.tasks.task import Labels
 from jaxpt.training import manifest
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.signals import SignalWatch
 from jaxpt.training.workdir import flatten
 
-
-def list_cells(plan: FinetunePlan) -> list[Cell]:
-    """All points of the grid, the seeds innermost."""
-    return _list_cells({name: getattr(plan.train, name) for name in GRID})
+Log = Callable[[str], None]
 
 
-def _list_cells(train: dict) -> list[Cell]:
+def list_cells(train: dict) -> list[Cell]:
+    """All runs of the grid, the seeds innermost.
+
+    Args:
+      train: the lists of the grid, by the names of `GRID`.
+    """
     points = itertools.product(*(train[name] for name in GRID))
     return [Cell(float(lr), size, num, seed) for lr, size, num, seed in points]
 
 
 def finetune(
-    plan: FinetunePlan,
-    source: str,
-    folder: Path,
-    say: Callable[[str], None],
-    reuse: Reuse | None = None,
+    plan: FinetunePlan, source: str, folder: Path, log: Log, reuse: Reuse | None = None
 ) -> dict:
-    """Runs what is not finished of a grid; the whole result.
+    """Runs the unfinished runs of a grid; the result of all runs.
 
     Args:
-      source: as of `load_base`.
-      say: gets lines of progress.
-      reuse: of the fine-tunings before, what this one may have in common with them.
+      source: as for `load_base`.
+      log: gets lines of progress.
+      reuse: data and programs that are shared with other fine-tunings.
 
     Raises:
-      UserError: something does not fit, found before anything is trained; or the folder
-        holds other work.
+      UserError: a setting is wrong, found before training; or the folder contains
+        other work.
       DivergedError: every run diverged; the result is written.
-      Stopped: a signal came; the same call resumes.
+      Stopped: a signal arrived; the same call resumes.
     """
     reuse = reuse or Reuse()
     with hold(folder):
@@ -78,26 +78,12 @@ def finetune(
         program = make_program(plan, base, data.labels, splits["train"], reuse)
         if plan.adapt.method == "exact_probe":
             check_exact_probe(program)
-        _claim(folder, plan, base, data.fingerprint, data.labels)
-        constants = find_constants(plan, data.splits)
+        _write_identity(folder, plan, base, data)
+        baselines = measure_baselines(plan, data.splits)
         sizes = {name: len(items) for name, items in data.splits.items()}
         for line in describe(program, sizes, splits["train"]):
-            say(line)
-        cells = list_cells(plan)
-        done: list[dict] = []
-        with SignalWatch() as watch:
-            for number, cell in enumerate(cells, 1):
-                if (result := load_cell(folder, cell)) is None:
-                    if len(cells) > 1:
-                        say(f"run {number} of {len(cells)}: {cell.name}")
-                    if plan.data.num_train and cell.seed != plan.train.seeds[0]:
-                        drawn = draw_train(plan, data, cell.seed)
-                        train = encode_split(plan, drawn, base.encoder, True)
-                    else:
-                        train = splits["train"]
-                    held = splits | {"train": train}
-                    result = _run_cell(program, cell, held, folder, say, watch)
-                done.append(result)
+            log(line)
+        cells = _run_cells(program, data, splits, folder, log)
         result = {
             "task": plan.task_name,
             "source": source,
@@ -107,43 +93,43 @@ def finetune(
             "method": plan.adapt.method,
             "parameters": program.counts,
             "examples": sizes,
-            **summarise(done, plan.spec.main_metric),
-            "constant": constants,
-            "cells": done,
+            **summarise(cells, plan.spec.main_metric),
+            "constant": baselines,
+            "cells": cells,
         }
         write_json(folder / "result.json", result)
         if result["picked"] is None:
             raise DivergedError(
-                f"--to={folder}: every run diverged ({done[0]['diverged']}); use a "
+                f"--to={folder}: every run diverged ({cells[0]['diverged']}); use a "
                 f"lower train.lr than {plan.train.lr}"
             )
         return result
 
 
 def make_program(
-    plan: FinetunePlan, base: Base, labels, train: Examples, reuse: Reuse | None = None
+    plan: FinetunePlan,
+    base: Base,
+    labels: Labels,
+    train: Examples,
+    reuse: Reuse | None = None,
 ) -> TuneProgram:
     """The program, traced with two rows of the training data."""
-    reuse = reuse or Reuse()
-    rows = train.rows[:2]
-    length = choose_lengths(
-        [row["tokens"].shape[-1] for row in rows], 1, base.encoder.max_len
-    )[0]
-    arrays = collate(rows, length, 2, plan.task.PADS, base.encoder.pad)
+    rows, encoder = train.rows[:2], base.encoder
+    (length,) = choose_lengths([row_length(row) for row in rows], 1, encoder.max_len)
+    arrays = collate(rows, length, 2, plan.spec.PADS, encoder.pad)
     del arrays["example"]
-    return reuse.make_program(plan, base, labels, arrays)
+    return (reuse or Reuse()).make_program(plan, base, labels, arrays)
 
 
 def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> list[str]:
-    """What is trained, and on what, in lines.
+    """Lines about the data, the network and the trained parameters.
 
     Args:
-      sizes: examples of each split.
-      train: those that are trained on.
+      sizes: the number of examples in each split.
+      train: the examples of the first seed.
     """
     plan, base, counts = program.plan, program.base, program.counts
     task = base.task
-    whose = "fresh parameters, as of" if base.params is None else f"step {base.step} of"
     names = {"network": "the network", "head": "the head", "extra": plan.adapt.method}
     parts = ", ".join(f"{names[k]} {counts[k]:,}" for k in names if counts[k])
     share = counts["trained"] / counts["total"]
@@ -151,84 +137,116 @@ def describe(program: TuneProgram, sizes: dict[str, int], train: Examples) -> li
     if plan.data.num_train:
         rows = rows.replace("train ", f"train {plan.data.num_train:,} of ", 1)
     labels = f", labels {', '.join(program.labels)}" if program.labels else ""
-    lengths = train.lengths
-    most = base.encoder.max_len
-    num_cut = int((lengths >= most).sum())
-    folder = base.source.removeprefix(SCRATCH)
+    lengths, max_len = train.lengths, base.encoder.max_len
+    state = (
+        "random initialization of" if base.params is None else f"step {base.step} of"
+    )
     lines = [
         f"{plan.task_name}: {rows} examples{labels}",
-        f"{task.plan.objective_name}: {whose} {folder}, head {base.form}"
-        + " (the checkpoint's own)" * program.goes_on,
+        f"{task.plan.objective_name}: {state} {base.source.removeprefix(SCRATCH)}, "
+        f"head {base.form}" + " (the checkpoint's own)" * program.keeps_head,
         f"trained: {counts['trained']:,} of {counts['total']:,} parameters "
         f"({100 * share:.{2 if share > 1e-4 else 4}f}%): {parts}",
     ]
     if base.unfinished:
         lines.insert(2, f"the run is unfinished: {base.unfinished}")
+    num_cut = int((lengths >= max_len).sum())
     if num_cut and plan.spec.CUTS:
         lines.append(
-            f"{num_cut:,} of {len(lengths):,} training rows have task.max_len={most} "
-            f"tokens or more, and are cut there"
+            f"{num_cut:,} of {len(lengths):,} training rows have task.max_len="
+            f"{max_len} tokens or more, and are truncated"
         )
     if num_long := int((lengths > task.model_spec.max_len).sum()):
         lines.append(
             f"{num_long:,} of {len(lengths):,} training rows are longer than "
-            f"model.max_len={task.model_spec.max_len}; they are read whole, in "
+            f"model.max_len={task.model_spec.max_len}; they are not truncated, in "
             f"evaluation as well"
         )
     return lines
 
 
-def _run_cell(program, cell: Cell, splits, folder: Path, say, watch) -> dict:
-    """Trains a cell; its result is written once its parameters are kept, if best."""
-    place = folder / "cells" / cell.name
+def _run_cells(
+    program: TuneProgram,
+    data: TaskData,
+    splits: dict[str, Examples],
+    folder: Path,
+    log: Log,
+) -> list[dict]:
+    """The results of all runs of the grid; finished ones are loaded."""
+    plan, results = program.plan, []
+    cells = list_cells(vars(plan.train))
+    with SignalWatch() as watch:
+        for number, cell in enumerate(cells, 1):
+            result = load_cell(folder, cell)
+            if result is None:
+                if len(cells) > 1:
+                    log(f"run {number} of {len(cells)}: {cell.name}")
+                own = splits
+                if plan.data.num_train and cell.seed != plan.train.seeds[0]:
+                    drawn = draw_train(plan, data, cell.seed)
+                    train = encode_split(plan, drawn, program.base.encoder, True)
+                    own = splits | {"train": train}
+                result = _run_cell(program, cell, own, folder, log, watch)
+            results.append(result)
+    return results
+
+
+def _run_cell(
+    program: TuneProgram,
+    cell: Cell,
+    splits: dict[str, Examples],
+    folder: Path,
+    log: Log,
+    watch: SignalWatch,
+) -> dict:
+    """Trains a cell; if it is the best, its parameters are stored before its result."""
+    cell_folder = folder / "cells" / cell.name
     if program.plan.adapt.method == "exact_probe":
         trained = run_exact_probe(program, cell, splits)
     else:
-        trained = CellRun(program, cell, splits, place, say).run(watch)
+        trained = CellRun(program, cell, splits, cell_folder, log).run(watch)
     result, main = trained.result, program.spec.main_metric
     others = [x for x in load_cells(folder) if "diverged" not in x]
     if "diverged" in result:
-        say(f"{cell.name} diverged: {result['diverged']}")
+        log(f"{cell.name} diverged: {result['diverged']}")
     elif all(result["dev"][main] > other["dev"][main] for other in others):
-        claimed = {other["model_step"] for other in others if "model_step" in other}
-        step = 1 + max(claimed, default=0)
-        # Two are kept: the one before is what stands until this cell's result does.
+        used = {other["model_step"] for other in others if "model_step" in other}
+        step = 1 + max(used, default=0)
+        # Two are kept: the previous one is the best until this cell's result exists.
         with Checkpointer(folder / "model", keep=2) as checkpointer:
-            for orphan in {
-                *checkpointer.steps()
-            } - claimed:  # of a cell that was killed
+            for orphan in {*checkpointer.steps()} - used:  # of a cell that was killed
                 manifest.remove(folder / "model", orphan)
             checkpointer.save(step, {"trained": trained.params})
         result["model_step"] = step
     write_cell(folder, cell, trained)
-    drop_checkpoints(place)
+    disk.remove(cell_folder / "checkpoints")
     return result
 
 
-def find_constants(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
-    """The metrics of the best answer that looks at no input.
+def measure_baselines(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, dict]:
+    """The metrics of the best prediction that ignores the input (`Task.constant`).
 
     Raises:
-      UserError: what is to pick is not among them.
+      UserError: the metric that picks is not among them.
     """
     task, spec, train = plan.task, plan.spec, splits["train"]
-    found = {
+    metrics = {
         name: task.metrics(task.constant(train, items, spec), items, spec)
         for name, items in splits.items()
         if name != "train"
     }
-    if spec.main_metric not in found["dev"]:
+    if spec.main_metric not in metrics["dev"]:
         raise UserError(
             f"task.metric={spec.main_metric}: must be one of "
-            f"{', '.join(found['dev'])} for these data"
+            f"{', '.join(metrics['dev'])} for these data"
         )
-    return found
+    return metrics
 
 
 def _check_folder(folder: Path, plan: FinetunePlan) -> None:
-    """Raises UserError unless the folder is new or holds this fine-tuning.
+    """Raises UserError unless the folder is new or contains this fine-tuning.
 
-    Folders of its cells get the names that they have in this version.
+    Renames folders of cells from earlier versions.
     """
     if is_new(folder) or {x.name for x in folder.iterdir()} <= {LOCK, BASE}:
         return
@@ -246,35 +264,36 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
                 f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
                 f"{new.get(name)}; use another folder or the same settings"
             )
-    rename_old(folder, _list_cells(stored["train"]))
+    rename_old(folder, list_cells(stored["train"]))
 
 
 def _settings(config: dict) -> dict:
-    """The settings by full name that a cell's numbers depend on."""
+    """The settings, by full name, that the results depend on."""
     free = {f"train.{name}" for name in HARMLESS}
     return {k: v for k, v in flatten(config).items() if k not in free}
 
 
-def _claim(folder: Path, plan: FinetunePlan, base: Base, data: dict, labels) -> None:
-    """Writes what is fine-tuned, or finds that it is the same.
+def _write_identity(
+    folder: Path, plan: FinetunePlan, base: Base, data: TaskData
+) -> None:
+    """Writes the config and the identity of network and data.
 
     Raises:
-      UserError: the folder's is another.
+      UserError: the folder contains a fine-tuning with another identity.
     """
     identity = {
         "source": base.source,
         "network": base.fingerprint(),
         "step": base.step,
         "head": base.form,
-        "labels": list(labels),
-        "data": data,
+        "labels": list(data.labels),
+        "data": data.fingerprint,
     }
     path = folder / "identity.json"
     if path.exists():
-        held = load_json(path, "use another --to")
-        what = {"network": "network", "data": "examples", "head": "head"}
-        for name, word in what.items():
-            if held.get(name) != identity[name]:
+        stored = load_json(path, "use another --to")
+        for name, word in (("network",) * 2, ("data", "examples"), ("head",) * 2):
+            if stored.get(name) != identity[name]:
                 raise UserError(
                     f"--to={folder}: holds a fine-tuning of another {word}; use "
                     f"another folder"
@@ -282,8 +301,3 @@ def _claim(folder: Path, plan: FinetunePlan, base: Base, data: dict, labels) -> 
     folder.mkdir(parents=True, exist_ok=True)
     write_json(path, identity)
     write_config(folder / "config.json", plan.config)
-
-
-def show(result: dict) -> str:
-    """The result as a terminal shows it."""
-    return format_summary(result)

@@ -1,4 +1,4 @@
-"""How fast a run goes, and lines that say so; what is compiled does not count."""
+"""Measures training speed, without compilation and evaluation, and logs progress."""
 
 import time
 from collections.abc import Callable
@@ -8,40 +8,40 @@ import jax
 
 
 class Meter:
-    """A clock of training alone, which is paused while something else is done.
+    """A clock of training time, paused during everything else.
 
     Args:
-      say: gets a line now and then.
+      log: gets lines of progress.
       num_steps: of the run.
       every: seconds between two lines.
-      seconds, rate: where the run goes on from.
+      seconds, rate: of the run before it was resumed.
     """
 
     def __init__(
         self,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         num_steps: int,
         every: float,
         seconds: float = 0.0,
         rate: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
-    ):
-        self.say, self.num_steps, self.every, self.clock = say, num_steps, every, clock
+    ) -> None:
+        self.log, self.num_steps, self.every, self.clock = log, num_steps, every, clock
         self.seconds, self.rate = seconds, rate
         self.last: Any = None
-        self.since: float | None = clock()  # None while it stands still
-        self.told = clock()
+        self.since: float | None = clock()  # None while paused
+        self.last_line = clock()
         self.examples = self.steps = 0  # that were timed
         self.marked = seconds, 0, 0  # seconds, examples, steps at the last line
-        self.begun = 0  # examples when the clock went on
+        self.begun = 0  # examples when the clock was resumed
 
     def add(self, step: int, num: int, loss: Any) -> None:
-        """A step is done, or is being done; it is timed unless the clock is paused."""
+        """Counts a step, which may still be running, unless the clock is paused."""
         self.last = loss
         if self.since is not None:
             self.examples += num
             self.steps += 1
-        if self.clock() - self.told < self.every:
+        if self.clock() - self.last_line < self.every:
             return
         line = f"step {step}/{self.num_steps}: loss {float(loss):.4f}"  # waits for it
         now = self._busy(), self.examples, self.steps
@@ -51,15 +51,15 @@ class Meter:
         if seconds > 0 and steps:
             left = (self.num_steps - step) * seconds / steps
             line += f", {examples / seconds:.0f} examples/s, {show_seconds(left)} left"
-        self.say(line)
-        self.told, self.marked = self.clock(), now
+        self.log(line)
+        self.last_line, self.marked = self.clock(), now
 
     def _busy(self) -> float:
         """Seconds of training so far."""
         return self.seconds + (0 if self.since is None else self.clock() - self.since)
 
     def pause(self) -> None:
-        """Stops the clock when the last step is done."""
+        """Waits for the last step, then stops the clock."""
         jax.block_until_ready(self.last)
         passed = self._busy() - self.seconds
         self.seconds += passed
@@ -68,18 +68,18 @@ class Meter:
             self.rate = max(self.rate, done / max(passed, 1e-9))
         self.since = None
 
-    def go_on(self) -> None:
-        """Starts it again when what was done meanwhile is done."""
+    def resume(self) -> None:
+        """Waits for the last step, then starts the clock again."""
         jax.block_until_ready(self.last)
         self.since, self.begun = self.clock(), self.examples
 
     def rates(self) -> dict[str, float]:
-        """Seconds of training, and examples a second where it was fastest."""
+        """Seconds of training, and the highest number of examples per second."""
         return {"seconds": self.seconds, "examples_per_second": self.rate}
 
 
 def show_seconds(seconds: float) -> str:
-    """As a clock has it.
+    """Seconds as minutes or hours.
 
     >>> show_seconds(75), show_seconds(3700)
     ('1:15', '1:01:40')

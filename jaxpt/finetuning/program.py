@@ -1,6 +1,6 @@
-"""The compiled steps of fine-tuning: one of training, one of evaluation, by shape.
+"""The compiled training and evaluation steps of fine-tuning.
 
-The learning rate is an argument, so runs of a grid share what is compiled.
+The learning rate is an argument, so the runs of a grid share the compiled programs.
 """
 
 import copy
@@ -26,7 +26,7 @@ from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.nn.task_heads import TextHead, TokenHead
 from jaxpt.rng import stream
 from jaxpt.tasks.model import TaskModel
-from jaxpt.tasks.task import Labels
+from jaxpt.tasks.task import Labels, Sums
 
 HEADS = {"text": TextHead, "tokens": TokenHead}
 LM_WEIGHT = 0.5  # Radford et al. 2018
@@ -34,12 +34,12 @@ LM_WEIGHT = 0.5  # Radford et al. 2018
 
 @dataclasses.dataclass(frozen=True)
 class TuneState:
-    """What a step changes, and what it reads and leaves.
+    """The training state.
 
     Attributes:
       params: {"network", "head", "extra"}.
-      opt_state: moments of what is trained.
-      step: steps that are done.
+      opt_state: the optimizer's moments of the trained parameters.
+      step: the number of completed steps.
     """
 
     params: Any
@@ -48,19 +48,21 @@ class TuneState:
 
 
 class TuneProgram:
-    """A base with a task's head: fresh states, compiled steps.
+    """A base with a task's head: initial states and compiled steps.
 
     Args:
-      batch: an example of a batch, [2, ...], to trace with.
+      batch: an example batch, [2, ...], for tracing.
 
     Raises:
-      UserError: the network cannot be adapted or trained as asked.
+      UserError: the plan does not fit the network.
     """
 
-    def __init__(self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict):
+    def __init__(
+        self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict
+    ) -> None:
         self.plan, self.base, self.labels, self.batch = plan, base, labels, batch
         self.task, self.spec = plan.task, plan.spec
-        num = self.task.num_outputs(plan.spec, labels)
+        num = plan.spec.num_outputs(labels)
         head = None
         if num:
             make: Any = HEADS[plan.spec.READS]
@@ -79,12 +81,12 @@ class TuneProgram:
         )
         if head is None and plan.adapt.num_prompts:
             raise UserError(
-                f"adapt.method={plan.adapt.method}: must be another for a task whose "
-                f"answers are written"
+                f"adapt.method={plan.adapt.method}: must be another for a task with "
+                f"generated answers"
             )
         if plan.adapt.num_prompts:
             check_length(plan.adapt, base.task.model_spec, base.encoder.max_len)
-        self.goes_on = self._can_go_on(num)
+        self.keeps_head = self._can_keep_head(num)
         self.lm_weight = self._find_lm_weight()
         self.abstract = jax.eval_shape(lambda: self.init_params(0))
         self.frozen = self._find_frozen()
@@ -96,38 +98,38 @@ class TuneProgram:
         self._read = jax.jit(self._outputs)
 
     def with_base(self, plan: FinetunePlan, base: Base) -> "TuneProgram":
-        """This program of other parameters of the same network, compiled with it.
+        """This program with other parameters of the same network.
 
         Args:
-          plan: which may differ in the examples and seeds that are drawn.
+          plan: may differ in the number of examples and the seeds.
         """
         other = copy.copy(self)
         other.plan, other.base = plan, base
         return other
 
-    def _can_go_on(self, num_outputs: int) -> bool:
-        """Whether the base came with a head for such a task and as many outputs."""
-        held = self.base.head
-        if held is None or held.what != self.plan.spec.EXPORT:
+    def _can_keep_head(self, num_outputs: int) -> bool:
+        """Whether the base has a head for this task with `num_outputs` outputs."""
+        head = self.base.head
+        if head is None or head.what != self.plan.spec.EXPORT:
             return False
-        if held.form not in ("", self.base.form):
+        if head.form not in ("", self.base.form):
             return False
-        return held.params["out"]["kernel"].shape[-1] == num_outputs
+        return head.params["out"]["kernel"].shape[-1] == num_outputs
 
     def _find_lm_weight(self) -> float:
-        asked, form = self.plan.train.lm_weight, self.base.form
-        weight = LM_WEIGHT * (form == "gpt") if asked == -1 else asked
+        setting, form = self.plan.train.lm_weight, self.base.form
+        weight = LM_WEIGHT * (form == "gpt") if setting == -1 else setting
         can = isinstance(self.base.network, TransformerNetwork)
         can = can and isinstance(self.base.network, HasLikelihood)
         can = can and self.plan.spec.READS == "text"
-        if asked > 0 and not can:
+        if setting > 0 and not can:
             raise UserError(
-                f"train.lm_weight={asked}: must be 0 for a network that is no causal "
-                f"language model, and for a task that reads tokens or writes"
+                f"train.lm_weight={setting}: must be 0 for a network that is not a "
+                f"causal language model, and for a task that tags tokens or generates"
             )
         return weight if can else 0.0
 
-    def init_params(self, seed) -> dict:
+    def init_params(self, seed: int) -> dict:
         """{"network", "head", "extra"} before the first step."""
         network, pooler = self.base.draw(seed)
         key = stream(seed, 0, "init")
@@ -136,7 +138,7 @@ class TuneProgram:
             head = self._init_head(jax.random.fold_in(key, 1))
             if pooler is not None and "pool" in head:
                 head = head | {"pool": pooler}
-            if self.goes_on:
+            if self.keeps_head:
                 head = self.base.head.params  # type: ignore[union-attr]
         rng = jax.random.fold_in(key, 2)
         read = functools.partial(self._read_network, self.batch)
@@ -146,7 +148,7 @@ class TuneProgram:
         extra = init_extra(self.plan.adapt, read, network, rng, names)
         return {"network": network, "head": head, "extra": extra}
 
-    def _init_head(self, rng) -> dict:
+    def _init_head(self, rng: jax.Array) -> dict:
         width = self.base.network.task_width
         segment_ids = jnp.ones((1, 2), jnp.int32)
         states = jnp.zeros((1, 2, width))
@@ -161,8 +163,8 @@ class TuneProgram:
         read = functools.partial(self._read_network, self.batch)
         return jax.eval_shape(read, network).shape[0]
 
-    def _read_network(self, batch: dict, network):
-        """The network's part of the task, nothing added to it."""
+    def _read_network(self, batch: dict, network: Any) -> Any:
+        """The hidden states that the task reads, without added parameters."""
         plain = dataclasses.replace(self.model, adaptation=type(self.plan.adapt)())
         if self.model.head is None:
             params = {"network": network, "head": {}, "extra": {}}
@@ -178,8 +180,10 @@ class TuneProgram:
         read = find_read(run, self.abstract["network"])
         return find_frozen(self.plan.adapt, self.abstract, read)
 
-    def _optimizer(self, num_steps: int, epoch_steps: int):
-        """Of the learning rate 1; made once for each number of steps."""
+    def _optimizer(
+        self, num_steps: int, epoch_steps: int
+    ) -> optax.GradientTransformation:
+        """The optimizer with learning rate 1; made once for each number of steps."""
         key = num_steps, epoch_steps
         if key not in self.optimizers:
             warmup = round(self.plan.train.warmup_share * num_steps)
@@ -205,32 +209,41 @@ class TuneProgram:
     def train(
         self, state: TuneState, batch: dict, lr: float, seed: int, sizes: dict
     ) -> tuple[TuneState, jax.Array]:
-        """The state one step later, whose buffers it takes, and the batch's loss.
+        """One training step: the next state and the loss; `state` is donated.
 
         Args:
           sizes: "num_steps" and "epoch_steps" of the run.
         """
-        trained, kept = self.split(state.params)
+        trained, frozen = self.split(state.params)
         numbers = np.float32(lr), np.int32(seed), np.int32(state.step)
         trained, opt_state, loss = self._train(
-            (trained, state.opt_state), kept, batch, numbers, **sizes
+            (trained, state.opt_state), frozen, batch, numbers, **sizes
         )
-        params = self.join(trained, kept)
+        params = self.join(trained, frozen)
         return TuneState(params, opt_state, state.step + 1), loss
 
-    def _step(self, moved, kept, batch, numbers, *, num_steps: int, epoch_steps: int):
-        (trained, opt_state), (lr, seed, step) = moved, numbers
+    def _step(
+        self,
+        donated: tuple,
+        frozen: dict,
+        batch: dict,
+        numbers: tuple,
+        *,
+        num_steps: int,
+        epoch_steps: int,
+    ) -> tuple[dict, Any, jax.Array]:
+        (trained, opt_state), (lr, seed, step) = donated, numbers
         rngs = {"dropout": stream(seed, step, "train")}
 
-        def weighed(trained):
-            params = self.join(trained, kept)
+        def weighed_loss(trained: dict) -> jax.Array:
+            params = self.join(trained, frozen)
             terms, coefficients = self._terms(params, batch, rngs)
             totals = {name: weight for name, (_, weight) in terms.items()}
             return weigh(terms, totals, coefficients)
 
-        loss, grads = jax.value_and_grad(weighed)(trained)
-        params = self.join(trained, kept)
-        zeros = jax.tree.map(jnp.zeros_like, kept)
+        loss, grads = jax.value_and_grad(weighed_loss)(trained)
+        params = self.join(trained, frozen)
+        zeros = jax.tree.map(jnp.zeros_like, frozen)
         optimizer = self._optimizer(num_steps, epoch_steps)
         updates, opt_state = optimizer.update(
             self.join(grads, zeros), opt_state, params
@@ -239,21 +252,25 @@ class TuneProgram:
         trained = jax.tree.map(lambda x, move: x + lr * move, trained, moves)
         return trained, opt_state, loss
 
-    def _terms(self, params, batch, rngs):
-        """The loss terms, and what each counts for."""
-        kept: list = []
-        model = dataclasses.replace(self.model, kept=kept)
+    def _terms(
+        self, params: dict, batch: dict, rngs: dict
+    ) -> tuple[Sums, dict[str, float]]:
+        """The loss terms and their coefficients."""
+        collected: list = []
+        model = dataclasses.replace(self.model, collected=collected)
         outputs = self.task.outputs(model, params, batch, rngs)
         terms = dict(self.task.loss(outputs, batch, self.spec))
         coefficients = dict.fromkeys(terms, 1.0)
         if self.lm_weight:
-            (found,) = kept
-            terms["lm_loss"] = self._lm_loss(params, self.model.flatten(batch), found)
+            (states,) = collected
+            terms["lm_loss"] = self._lm_loss(params, self.model.flatten(batch), states)
             coefficients["lm_loss"] = self.lm_weight
         return terms, coefficients
 
-    def _lm_loss(self, params, batch, states):
-        """A causal model's own loss on the texts: (sum, weight)."""
+    def _lm_loss(
+        self, params: dict, batch: dict, states: jax.Array
+    ) -> tuple[jax.Array, jax.Array]:
+        """The causal language modelling loss on the texts: (sum, weight)."""
         segment_ids = batch["segment_ids"]
         weights = (segment_ids[:, 1:] > 0).astype(jnp.float32)
         if "row_weights" in batch:
@@ -264,25 +281,25 @@ class TuneProgram:
         scores = network.apply({"params": params["network"]}, *inputs, method="score")
         return scores.loss
 
-    def outputs(self, params, batch: dict):
-        """What the task's network says of a batch, without dropout."""
+    def outputs(self, params: dict, batch: dict) -> Any:
+        """The task's outputs for a batch, without dropout."""
         return self._read(params, batch)
 
-    def _outputs(self, params, batch):
+    def _outputs(self, params: dict, batch: dict) -> Any:
         return self.task.outputs(self.model, params, batch, None)
 
-    def split(self, params) -> tuple[dict, dict]:
-        """What is trained and what is not, by path."""
+    def split(self, params: Any) -> tuple[dict, dict]:
+        """The trained and the frozen parameters, by path."""
         trained: dict = {}
-        kept: dict = {}
+        frozen: dict = {}
         for path, leaf in jax.tree_util.tree_leaves_with_path(params):
             name = jax.tree_util.keystr(path, simple=True, separator="/")
-            (kept if is_frozen(path, self.frozen) else trained)[name] = leaf
-        return trained, kept
+            (frozen if is_frozen(path, self.frozen) else trained)[name] = leaf
+        return trained, frozen
 
-    def join(self, trained: dict, kept: dict) -> dict:
-        """The parameters that `split` has parted."""
+    def join(self, trained: dict, frozen: dict) -> dict:
+        """The inverse of `split`."""
         leaves, treedef = jax.tree_util.tree_flatten_with_path(self.abstract)
-        whole = trained | kept
+        whole = trained | frozen
         names = (jax.tree_util.keystr(p, simple=True, separator="/") for p, _ in leaves)
         return jax.tree_util.tree_unflatten(treedef, [whole[name] for name in names])

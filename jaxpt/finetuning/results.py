@@ -1,4 +1,4 @@
-"""The finished cells of a grid's folder, as they are stored and read again."""
+"""Stores and loads the results of a grid's finished runs."""
 
 import json
 import math
@@ -14,10 +14,10 @@ CELLS, RESULT, PREDICTIONS = "cells", "result.json", "predictions.jsonl"
 
 
 def write_cell(folder: Path, cell: Cell, trained: Trained) -> None:
-    """Writes a cell's predictions, then its result: with a result it is finished.
+    """Writes a cell's predictions, then its result, which marks it as finished.
 
     Each line of the predictions is an example: "split", "row" (its number in the file,
-    from 0), and what `Task.describe` gives.
+    from 0), and its record from `Task.describe`.
     """
     place = folder / CELLS / cell.name
     lines = [
@@ -44,32 +44,32 @@ def load_cells(folder: Path) -> list[dict]:
 
 
 def _load(path: Path) -> dict:
-    """A result; earlier versions stored one of a cell that had diverged like others."""
+    """A result; earlier versions did not mark cells that diverged."""
     result = load_measured(path)
     losses = [entry["loss"] for entry in result["history"]]
     if all(loss is None or math.isfinite(loss) for loss in losses):
         return result
-    kept = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
-    return kept | {"history": [], "diverged": "the loss is not finite"}
+    result = {k: v for k, v in result.items() if k not in ("dev", "test", "model_step")}
+    return result | {"history": [], "diverged": "the loss is not finite"}
 
 
 def find_model(folder: Path) -> dict:
-    """The result of the cell whose parameters are kept.
+    """The result of the cell whose parameters are stored.
 
     Raises:
       UserError: no cell is finished.
     """
-    kept = [x for x in load_cells(folder) if "model_step" in x]
-    if not kept:
+    stored = [x for x in load_cells(folder) if "model_step" in x]
+    if not stored:
         raise UserError(f"{folder}: holds no finished fine-tuning")
-    return max(kept, key=lambda x: x["model_step"])
+    return max(stored, key=lambda x: x["model_step"])
 
 
 def rename_old(folder: Path, cells: Iterable[Cell]) -> None:
-    """Gives the cells of an earlier version folders that are theirs alone.
+    """Renames the folders of cells from earlier versions to unique names.
 
-    Such a version named a folder by six digits of the learning rate. A result says of
-    which cell it is; without one that is not known, and the folder is removed.
+    Earlier versions used six digits of the learning rate. The result contains the exact
+    rate; a folder without a result is removed if its name is ambiguous.
 
     Args:
       cells: of the grid that the folder was last used for.

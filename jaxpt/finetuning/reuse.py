@@ -1,7 +1,7 @@
-"""What fine-tunings one after another have in common: read, encoded, compiled once.
+"""Shares data, encoded rows and compiled programs between consecutive fine-tunings.
 
-Those of a comparison differ in the run, in the number of labels and in the seed; the
-data are the same, and a network with fresh parameters is the same network.
+Those of a comparison differ in the run, the number of labels and the seed; the data and
+the network are the same, also for random initialization.
 """
 
 import dataclasses
@@ -16,21 +16,22 @@ from jaxpt.finetuning.data import TaskData, check_num_train, draw_train, read_sp
 from jaxpt.finetuning.evaluation import Examples
 from jaxpt.finetuning.program import TuneProgram
 from jaxpt.tasks.encoder import TextEncoder
+from jaxpt.tasks.task import Labels
 from jaxpt.text.tokens import tokenizer as tokenizers
 
-MOST = 8  # of a kind that are kept: the oldest goes
+MAX_KEPT = 8  # entries of a cache; the oldest is dropped
 
 
 class Reuse:
-    """Kept by whoever fine-tunes several times; a file is read once, as it was then."""
+    """Caches for several fine-tunings; each file is read once."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._data: dict[str, TaskData] = {}
         self._rows: dict[str, Examples] = {}
         self._programs: dict[str, TuneProgram] = {}
 
     def read_data(self, plan: FinetunePlan) -> TaskData:
-        """As `jaxpt.finetuning.data.read_data`."""
+        """As `jaxpt.finetuning.data.read_data`, cached."""
         data = _keep(self._data, _name_data(plan), lambda: read_splits(plan))
         check_num_train(plan, data)
         return data
@@ -38,23 +39,23 @@ class Reuse:
     def encode_splits(
         self, plan: FinetunePlan, data: TaskData, encoder: TextEncoder
     ) -> dict[str, Examples]:
-        """The rows of all splits; of the training data those of the first seed."""
+        """The rows of all splits; the training rows are those of the first seed."""
         drawn = draw_train(plan, data, plan.train.seeds[0])
-        found = {"train": encode_split(plan, drawn, encoder, is_training=True)}
+        splits = {"train": encode_split(plan, drawn, encoder, is_training=True)}
         how = encoder.frame, encoder.max_len, encoder.pad, encoder.writing
         whole = f"{_name_data(plan)} {tokenizers.fingerprint(encoder.tokenizer)} {how}"
         for name in data.splits.keys() - {"train"}:
             encode = functools.partial(_encode_known, plan, data, name, encoder)
-            found[name] = _keep(self._rows, f"{name} {whole}", encode)
-        return {name: found[name] for name in data.splits}
+            splits[name] = _keep(self._rows, f"{name} {whole}", encode)
+        return {name: splits[name] for name in data.splits}
 
     def make_program(
-        self, plan: FinetunePlan, base: Base, labels, batch: dict
+        self, plan: FinetunePlan, base: Base, labels: Labels, batch: dict
     ) -> TuneProgram:
-        """A program of this base; what it compiles is shared by those that are alike.
+        """A program for this base; bases with the same network share compiled steps.
 
         Args:
-          batch: as of `TuneProgram`.
+          batch: as for `TuneProgram`.
         """
         if base.head is not None:
             return TuneProgram(plan, base, labels, batch)
@@ -64,9 +65,8 @@ class Reuse:
             for name, part in plan.config.items()
         }
         encoder = base.encoder
-        start = 0
-        if type(base.task.model).HAS_DECODER:  # a vocabulary may lack one else
-            start = base.task.vocab.start
+        # Without a decoder, a vocabulary may have no start.
+        start = base.task.vocab.start if type(base.task.model).HAS_DECODER else 0
         how = encoder.max_len, encoder.pad, encoder.writing, start
         key = f"{json.dumps(config)} {base.network!r} {base.form} {labels} {how}"
         made = _keep(
@@ -86,21 +86,21 @@ def encode_split(
 def _encode_known(
     plan: FinetunePlan, data: TaskData, name: str, encoder: TextEncoder
 ) -> Examples:
-    """A split to evaluate, with the numbers of its examples in their file."""
+    """A split for evaluation, with the numbers of its examples in their file."""
     split = encode_split(plan, data.splits[name], encoder)
     return dataclasses.replace(split, numbers=data.numbers.get(name))
 
 
 def _name_data(plan: FinetunePlan) -> str:
-    """What the examples of all splits follow from."""
+    """The key of the data: all settings that the examples depend on."""
     data = {k: v for k, v in plan.config["data"].items() if k != "num_train"}
     return f"{plan.task_name} {plan.spec} {json.dumps(data)}"
 
 
 def _keep(kept: dict[str, Any], key: str, make: Callable[[], Any]) -> Any:
-    """What is kept under a key, made if it is not there."""
+    """The cached value of a key, made if it is missing."""
     if key not in kept:
-        while len(kept) >= MOST:
+        while len(kept) >= MAX_KEPT:
             del kept[next(iter(kept))]
         kept[key] = make()
     return kept[key]

@@ -1,8 +1,7 @@
-"""The results of a grid: each setting over its seeds, and the setting that is picked.
+"""Summarises a grid: each setting over its seeds, and the best setting.
 
-The setting with the best median dev metric is picked; of its seeds the test metrics are
-shown, and of no other setting. A run that diverged counts as the worst in the median
-that picks, and in no other number.
+The setting with the best median dev metric is picked, and test metrics are shown for it
+alone. A run that diverged counts as the worst in this median, and in no other number.
 """
 
 import math
@@ -11,14 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.statistics.expected_best import expected_best
+from jaxpt.statistics.intervals import expected_best
 
 LEVEL = 0.95
-MOST_LABELS = 10  # of a table by label in the terminal
+MAX_LABELS = 10  # of a table by label in the terminal
 
 
 def mean_interval(values: Sequence[float], level: float = LEVEL) -> tuple[float, float]:
-    """Student's t interval of a mean; of one value there is none, and both are NaN.
+    """Student's t interval of a mean; both bounds are NaN for one value.
 
     >>> low, high = mean_interval([0.5, 0.6, 0.7])
     >>> round(low, 4), round(high, 4)
@@ -48,7 +47,7 @@ def describe(values: Sequence[float]) -> dict[str, Any]:
 
 
 def show_rate(lr: float) -> str:
-    """A learning rate as text that no other one has: six digits, or all if it has more.
+    """A learning rate as unique text: six digits, or all if it has more.
 
     >>> show_rate(2e-5), show_rate(1.0000001e-3)
     ('2e-05', '0.0010000001')
@@ -62,12 +61,12 @@ def summarise(cells: list[dict], metric: str) -> dict:
 
     Args:
       cells: results of finished cells.
-      metric: what picks.
+      metric: that picks the setting.
 
     Returns:
       "settings", each with "dev" (None if all of its runs diverged) and "diverged", the
-      number of those; "picked", one of them with "test" and "report" if there are any,
-      or None if all runs diverged; and "expected_best" of the runs that did not.
+      number of diverged runs; "picked", one of them with "test" and "report" if there
+      are any, or None if all runs diverged; and "expected_best" of the other runs.
     """
     groups: dict[tuple, list[dict]] = {}
     for cell in cells:
@@ -104,14 +103,15 @@ def _list_finished(cells: list[dict]) -> list[dict]:
 
 
 def _rank(cells: list[dict], metric: str) -> tuple[float, float, float]:
-    """What the best setting has most of.
+    """The key of the best setting, which has the greatest.
 
-    Where half of every setting's runs or more diverged, the fewest of them decide.
+    If half of the runs or more diverged in every setting, the share of finished runs
+    decides.
     """
     values = [cell["dev"][metric] for cell in _list_finished(cells)]
-    lost = [-math.inf] * (len(cells) - len(values))
+    diverged = [-math.inf] * (len(cells) - len(values))
     rest = float(np.median(values)) if values else -math.inf
-    return float(np.median(values + lost)), len(values) / len(cells), rest
+    return float(np.median(values + diverged)), len(values) / len(cells), rest
 
 
 def _describe_split(cells: list[dict], split: str) -> dict | None:
@@ -125,20 +125,20 @@ def _describe_split(cells: list[dict], split: str) -> dict | None:
 def _describe_picked(cells: list[dict]) -> dict[str, Any]:
     """The test metrics and the reports of the picked setting's runs."""
     test = _describe_split(cells, "test")
-    found: dict[str, Any] = {"test": test} if test else {}
+    entry: dict[str, Any] = {"test": test} if test else {}
     reports = [cell["report"] for cell in cells if "report" in cell]
     if reports and len(reports) == len(cells):
-        found["report"] = {
+        entry["report"] = {
             split: _pool_reports([report[split] for report in reports])
             for split in reports[0]
         }
-    return found
+    return entry
 
 
 def _pool_reports(reports: list[dict]) -> dict[str, Any]:
-    """Reports of `jaxpt.tasks.metrics.class_report` over seeds.
+    """Pools reports of `jaxpt.tasks.metrics.class_report` over seeds.
 
-    The confusion matrices are added, the other numbers are means.
+    Confusion matrices are added; the other numbers are means.
     """
     areas = [report["auc"] for report in reports if report["auc"] is not None]
     each = [report["per_label"] for report in reports]
@@ -158,7 +158,7 @@ def _pool_reports(reports: list[dict]) -> dict[str, Any]:
 
 
 def format_summary(result: dict) -> str:
-    """The tables that a terminal shows."""
+    """The tables of a grid's result, for the terminal."""
     metric = result["metric"]
     names = list(result["constant"]["dev"])
     header = ["lr", "batch", "epochs", "runs", *names, f"{metric}: mean, interval"]
@@ -167,37 +167,37 @@ def format_summary(result: dict) -> str:
         *(_show_setting(each, result, names) for each in result["settings"]),
     ]
     constant = result["constant"]["dev"]
-    rows.append(["constant", "", "", "", *(f"{constant[n]:.4f}" for n in names), ""])
+    rows.append(["baseline", "", "", "", *(f"{constant[n]:.4f}" for n in names), ""])
     lines = ["dev, medians over seeds (* is picked)", *align(rows)]
     if "test" in result["picked"]:
         test = result["picked"]["test"]
-        found = ", ".join(f"{name} {test[name]['median']:.4f}" for name in test)
-        told = result["constant"]["test"]
-        plain = ", ".join(f"{name} {value:.4f}" for name, value in told.items())
+        medians = ", ".join(f"{name} {test[name]['median']:.4f}" for name in test)
+        baseline = result["constant"]["test"].items()
+        plain = ", ".join(f"{name} {value:.4f}" for name, value in baseline)
         lines += [
-            f"test, the picked setting, median: {found}",
+            f"test, the picked setting, median: {medians}",
             f"test, {metric}: {_show_mean(test[metric])}",
-            f"test, the constant answer: {plain}",
+            f"test, baseline without input: {plain}",
         ]
     for split, report in list(result["picked"].get("report", {}).items())[-1:]:
         lines += _show_report(split, report)
     best = result["expected_best"]
     if len(best) > 1:
         chosen = sorted({1, 2, 5, 10, len(best)} & set(map(int, best)))
-        found = ", ".join(f"{n} runs {best[str(n)]:.4f}" for n in chosen)
-        lines.append(f"expected best dev {metric} of {found}")
+        values = ", ".join(f"{n} runs {best[str(n)]:.4f}" for n in chosen)
+        lines.append(f"expected best dev {metric} of {values}")
     if result["unfinished"]:
         lines.append(f"the run is unfinished: {result['unfinished']}")
     return "\n".join(lines)
 
 
 def _show_report(split: str, report: dict) -> list[str]:
-    """A table by label, for at most `MOST_LABELS`, and AUC and calibration."""
+    """A table by label, for at most `MAX_LABELS`, and AUC and calibration."""
     lines = []
-    if len(report["per_label"]) <= MOST_LABELS:
+    if len(report["per_label"]) <= MAX_LABELS:
         rows = [["label", "precision", "recall", "f1", "support"]]
-        for label, found in report["per_label"].items():
-            *scores, support = found.values()
+        for label, values in report["per_label"].items():
+            *scores, support = values.values()
             rows.append([label, *(f"{x:.4f}" for x in scores), f"{support:.0f}"])
         lines = [f"{split}, the picked setting, means over seeds", *align(rows)]
     area = "" if report["auc"] is None else f"AUC {report['auc']:.4f}, "
@@ -207,35 +207,31 @@ def _show_report(split: str, report: dict) -> list[str]:
 
 def _show_setting(setting: dict, result: dict, names: list[str]) -> list[str]:
     """A row of the table of settings."""
-    dev, lost = setting["dev"], setting["diverged"]
-    told = [
-        show_rate(setting["lr"]),
-        str(setting["batch_size"]),
-        str(setting["epochs"]),
-    ]
+    dev, diverged = setting["dev"], setting["diverged"]
+    lr, batch_size, epochs = _key(setting)
+    cells = [show_rate(lr), f"{batch_size}", f"{epochs}"]
     if result["method"] == "exact_probe":  # it takes no steps
-        told = ["-"] * 3
-    told[0] += "*" * (_key(setting) == _key(result["picked"]))
+        cells = ["-"] * 3
+    cells[0] += "*" * (_key(setting) == _key(result["picked"]))
     if dev is None:
-        return [*told, f"{lost} diverged", *["-"] * len(names), "-"]
+        return [*cells, f"{diverged} diverged", *["-"] * len(names), "-"]
     main = dev[result["metric"]]
-    runs = f"{main['num']}" + f" + {lost} diverged" * (lost > 0)
+    runs = f"{main['num']}" + f" + {diverged} diverged" * (diverged > 0)
     medians = (f"{dev[name]['median']:.4f}" for name in names)
-    return [*told, runs, *medians, _show_mean(main)]
+    return [*cells, runs, *medians, _show_mean(main)]
 
 
 def _key(setting: dict) -> tuple:
     return setting["lr"], setting["batch_size"], setting["epochs"]
 
 
-def _show_mean(found: dict) -> str:
-    if found["low"] is None:
-        return f"{found['mean']:.4f}"
-    return f"{found['mean']:.4f} [{found['low']:.4f}, {found['high']:.4f}]"
+def _show_mean(x: dict) -> str:
+    interval = "" if x["low"] is None else f" [{x['low']:.4f}, {x['high']:.4f}]"
+    return f"{x['mean']:.4f}{interval}"
 
 
 def align(rows: list[list[str]]) -> list[str]:
-    """Rows of cells as lines whose columns stand under one another.
+    """Rows of cells as lines with aligned columns.
 
     >>> align([["a", "bb"], ["ccc", "d"]])
     ['a    bb', 'ccc  d']

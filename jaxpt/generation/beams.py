@@ -1,4 +1,4 @@
-"""Beam search: the likeliest text, as transformers' `generate(num_beams=...)` finds it.
+"""Beam search, with the results of transformers' `generate(num_beams=...)`.
 
 A row has K unfinished texts ("beams"). A step scores every next token of each beam and
 ranks these candidates. Of the K best candidates, those that end are stored as finished;
@@ -12,7 +12,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-# Added to the score of a candidate that must not win; finite, as in transformers.
+from jaxpt.nn.decoding import Cache
+
+# Added to the scores of excluded candidates; finite, as in transformers.
 NEVER = -1e9
 
 
@@ -20,7 +22,7 @@ def search_beams(
     step: Callable,
     adjust: Callable,
     logits: Float[Array, "B V"],
-    cache,
+    cache: Cache,
     seen: Bool[Array, "B V"] | None,
     num_tokens: int,
     num_beams: int,
@@ -28,26 +30,26 @@ def search_beams(
     stop: tuple[int, ...],
     pad: int,
 ) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
-    """The best text of each row and its length, from a cache that holds the prompts.
+    """The best text of each row and its length, from a cache of the prompts.
 
-    A text ends at a stop id or after `num_tokens`. The search of a row ends when its
-    best beam, scored at its present length, is no better than the worst of K finished
-    texts (transformers' `early_stopping=False`).
+    A text ends at a stop id or after `num_tokens`. The search of a row ends when the
+    score of its best beam, at its current length, does not exceed that of the worst of
+    K finished texts (transformers' `early_stopping=False`).
 
     Args:
       step: (ids [B K], cache) -> logits [B K, V], cache.
       adjust: (log probabilities, seen, i) -> scores of the i-th new token: applies the
         repetition penalty, banned and forced tokens.
       logits: those of the first new token.
-      seen: which tokens the text holds already, or None if `adjust` does not need it.
+      seen: which tokens the text contains, or None if `adjust` does not need it.
 
     Returns:
       The new tokens, padded with `pad` after a stop id, and their number.
     """
-    # Each beam has at most `len(stop)` candidates that end, so K are left that do not.
+    # Each beam has at most `len(stop)` candidates that end, so at least K do not.
     num_candidates = max(2, 1 + len(stop)) * num_beams
 
-    def advance(state, logits, cache):
+    def advance(state: dict, logits: Array, cache: Cache) -> tuple[dict, Cache]:
         best, parents, ids = _rank(state, adjust, logits, num_candidates)
         rows = jnp.arange(len(best))[:, None]
         texts = state["texts"][rows, parents].at[:, :, state["i"]].set(ids)
@@ -63,7 +65,7 @@ def search_beams(
         state = beams | finished | {"i": now, "can_improve": can_improve}
         return state, cache.reorder(flat)
 
-    def body(carry):
+    def body(carry: tuple[dict, Cache]) -> tuple[dict, Cache]:
         state, cache = carry
         return advance(state, *step(state["ids"], cache))
 
@@ -79,13 +81,13 @@ def search_beams(
 
 
 def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
-    """The state before the first token: empty texts, none of them finished."""
+    """The state before the first token: empty, unfinished texts."""
     blank = jnp.full((batch, num_beams, num_tokens), pad, jnp.int32)
     unlikely = jnp.full((batch, num_beams), NEVER)
     return {
         "i": jnp.int32(0),
         "texts": blank,
-        # All beams are equal at first, so only the first one may be continued.
+        # All beams are equal at first, so only the first beam is continued.
         "scores": unlikely.at[:, 0].set(0.0),
         "done": blank,
         "final": unlikely,
@@ -95,7 +97,9 @@ def _start(batch: int, num_beams: int, num_tokens: int, pad: int) -> dict:
     }
 
 
-def _rank(state: dict, adjust: Callable, logits, num_candidates: int):
+def _rank(
+    state: dict, adjust: Callable, logits: Float[Array, "K V"], num_candidates: int
+) -> tuple[Float[Array, "B C"], Int[Array, "B C"], Int[Array, "B C"]]:
     """The best candidates [B, C]: log probability, beam and next id of each."""
     vocab = logits.shape[-1]
     scores = adjust(jax.nn.log_softmax(logits, axis=-1), state["seen"], state["i"])
@@ -105,7 +109,14 @@ def _rank(state: dict, adjust: Callable, logits, num_candidates: int):
     return best, index // vocab, (index % vocab).astype(jnp.int32)
 
 
-def _select_beams(state: dict, best, parents, ids, texts, is_end):
+def _select_beams(
+    state: dict,
+    best: Float[Array, "B C"],
+    parents: Int[Array, "B C"],
+    ids: Int[Array, "B C"],
+    texts: Int[Array, "B C L"],
+    is_end: Bool[Array, "B C"],
+) -> tuple[dict, Int[Array, "K"]]:
     """The K beams of the next step, and the rows [B K] of the cache they continue."""
     batch, num_beams = state["scores"].shape
     rows = jnp.arange(batch)[:, None]
@@ -118,7 +129,13 @@ def _select_beams(state: dict, best, parents, ids, texts, is_end):
     return {"scores": scores, "texts": texts, "ids": ids, "seen": seen}, flat
 
 
-def _update_finished(state: dict, best, texts, is_end, length_penalty: float) -> dict:
+def _update_finished(
+    state: dict,
+    best: Float[Array, "B C"],
+    texts: Int[Array, "B C L"],
+    is_end: Bool[Array, "B C"],
+    length_penalty: float,
+) -> dict:
     """The K best finished texts, including the first K candidates that end here."""
     num_beams, length = state["final"].shape[1], state["i"] + 1
     is_new = is_end & (jnp.arange(best.shape[1]) < num_beams)

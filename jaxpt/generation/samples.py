@@ -1,15 +1,15 @@
-"""Samples of a model's work: what is hidden of a passage, and how an answer reads.
+"""Samples of model outputs on passages: hidden tokens, continuations, detected fakes.
 
 A sample is a tuple of pieces in the order of the text, each with a kind:
 
-    given    what the model read            the sta
-    right    what it wrote for hidden text  [t]
-    wrong    the same, and the truth        [a≠e]
-    written  how it went on                 >> of the union
-    truth    how the text went on           (text: of war)
-    caught   a fake that it marked          [x≠t]
-    missed   a fake that it did not mark    (x≠t)
-    alarm    an original that it marked     !t!
+    given    input of the model             the sta
+    right    correct output for hidden text [t]
+    wrong    wrong output, and the truth    [a≠e]
+    written  generated continuation         >> of the union
+    truth    true continuation              (text: of war)
+    caught   a fake that was detected       [x≠t]
+    missed   a fake that was not detected   (x≠t)
+    alarm    a false alarm                  !t!
 """
 
 import difflib
@@ -21,9 +21,9 @@ from jaxtyping import Bool, Int
 
 from jaxpt.text.tokens.tokenizer import Tokenizer
 
-EVERY = 7  # one token in seven is hidden: 14 %, as much as in BERT's training
+EVERY = 7  # one token in seven is hidden: 14 %, similar to BERT's training
 SPAN = 3  # tokens of a hidden span, T5's mean
-LINE = 160  # characters of a sample in one line
+LINE = 160  # the maximum number of characters of a sample in one line
 
 
 class Piece(NamedTuple):
@@ -31,7 +31,7 @@ class Piece(NamedTuple):
 
     Attributes:
       kind: as above.
-      truth: what stood there, where the text is wrong or fake.
+      truth: the original text, if the text is wrong or fake.
     """
 
     text: str
@@ -40,12 +40,12 @@ class Piece(NamedTuple):
 
 
 Sample = tuple[Piece, ...]
-# The parts of a sample before they are spelt: ids, kind, true ids.
+# A part of a sample before decoding: ids, kind, true ids.
 Part = tuple[Iterable[int], str, Iterable[int]]
 
 
 def hide_tokens(is_special: Bool[np.ndarray, "T"]) -> Bool[np.ndarray, "T"]:
-    """Which tokens of a passage are hidden: every seventh that is an ordinary one.
+    """The hidden tokens of a passage: every seventh that is not special.
 
     >>> np.flatnonzero(hide_tokens(np.arange(20) == 10)).tolist()
     [3, 17]
@@ -56,10 +56,10 @@ def hide_tokens(is_special: Bool[np.ndarray, "T"]) -> Bool[np.ndarray, "T"]:
 
 
 def hide_spans(is_special: Bool[np.ndarray, "T"], most: int) -> list[tuple[int, int]]:
-    """The hidden spans of a passage, spread evenly: (start, stop) of each.
+    """(start, stop) of the hidden spans of a passage, evenly spread.
 
     Args:
-      most: how many at most; one that would hold a special token is left out.
+      most: the maximum number; spans with a special token are dropped.
 
     >>> hide_spans(np.zeros(19, bool), 3), hide_spans(np.arange(19) == 9, 3)
     ([(3, 6), (8, 11), (13, 16)], [(3, 6), (13, 16)])
@@ -78,22 +78,22 @@ def hide_spans(is_special: Bool[np.ndarray, "T"], most: int) -> list[tuple[int, 
 def split_answer(
     ids: Int[np.ndarray, "L"], sentinels: Iterable[int], ends: Iterable[int]
 ) -> dict[int, list[int]]:
-    """What stands behind each sentinel of an answer, up to its end.
+    """The tokens after each sentinel of an answer, up to its end.
 
     >>> split_answer(np.array([90, 5, 6, 91, 7, 1, 8]), [90, 91], [1])
     {90: [5, 6], 91: [7]}
     """
     marks, stops = set(sentinels), set(ends)
-    found: dict[int, list[int]] = {}
-    own: list[int] = []
+    spans: dict[int, list[int]] = {}
+    span: list[int] = []
     for id_ in map(int, ids):
         if id_ in stops:
             break
         if id_ in marks:
-            own = found.setdefault(id_, [])
+            span = spans.setdefault(id_, [])
         else:
-            own.append(id_)
-    return found
+            span.append(id_)
+    return spans
 
 
 def align(
@@ -101,11 +101,10 @@ def align(
     written: Int[np.ndarray, "L"],
     is_hidden: Bool[np.ndarray, "T"],
 ) -> list[Part]:
-    """A text that was written again beside what it should be.
+    """Aligns a reconstructed text with the original.
 
     Returns:
-      parts: "given" where it was copied, "right" where something hidden was restored,
-      "wrong" where it differs.
+      parts: "given" if copied, "right" if hidden and restored, "wrong" if different.
 
     >>> truth, hidden = np.array([5, 6, 7, 8]), np.array([0, 1, 1, 0]) > 0
     >>> align(truth, np.array([5, 6, 9, 8]), hidden)
@@ -124,10 +123,10 @@ def align(
 
 
 def spell(tokenizer: Tokenizer, parts: Iterable[Part]) -> Sample:
-    """The parts as text; neighbours that were both given, right or written are one.
+    """Decodes the parts; adjacent parts that are given, right or written are joined.
 
-    Each is the text that it adds to all before it: whether a token opens a word depends
-    on where it stands.
+    Each piece is the text that its ids add to the preceding ids, because the decoding
+    of a token depends on its context.
     """
     pieces: list[Piece] = []
     ids: list[int] = []
@@ -145,12 +144,12 @@ def spell(tokenizer: Tokenizer, parts: Iterable[Part]) -> Sample:
 
 
 def show_blank(text: str) -> str:
-    """A text of spaces alone, which could not be seen, as marks."""
+    """Replaces a text of spaces only by visible marks."""
     return text if text.strip() else text.replace(" ", "␣").replace("\n", "⏎")
 
 
 def write_line(sample: Iterable[Piece]) -> str:
-    """A sample as one short line, the marks of its kinds as above."""
+    """A sample as one short line, with the marks of its kinds."""
     marks = {
         "given": "{0}",
         "right": "[{0}]",
@@ -161,12 +160,12 @@ def write_line(sample: Iterable[Piece]) -> str:
         "missed": "({0}≠{1})",
         "alarm": "!{0}!",
     }
-    told = [
+    pieces = [
         marks[p.kind].format(
             p.text if p.kind == "given" else show_blank(p.text), show_blank(p.truth)
         )
         for p in sample
     ]
-    text = " ".join("".join(told).split())
-    text = text.encode(errors="replace").decode()  # of bytes that are no text
+    text = " ".join("".join(pieces).split())
+    text = text.encode(errors="replace").decode()  # bytes that are not UTF-8
     return text if len(text) <= LINE else text[: LINE - 1] + "…"

@@ -5,29 +5,31 @@ The interface to a model is its `decoder` (`jaxpt.nn.decoding.Decoder`).
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.generation.beams import search_beams
+from jaxpt.nn.decoding import Cache, Decoder
 from jaxpt.rng import row_keys
 
 
 @dataclasses.dataclass(frozen=True)
 class SampleSpec:
-    """How the next token is chosen.
+    """The settings of generation.
 
     Attributes:
       temperature: divides the logits; 0 takes the likeliest token.
       top_k: keep the k likeliest tokens; 0 keeps all.
       top_p: then keep the fewest tokens that hold this much probability (Holtzman et
         al. 2020); 1 keeps all.
-      repetition_penalty: makes tokens that the text holds already less likely
-        (`penalise`); 1 leaves them as they are.
-      num_beams: the beams of a beam search, which samples nothing; 1 means no search.
+      repetition_penalty: makes tokens that the text already contains less likely
+        (`penalise`); 1 is off.
+      num_beams: the beams of a beam search, which does not sample; 1 is off.
       length_penalty: finished beams are ranked by log probability / length to this
         power; above 0 favours long texts.
     """
@@ -39,7 +41,7 @@ class SampleSpec:
     num_beams: int = 1
     length_penalty: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, is_good, allowed in (
             ("temperature", 0 <= self.temperature < math.inf, "at least 0, finite"),
             ("top_k", self.top_k >= 0, "at least 0 (0 keeps all)"),
@@ -47,7 +49,7 @@ class SampleSpec:
             (
                 "repetition_penalty",
                 0 < self.repetition_penalty < math.inf,
-                "above 0, finite (1 leaves all as it is)",
+                "above 0, finite (1 is off)",
             ),
             ("num_beams", self.num_beams >= 1, "at least 1"),
             ("length_penalty", math.isfinite(self.length_penalty), "finite"),
@@ -58,12 +60,12 @@ class SampleSpec:
         if self.num_beams > 1 and is_sampled:
             raise UserError(
                 f"--num_beams={self.num_beams}: must be 1 with --temperature, --top_k "
-                f"or --top_p, as a beam search samples nothing"
+                f"or --top_p, as a beam search does not sample"
             )
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the temperature is 0, or so small that it is subnormal in float32."""
+        """Whether the temperature is 0 or subnormal in float32."""
         return self.temperature < float(jnp.finfo(jnp.float32).tiny)
 
 
@@ -79,7 +81,7 @@ def filter_logits(
     num = min(top_k or vocab, vocab)
     if num == vocab and top_p == 1:
         return logits
-    ranked, order = jax.lax.top_k(logits, num)  # of ties the lower id comes first
+    ranked, order = jax.lax.top_k(logits, num)  # ties are sorted by id
     if top_p < 1:
         probabilities = jax.nn.softmax(ranked, axis=-1)
         before = jnp.cumsum(probabilities, axis=-1) - probabilities
@@ -92,7 +94,7 @@ def scale_logits(
     logits: Float[Array, "*B V"], spec: SampleSpec
 ) -> Float[Array, "*B V"]:
     """Logits divided by the temperature, which must not be 0, and filtered."""
-    # At most 0 before dividing, so that no temperature overflows to infinity.
+    # At most 0 before the division, so that it does not overflow.
     scaled = (logits - logits.max(axis=-1, keepdims=True)) / spec.temperature
     return filter_logits(scaled, spec.top_k, spec.top_p)
 
@@ -109,9 +111,9 @@ def next_distribution(
 def penalise(
     scores: Float[Array, "*B V"], seen: Bool[Array, "*B V"], penalty: float
 ) -> Float[Array, "*B V"]:
-    """Scores of seen tokens divided by the penalty, or times it below 0.
+    """Lowers the scores of seen tokens: divided by the penalty, or times it below 0.
 
-    Keskar et al. 2019 (CTRL), in the form of transformers.
+    Keskar et al. 2019 (CTRL), as in transformers.
 
     >>> seen = jnp.array([True, True, False])
     >>> penalise(jnp.array([2.0, -2.0, 3.0]), seen, 2.0).tolist()
@@ -139,7 +141,7 @@ def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     return padded, lengths
 
 
-def check_lengths(decoder, length: int, num_tokens: int) -> None:
+def check_lengths(decoder: Decoder, length: int, num_tokens: int) -> None:
     """Raises UserError unless prompts of `length` and the new tokens have positions."""
     limit = decoder.max_len
     if decoder.start_id is not None:
@@ -160,8 +162,8 @@ def check_lengths(decoder, length: int, num_tokens: int) -> None:
 
 
 def generate(
-    decoder,
-    params,
+    decoder: Decoder,
+    params: PyTree,
     prompts: Int[Array, "B T"],
     lengths: Int[Array, "B"],
     num_tokens: int,
@@ -175,23 +177,23 @@ def generate(
 ) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
     """Generates up to `num_tokens` tokens after each prompt.
 
-    All prompts are read at once; one loop then generates token by token until all rows
-    have ended. The samples of a row depend only on the key, the row's index and the
-    token's position, not on the other rows.
+    All prompts are processed at once; a loop then generates token by token until all
+    rows have ended. The samples of a row depend only on the key, the row's index and
+    the token's position, not on the other rows.
 
     Args:
       decoder: a `jaxpt.nn.decoding.Decoder`.
-      prompts: padded on the left (`pad_left`); an encoder reads them where the decoder
+      prompts: padded on the left (`pad_left`); the input of the encoder if the decoder
         has a `start_id`.
       stop: ids that end a row.
       banned: ids that are never generated ([PAD], [MASK] ...).
-      first, last: ids forced as the first new token, and as the `num_tokens`-th.
+      first, last: forced ids of the first new token, and of the `num_tokens`-th.
 
     Returns:
-      The new tokens, a stop id included and `pad` after it, and their number.
+      The new tokens, with the stop id and then `pad`, and their number.
 
     Raises:
-      UserError: there are more tokens than the model has positions.
+      UserError: there are more tokens than positions.
     """
     check_lengths(decoder, prompts.shape[1], num_tokens)
     params = jax.tree.map(jnp.asarray, params)  # traced ids cannot index NumPy arrays
@@ -201,7 +203,7 @@ def generate(
     if spec.repetition_penalty != 1:
         seen = _mark_seen(decoder, prompts, lengths, logits.shape[-1])
 
-    def adjust(scores, seen, i):
+    def adjust(scores: Array, seen: Array | None, i: Array) -> Array:
         if seen is not None:
             scores = penalise(scores, seen, spec.repetition_penalty)
         if banned:
@@ -212,7 +214,7 @@ def generate(
                 scores = jnp.where(i == when, only, scores)
         return scores
 
-    def step(ids, cache):
+    def step(ids: Array, cache: Cache) -> tuple[Array, Cache]:
         return decoder.step(params, ids, cache)
 
     if spec.num_beams > 1:
@@ -221,7 +223,7 @@ def generate(
             step, adjust, logits, cache, seen, num_tokens, *search, stop, pad
         )
 
-    def choose(logits, seen, i):
+    def choose(logits: Array, seen: Array | None, i: Array) -> Array:
         scores = adjust(logits, seen, i)
         if spec.is_greedy:
             return jnp.argmax(scores, axis=-1).astype(jnp.int32)
@@ -233,11 +235,20 @@ def generate(
     return _generate_rows(step, choose, logits, cache, seen, num_tokens, stop, pad)
 
 
-def _generate_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad: int):
-    """The loop without beams: each chosen token is read before the next is chosen."""
+def _generate_rows(
+    step: Callable,
+    choose: Callable,
+    logits: Float[Array, "B V"],
+    cache: Cache,
+    seen: Bool[Array, "B V"] | None,
+    num_tokens: int,
+    stop: tuple[int, ...],
+    pad: int,
+) -> tuple[Int[Array, "B L"], Int[Array, "B"]]:
+    """The generation loop without beams."""
     rows, stops = jnp.arange(len(logits)), jnp.array(stop, jnp.int32)
 
-    def append(state, logits):
+    def append(state: dict, logits: Array) -> dict:
         i, is_done = state["i"], state["is_done"]
         ids = jnp.where(is_done, pad, choose(logits, state["seen"], i))
         has_seen = state["seen"]
@@ -250,7 +261,7 @@ def _generate_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad
             "seen": None if has_seen is None else has_seen.at[rows, ids].set(True),
         }
 
-    def body(carry):
+    def body(carry: tuple[dict, Cache]) -> tuple[dict, Cache]:
         state, cache = carry
         logits, cache = step(state["ids"], cache)
         return append(state, logits), cache
@@ -270,8 +281,10 @@ def _generate_rows(step, choose, logits, cache, seen, num_tokens: int, stop, pad
     return state["tokens"], state["counts"]
 
 
-def _mark_seen(decoder, prompts, lengths, vocab: int) -> Bool[Array, "B V"]:
-    """Which tokens a row holds before generation, for the repetition penalty."""
+def _mark_seen(
+    decoder: Decoder, prompts: Int[Array, "B T"], lengths: Int[Array, "B"], vocab: int
+) -> Bool[Array, "B V"]:
+    """Which tokens a row contains before generation, for the repetition penalty."""
     if decoder.start_id is not None:
         is_start = jnp.arange(vocab) == decoder.start_id
         return jnp.broadcast_to(is_start, (len(prompts), vocab))

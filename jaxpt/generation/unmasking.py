@@ -1,23 +1,55 @@
-"""Writing text by unmasking: all of it is [MASK] at first, and the surest tokens stay.
+"""Filling masks: the likeliest tokens of a [MASK], and generation by unmasking.
 
-Chang et al. 2022 (MaskGIT); Nie et al. 2025 (LLaDA), `generate.py`, low-confidence
-remasking in one block. What a model must be able to do for it is to fill [MASK]s.
+Generation starts from [MASK]s only; each step keeps the most confident tokens (Chang et
+al. 2022, MaskGIT; Nie et al. 2025, LLaDA, `generate.py`: low-confidence remasking in
+one block).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec, scale_logits
 
 
+def fill_masks(
+    fill_logits: Callable,
+    params: PyTree,
+    ids: Int[np.ndarray, "T"],
+    mask_id: int,
+    banned: Iterable[int],
+    k: int,
+) -> list[list[tuple[int, float]]]:
+    """The k likeliest ids of each [MASK], in order, with their probabilities.
+
+    Args:
+      fill_logits: (params, tokens [1, T]) -> logits [1, T, V].
+      banned: ids that are never predicted (special tokens); they are excluded from the
+        softmax.
+
+    Raises:
+      UserError: the text has no [MASK].
+    """
+    positions = np.flatnonzero(ids == mask_id)
+    if not len(positions):
+        raise UserError("--text: must hold at least one [MASK]")
+    logits = np.array(fill_logits(params, ids[None])[0, positions], np.float32)
+    logits[:, list(banned)] = -np.inf
+    probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
+    order = np.argsort(-probabilities, axis=-1, kind="stable")[:, :k]
+    return [
+        [(int(i), float(row[i])) for i in best if row[i] > 0]
+        for row, best in zip(probabilities, order, strict=True)
+    ]
+
+
 def unmask(
     fill_logits: Callable,
-    params,
+    params: PyTree,
     prompts: Int[Array, "B T"],
     num_tokens: int,
     rng: Array,
@@ -26,24 +58,24 @@ def unmask(
     banned: tuple[int, ...] = (),
     num_steps: int = 0,
 ) -> Int[Array, "B L"]:
-    """`num_tokens` behind each prompt, in an order that the model chooses.
+    """Generates `num_tokens` after each prompt, in an order that the model chooses.
 
-    At every step each [MASK] is given a token; those with the highest probability
-    stay, in even numbers over the steps, and the others become [MASK] again.
+    At every step each [MASK] gets a token. Those with the highest probability are kept,
+    equally many per step, and the others become [MASK] again.
 
     Args:
       fill_logits: (params, tokens [B, T + L]) -> logits [B, T + L, V].
-      prompts: all of one length, without padding.
-      spec: temperature, top_k and top_p of the tokens that are tried.
-      banned: ids that are never chosen; [MASK] never is.
-      num_steps: passes of the model; 0 is one for each token.
+      prompts: prompts of equal length, without padding.
+      spec: temperature, top_k and top_p of the sampled tokens.
+      banned: ids that are never sampled, in addition to [MASK].
+      num_steps: passes of the model; 0 means one per token.
     """
     count, start = len(prompts), prompts.shape[1]
     first = jnp.full((count, num_tokens), mask_id, jnp.int32)
     tokens = jnp.concatenate([jnp.asarray(prompts, jnp.int32), first], axis=1)
     never = jnp.array(sorted({*banned, mask_id}))
 
-    def step(tokens, given):
+    def step(tokens: Array, given: tuple[Array, Array]) -> tuple[Array, None]:
         num_kept, rng = given
         logits = fill_logits(params, tokens)[:, start:].astype(jnp.float32)
         logits = logits.at[..., never].set(-jnp.inf)
@@ -53,7 +85,7 @@ def unmask(
         confidence = _probability(logits, tried)
         own = tokens[:, start:]
         confidence = jnp.where(own == mask_id, confidence, -jnp.inf)
-        # Of equals the first stays, so that the number is exact.
+        # Stable, so that the number of kept tokens is exact with ties.
         order = jnp.argsort(-confidence, axis=1, stable=True)
         rank = jnp.argsort(order, axis=1, stable=True)
         is_kept = (rank < num_kept) & (own == mask_id)
@@ -68,7 +100,7 @@ def unmask(
 
 
 def count_steps(num_tokens: int, num_steps: int) -> list[int]:
-    """How many tokens stay at each step, as even as can be, the larger first.
+    """The number of tokens kept at each step, as even as possible, in descending order.
 
     Raises:
       UserError: there are more steps than tokens.
@@ -78,8 +110,8 @@ def count_steps(num_tokens: int, num_steps: int) -> list[int]:
     """
     if not 1 <= num_steps <= num_tokens:
         raise UserError(
-            f"--num_steps={num_steps}: must be from 1 to the {num_tokens} tokens that "
-            f"are written, or 0 for as many"
+            f"--num_steps={num_steps}: must be from 1 to the {num_tokens} tokens to "
+            f"generate, or 0 for one step per token"
         )
     least, more = divmod(num_tokens, num_steps)
     return [least + (i < more) for i in range(num_steps)]
@@ -93,7 +125,7 @@ def _probability(
 
 
 def cut_rows(tokens: Int[np.ndarray, "B L"], stop: tuple[int, ...]) -> list[np.ndarray]:
-    """Rows up to their first stop id, which is left out."""
+    """The rows up to their first stop id, which is removed."""
     cut = []
     for row in np.asarray(tokens):
         ends = np.flatnonzero(np.isin(row, stop))

@@ -9,9 +9,8 @@ import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.evaluation import neighbours
-from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
-from jaxpt.generation.unmasking import cut_rows, unmask
+from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.networks.abilities import Unmasks
 from jaxpt.rng import stream

@@ -1,56 +1,60 @@
-"""Learning rates by depth, and layers that begin to be trained one after the other.
+"""Layer-wise learning rate decay, and gradual unfreezing.
 
-A network's parameters are groups by how far they are from its input: the embeddings
-(depth 0), its layers from the first (1, 2, ..., n; a decoder's after the encoder's),
-and what stands on them, the head (n + 1). A group's rate is the schedule's times
+The parameters of a network form groups by depth: the embeddings (depth 0), the layers
+(1, 2, ..., n; those of a decoder after those of the encoder) and the head (n + 1). The
+learning rate of a group is that of the schedule times
 
     plain      decay^(n + 1 - depth)       Howard & Ruder 2018 (decay 1 / 2.6), BEiT
-    electra    decay^(n + 2 - depth), the head's as if of depth n + 2
+    electra    decay^(n + 2 - depth), and 1 for the head
                (google-research/electra: model/optimization.py)
 
-ELECTRA's leaves the place of a pooler between the last layer and the head, which its
-fine-tuning lacks: the last layer has decay^2. Its published numbers have it.
+ELECTRA's form reserves a depth for a pooler between the last layer and the head, which
+its fine-tuning does not use: the last layer has decay^2. Its published results use it.
 """
 
 import dataclasses
 import functools
 import re
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import KeyPath
+from jaxtyping import PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer, set_schedule_step
+from jaxpt.nn.scan import path_name
 
 FORMS = ("plain", "electra")
-# A stack's layer, a Transformer's or an LSTM's.
+# A layer of a Transformer or an LSTM.
 LAYER = re.compile(r"(?:layer|lstm)_(\d+)")
-# What a text goes through before the first layer, whichever stack's.
+# Modules before the first layer of a stack.
 BELOW = ("embed", "decoder_embed", "project", "words", "contexts")
 
 
 @dataclasses.dataclass(frozen=True)
 class GroupSpec:
-    """How groups of parameters differ in training.
+    """Layer-wise learning rate decay and gradual unfreezing.
 
     Attributes:
-      decay: of the learning rate from a group to the one below it; 1 is the same rate
-        for all. ELECTRA's is 0.8, ULMFiT's 1 / 2.6.
-      form: how the depths are counted, "plain" or "electra".
-      unfreeze: epochs in which groups begin to be trained one after the other: the head
-        alone in the first, the last layer with it in the second, ...; all that are left
-        begin after them. 0 trains all from the start.
+      decay: the factor of the learning rate from a group to the one below it; 1 is the
+        same rate for all. ELECTRA uses 0.8, ULMFiT 1 / 2.6.
+      form: the count of depths, "plain" or "electra".
+      unfreeze: the number of epochs in which groups are unfrozen one after the other:
+        the head in the first, the last layer in the second, ...; then all others. 0
+        trains all groups from the start.
     """
 
     decay: float = 1.0
     form: str = "plain"
     unfreeze: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check(self, "decay", 0 < self.decay <= 1, "above 0, at most 1")
         _check(self, "form", self.form in FORMS, f"one of {', '.join(FORMS)}")
         is_good = self.form == "plain" or self.decay < 1
@@ -58,7 +62,7 @@ class GroupSpec:
         _check(self, "unfreeze", self.unfreeze >= 0, "at least 0")
 
     def check_epochs(self, num_epochs: float) -> None:
-        """Raises UserError where some groups would not begin within the run."""
+        """Raises UserError if some groups would not be trained within the run."""
         is_good = self.unfreeze == 0 or self.unfreeze < num_epochs
         allowed = f"below the run's {num_epochs} epochs, or some would never be trained"
         _check(self, "unfreeze", is_good, allowed)
@@ -70,20 +74,20 @@ def _check(spec: GroupSpec, name: str, is_good: bool, allowed: str) -> None:
 
 
 class Depths(NamedTuple):
-    """How many layers there are: n is their sum."""
+    """The numbers of layers; n is their sum."""
 
     encoder: int
     decoder: int = 0
 
     @property
     def head(self) -> int:
-        """The depth of what stands on the layers."""
+        """The depth of the head."""
         return self.encoder + self.decoder + 1
 
     def find(self, path: str) -> int:
         """The depth of a parameter of {"network", "head", "extra"} by its path.
 
-        A stack's relative bias belongs to its first layer, its last norm to its last.
+        A stack's relative bias belongs to its first layer, its final norm to its last.
 
         >>> depths = Depths(2)
         >>> paths = "embed/tokens", "encoder/layer_0/mlp/up/bias", "encoder/norm/scale"
@@ -94,9 +98,8 @@ class Depths(NamedTuple):
         if part == "head":
             return self.head
         is_second = "decoder" in names
-        found = [LAYER.fullmatch(name) for name in names]
         below = self.encoder if is_second else 0
-        for match in filter(None, found):
+        for match in filter(None, map(LAYER.fullmatch, names)):
             return below + int(match[1]) + 1
         if "relative" in names:
             return below + 1
@@ -105,11 +108,11 @@ class Depths(NamedTuple):
         return 0 if names[0] in BELOW else self.head
 
 
-def count_layers(state) -> Depths:
-    """How many layers the parameters {"network", "head", "extra"} have, unrolled."""
+def count_layers(state: dict) -> Depths:
+    """The numbers of layers of the unrolled parameters {"network", "head", "extra"}."""
     counts = {False: 0, True: 0}
     for path, _ in jax.tree_util.tree_leaves_with_path(state["network"]):
-        names = _name(path).split("/")
+        names = path_name(path).split("/")
         for match in filter(None, map(LAYER.fullmatch, names)):
             is_second = "decoder" in names
             counts[is_second] = max(counts[is_second], int(match[1]) + 1)
@@ -117,7 +120,7 @@ def count_layers(state) -> Depths:
 
 
 def find_multiplier(spec: GroupSpec, depths: Depths, path: str) -> float:
-    """What the learning rate of a parameter is multiplied by.
+    """The factor of a parameter's learning rate.
 
     >>> spec, depths = GroupSpec(0.8, "electra"), Depths(12)
     >>> paths = "head/out", "network/encoder/layer_11/mlp", "network/embed/tokens"
@@ -130,19 +133,15 @@ def find_multiplier(spec: GroupSpec, depths: Depths, path: str) -> float:
     return spec.decay ** (top - depth)
 
 
-def _name(path) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator="/")
-
-
-def _map_by_path(function, tree):
-    """(path, leaf) -> leaf over a tree."""
+def _map_by_path(function: Callable[[str, Any], Any], tree: PyTree) -> PyTree:
+    """Maps (path, leaf) -> leaf over a tree."""
     return jax.tree_util.tree_map_with_path(
-        lambda path, leaf: function(_name(path), leaf), tree
+        lambda path, leaf: function(path_name(path), leaf), tree
     )
 
 
 def scale_groups(spec: GroupSpec, depths: Depths) -> optax.GradientTransformation:
-    """Updates times their groups' multipliers; decay of weights is scaled as well."""
+    """Multiplies updates, weight decay included, by the factors of their groups."""
     return optax.stateless(
         lambda updates, _: _map_by_path(
             lambda path, x: x * find_multiplier(spec, depths, path), updates
@@ -151,7 +150,7 @@ def scale_groups(spec: GroupSpec, depths: Depths) -> optax.GradientTransformatio
 
 
 def find_start(spec: GroupSpec, depths: Depths, path: str, epoch_steps: int) -> int:
-    """The step in which a parameter begins to be trained.
+    """The step from which on a parameter is trained.
 
     >>> spec, depths = GroupSpec(unfreeze=2), Depths(12)
     >>> paths = "head/out", "network/encoder/layer_11/mlp", "network/embed/tokens"
@@ -161,41 +160,46 @@ def find_start(spec: GroupSpec, depths: Depths, path: str, epoch_steps: int) -> 
     return min(depths.head - depths.find(path), spec.unfreeze) * epoch_steps
 
 
-def gate(starts) -> optax.GradientTransformation:
-    """Gradients of what has not begun become zero, so that no norm counts them."""
+def gate(starts: Callable[[str], int]) -> optax.GradientTransformation:
+    """Zeroes gradients before their start, so that the global norm excludes them."""
 
-    def update(grads, state, params=None):
+    def update(
+        grads: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
         gated = _map_by_path(
             lambda path, x: jnp.where(state.count >= starts(path), x, 0), grads
         )
         return gated, optax.ScaleByScheduleState(state.count + 1)
 
-    def init(params):
+    def init(params: PyTree) -> optax.OptState:
         return optax.ScaleByScheduleState(jnp.zeros((), jnp.int32))
 
     return optax.GradientTransformation(init, update)
 
 
 class HeldState(NamedTuple):
-    """An optimizer's state, and the steps of the run, which its schedules follow."""
+    """An optimizer's state, and the step of the run for its schedules."""
 
     inner: optax.OptState
     num_steps: jax.Array
 
 
-def hold(inner: optax.GradientTransformation, start: int):
-    """An optimizer that begins in a step, its moments and their correction with it."""
+def hold(
+    inner: optax.GradientTransformation, start: int
+) -> optax.GradientTransformation:
+    """An optimizer whose updates, moments and bias correction begin at a step."""
 
-    def init(params):
+    def init(params: PyTree) -> HeldState:
         return HeldState(inner.init(params), jnp.zeros((), jnp.int32))
 
-    def update(grads, state, params=None):
-        was = set_schedule_step(state.inner, state.num_steps)
-        updates, now = inner.update(grads, was, params)
-        has_begun = state.num_steps >= start
-        pick = functools.partial(jnp.where, has_begun)
+    def update(
+        grads: PyTree, state: HeldState, params: PyTree = None
+    ) -> tuple[PyTree, HeldState]:
+        old = set_schedule_step(state.inner, state.num_steps)
+        updates, new = inner.update(grads, old, params)
+        pick = functools.partial(jnp.where, state.num_steps >= start)
         updates = jax.tree.map(lambda x: pick(x, jnp.zeros_like(x)), updates)
-        return updates, HeldState(jax.tree.map(pick, now, was), state.num_steps + 1)
+        return updates, HeldState(jax.tree.map(pick, new, old), state.num_steps + 1)
 
     return optax.GradientTransformation(init, update)
 
@@ -208,15 +212,15 @@ def make_grouped_optimizer(
     epoch_steps: int,
     frozen: tuple[str, ...] = (),
 ) -> optax.GradientTransformation:
-    """The optimizer of a task's parameters, `make_optimizer`'s where groups are alike.
+    """The optimizer of a task's parameters; `make_optimizer` if all groups are equal.
 
-    Departure: ULMFiT's source begins its schedule anew whenever it unfreezes a group;
-    here the one schedule of the run goes on.
+    Departure: ULMFiT's source restarts its schedule whenever it unfreezes a group; here
+    the run has one schedule.
 
     Args:
-      state: {"network", "head", "extra"}; their paths say the depths.
-      epoch_steps: steps of an epoch.
-      frozen: paths of parameters that have neither updates nor moments.
+      state: {"network", "head", "extra"}, whose paths determine the depths.
+      epoch_steps: the steps of an epoch.
+      frozen: paths of parameters without updates and moments.
     """
     depths = count_layers(state)
     if not groups.unfreeze:
@@ -228,12 +232,12 @@ def make_grouped_optimizer(
     def starts(path: str) -> int:
         return find_start(groups, depths, path, epoch_steps)
 
-    def label(path, leaf):
-        return -1 if is_frozen(path, frozen) else starts(_name(path))
+    def label(path: KeyPath, leaf: Any) -> int:
+        return -1 if is_frozen(path, frozen) else starts(path_name(path))
 
-    alone = dataclasses.replace(optim, clip_norm=0.0)
-    begun = {epoch * epoch_steps for epoch in range(groups.unfreeze + 1)}
-    parts = {start: hold(make_optimizer(alone, num_steps), start) for start in begun}
+    unclipped = dataclasses.replace(optim, clip_norm=0.0)
+    steps = {epoch * epoch_steps for epoch in range(groups.unfreeze + 1)}
+    parts = {step: hold(make_optimizer(unclipped, num_steps), step) for step in steps}
     labels = functools.partial(jax.tree_util.tree_map_with_path, label)
     clip = [optax.clip_by_global_norm(optim.clip_norm)] if optim.clip_norm else []
     return optax.chain(

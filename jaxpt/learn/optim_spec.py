@@ -1,6 +1,7 @@
-"""OptimSpec: the settings of the optimizer and its schedule, and which each uses."""
+"""OptimSpec: the settings of the optimizer and the learning rate schedule."""
 
 import dataclasses
+from collections.abc import Iterable
 
 from jaxpt.errors import UserError
 
@@ -17,9 +18,10 @@ SCHEDULES = (
 WARMUP_SHAPES = ("linear", "flat")
 DECAY_SHAPES = ("sqrt", "linear", "exponential")
 
-# Each optimizer's own values of the settings whose default is -1; it does not use those
-# that are missing here. Sources: optax's AdamW and Lion (Chen et al. 2023); T5X's
-# Adafactor; LAMB of You et al. 2020; the AdamW inside Keller Jordan's Muon.
+# The optimizers' defaults of the settings whose value is -1; an optimizer does not use
+# the settings that are missing here. Sources: optax's AdamW and Lion (Chen et al.
+# 2023); T5X's Adafactor; LAMB of You et al. 2020; the AdamW inside Keller Jordan's
+# Muon.
 OWN = {
     "adamw": {"beta1": 0.9, "beta2": 0.999, "epsilon": 1e-8},
     "adafactor": {"beta1": 0.0, "epsilon": 1e-30},
@@ -57,10 +59,10 @@ class OptimSpec:
       lr: the peak learning rate.
       schedule: after the warm-up, "cosine" and "linear" decay to the end of the run,
         "inverse_sqrt" as 1 / sqrt(step), "wsd" is constant and decays at the end.
-        "linear" decays from the warm-up's end, as transformers' does. In BERT's code
-        the line begins at step 0, and the warm-up is in the place of its first part,
-        "bert_linear"; ELECTRA's multiplies the two, "electra_linear".
-        "slanted_triangle" is ULMFiT's, which has a rise of its own.
+        "linear" decays from the warm-up's end, as in transformers. In BERT's code the
+        line starts at step 0, and the warm-up replaces its first part, "bert_linear";
+        ELECTRA's code multiplies the two, "electra_linear". "slanted_triangle" is
+        ULMFiT's, which includes a rise.
       warmup_steps: steps before the schedule starts; 0 for none.
       warmup_type: "linear" from 0 to `lr`, or "flat" at `lr` (T5).
       min_lr_ratio: the final value of cosine, linear and wsd, as a fraction of `lr`.
@@ -68,13 +70,13 @@ class OptimSpec:
       decay_shape: wsd's decay at the fraction x of those steps: "sqrt" is 1 - sqrt(x)
         (Haegele et al. 2024) and "linear" 1 - x, both down to `min_lr_ratio`;
         "exponential" is min_lr_ratio^x (MiniCPM).
-      slant_ratio: `lr` over the slanted triangle's first rate (32; fastai's classifier
-        8).
+      slant_ratio: `lr` divided by the first rate of the slanted triangle (32; fastai's
+        classifier 8).
       slant_cut: the fraction of all steps in which it rises (0.1; fastai's classifier
         1/3, then 1/8).
       beta1: the decay rate of the first moment, of Lion's interpolation before the
-        sign, or of Adafactor's momentum (0: none). -1 is the optimizer's own (`OWN`),
-        also for beta2 and epsilon. With muon all three are those of its AdamW.
+        sign, or of Adafactor's momentum (0: none). -1 is the optimizer's default
+        (`OWN`), also for beta2 and epsilon. With muon all three are those of its AdamW.
       beta2: the decay rate of the second moment, or of Lion's momentum.
       epsilon: added to the root of Adam's second moment, or to Adafactor's squared
         gradient.
@@ -83,11 +85,11 @@ class OptimSpec:
         so that `lr` is relative to it.
       muon_lr: Muon's peak learning rate, as a spectral norm; `lr` is that of its AdamW.
       momentum: Muon's momentum.
-      weight_decay: decoupled, multiplied by the learning rate. Biases, norms and T5's
-        relative bias are not decayed (nor do they have LAMB's ratio).
-      clip_norm: the largest global norm of the gradient; 0 does not clip (T5).
-      ema_decay: above 0, the decay rate of an exponential moving average of the
-        parameters, with which a run evaluates, exports and generates; 0 is off.
+      weight_decay: decoupled, multiplied by the learning rate. Not applied to biases,
+        norms and T5's relative bias (nor is LAMB's ratio).
+      clip_norm: the maximum global norm of the gradient; 0 does not clip (T5).
+      ema_decay: the decay rate of an exponential moving average of the parameters, with
+        which a run evaluates, exports and generates; 0 is off.
     """
 
     name: str = "adamw"
@@ -111,17 +113,13 @@ class OptimSpec:
     clip_norm: float = 1.0
     ema_decay: float = 0.0
 
-    def __post_init__(self):
-        _check(self, "name", self.name in OWN, f"one of {', '.join(OWN)}")
-        is_good = self.schedule in SCHEDULES
-        _check(self, "schedule", is_good, f"one of {', '.join(SCHEDULES)}")
-        for name, who in _list_unread(self).items():
+    def __post_init__(self) -> None:
+        _check(self, "name", self.name in OWN, one_of(OWN))
+        _check(self, "schedule", self.schedule in SCHEDULES, one_of(SCHEDULES))
+        for name, reader in _list_unread(self).items():
             default = type(self).__dataclass_fields__[name].default
-            if getattr(self, name) != default:
-                raise UserError(
-                    f"optim.{name}={getattr(self, name)}: must be {default}, as {who} "
-                    f"does not use it"
-                )
+            is_good = getattr(self, name) == default
+            _check(self, name, is_good, f"{default}, as {reader} does not use it")
         for name, value in OWN[self.name].items():
             if getattr(self, name) == -1:
                 object.__setattr__(self, name, value)
@@ -134,16 +132,16 @@ class OptimSpec:
 
 
 def _list_unread(spec: OptimSpec) -> dict[str, str]:
-    """The settings that are not used, each with the optimizer or schedule."""
+    """The unused settings, each with the optimizer or schedule that does not use it."""
     readers = {
         name: [optimizer for optimizer, own in OWN.items() if name in own]
         for name in ("beta1", "beta2", "epsilon")
     } | OPTIMIZERS_READING
-    unread = {n: spec.name for n, who in readers.items() if spec.name not in who}
+    unread = {n: spec.name for n, names in readers.items() if spec.name not in names}
     return unread | {
         name: f"schedule {spec.schedule}"
-        for name, who in SCHEDULES_READING.items()
-        if spec.schedule not in who
+        for name, schedules in SCHEDULES_READING.items()
+        if spec.schedule not in schedules
     }
 
 
@@ -153,11 +151,7 @@ def _check_values(spec: OptimSpec) -> None:
     for name, is_good, allowed in (
         ("lr", spec.lr > 0, "above 0"),
         ("warmup_steps", spec.warmup_steps >= 0, "at least 0"),
-        (
-            "warmup_type",
-            spec.warmup_type in WARMUP_SHAPES,
-            f"one of {', '.join(WARMUP_SHAPES)}",
-        ),
+        ("warmup_type", spec.warmup_type in WARMUP_SHAPES, one_of(WARMUP_SHAPES)),
         (
             "warmup_type",
             spec.warmup_steps > 0 or spec.warmup_type == "linear",
@@ -174,15 +168,11 @@ def _check_values(spec: OptimSpec) -> None:
             "above 0 with optim.decay_shape=exponential",
         ),
         ("decay_fraction", 0 < spec.decay_fraction <= 1, "above 0, at most 1"),
-        (
-            "decay_shape",
-            spec.decay_shape in DECAY_SHAPES,
-            f"one of {', '.join(DECAY_SHAPES)}",
-        ),
+        ("decay_shape", spec.decay_shape in DECAY_SHAPES, one_of(DECAY_SHAPES)),
         (
             "warmup_steps",
             spec.warmup_steps == 0 or spec.schedule != "slanted_triangle",
-            "0 with optim.schedule=slanted_triangle, which rises by itself",
+            "0 with optim.schedule=slanted_triangle, which includes a rise",
         ),
         (
             "warmup_type",
@@ -202,6 +192,11 @@ def _check_values(spec: OptimSpec) -> None:
     ):
         if name in read:
             _check(spec, name, is_good, allowed)
+
+
+def one_of(names: Iterable[str]) -> str:
+    """The names as the allowed values in an error."""
+    return f"one of {', '.join(names)}"
 
 
 def _check(spec: OptimSpec, name: str, is_good: bool, allowed: str) -> None:

@@ -1,24 +1,27 @@
-"""Optimizers: optax's, with rules for which parameters get which treatment.
+"""Optimizers of optax, with rules for weight decay, LAMB's ratio and Muon's matrices.
 
-The rules go by names: a stack's layers are `layer_0`, `layer_1`, ... or, where they are
-scanned, `layers`, whose arrays have a leading axis of layers. Every rule below applies
-to single layers, stacked or not.
+The rules depend on parameter names: the layers of a stack are `layer_0`, `layer_1`, ...
+or, if scanned, `layers`, whose arrays have a leading axis of layers. All rules apply to
+single layers, scanned or not.
 """
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax.tree_util import KeyPath
+from jaxtyping import Array, PyTree
 
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.nn.scan import is_stacked
 
-# T5X's: the smallest side of a matrix whose second moment is factored, the exponent of
-# that moment's decay, and the largest RMS of an update.
+# T5X's: the smallest side of a matrix with a factored second moment, the exponent of
+# the moment's decay, and the maximum RMS of an update.
 FACTOR_FROM = 128
 ADAFACTOR_DECAY = 0.8
 ADAFACTOR_CLIP = 1.0
@@ -26,23 +29,23 @@ ADAFACTOR_CLIP = 1.0
 MUON_EPSILON = 1e-7
 
 
-def _names(path) -> list[str]:
+def _names(path: KeyPath) -> list[str]:
     return [key.key for key in path]
 
 
-def is_decayed(path, leaf) -> bool:
+def is_decayed(path: KeyPath, leaf: Array) -> bool:
     """Whether a leaf is a kernel or table, not a bias, norm or T5's relative bias."""
     return leaf.ndim - is_stacked(path) >= 2 and "relative" not in _names(path)
 
 
-def is_layer_matrix(path, leaf) -> bool:
+def is_layer_matrix(path: KeyPath, leaf: Array) -> bool:
     """Whether a leaf is a kernel of a layer, not of an embedding or a head."""
     names = _names(path)
     is_inside = any(n == "layers" or n.startswith("layer_") for n in names)
     return is_inside and names[-1] == "kernel" and is_decayed(path, leaf)
 
 
-def decay_mask(params):
+def decay_mask(params: PyTree) -> PyTree:
     """True where weight decay and LAMB's ratio apply, by name and rank."""
     return jax.tree_util.tree_map_with_path(is_decayed, params)
 
@@ -53,15 +56,17 @@ def by_layer(inner: optax.GradientTransformation) -> optax.GradientTransformatio
     Norms, RMS and factored moments are thus those of single layers' tensors.
     """
 
-    def lift(function, path):
+    def lift(function: Callable, path: KeyPath) -> Callable:
         return jax.vmap(function) if is_stacked(path) else function
 
-    def init(params):
+    def init(params: PyTree) -> optax.OptState:
         return jax.tree_util.tree_map_with_path(
             lambda path, leaf: lift(inner.init, path)(leaf), params
         )
 
-    def update(grads, state, params=None):
+    def update(
+        grads: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
         tree: Any
         leaves, tree = jax.tree_util.tree_flatten_with_path(grads)
         parts = zip(leaves, *map(tree.flatten_up_to, (state, params)), strict=True)
@@ -82,7 +87,9 @@ def scale_by_adam(spec: OptimSpec) -> optax.GradientTransformation:
     if spec.bias_correction:
         return corrected
 
-    def update(grads, state, params=None):
+    def update(
+        grads: PyTree, state: optax.OptState, params: PyTree = None
+    ) -> tuple[PyTree, optax.OptState]:
         _, state = corrected.update(grads, state, params)
         updates = jax.tree.map(
             lambda m, v: m / (jnp.sqrt(v) + epsilon), state.mu, state.nu
@@ -107,8 +114,8 @@ def make_adamw(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation
 def make_lamb(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     """AdamW's update times norm(parameters) / norm(update), by tensor.
 
-    You et al. 2020; tensors without weight decay have no ratio, as in
-    tensorflow/addons.
+    You et al. 2020; as in tensorflow/addons, the ratio is not applied to tensors
+    without weight decay.
     """
     ratio = by_layer(optax.scale_by_trust_ratio())
     return optax.chain(
@@ -133,8 +140,9 @@ def make_lion(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
 def make_adafactor(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     """Shazeer & Stern 2018, in T5X's order.
 
-    Departure: weight decay is multiplied by the learning rate, as everywhere here (T5
-    has none).
+    Departure: weight decay is multiplied by the learning rate, as in all optimizers
+      here
+    (T5 uses none).
     """
     parts = [
         optax.scale_by_factored_rms(
@@ -163,13 +171,13 @@ def make_muon(spec: OptimSpec, schedules: dict) -> optax.GradientTransformation:
     Keller Jordan's: 5 Newton-Schulz iterations, Nesterov momentum, steps multiplied by
     sqrt(max(1, out / in)). Departure: optax corrects the momentum's bias.
     """
-    # Axes before the last two are layers, which are independent.
+    # Axes before the last two are those of layers, which are independent.
     last_two = optax.contrib.MuonDimensionNumbers(-2, -1)
 
-    def shape(update, _):
+    def shape(update: Array, _: Any) -> Array:
         return update * max(1, update.shape[-1] / update.shape[-2]) ** 0.5
 
-    def label(path, leaf):
+    def label(path: KeyPath, leaf: Array) -> str:
         return "muon" if is_layer_matrix(path, leaf) else "adamw"
 
     muon = optax.chain(
@@ -199,13 +207,13 @@ MAKERS = {
 }
 
 
-def set_schedule_step(opt_state, step):
-    """An optimizer's state whose learning rates go on from another step."""
+def set_schedule_step(opt_state: optax.OptState, step: Array | int) -> optax.OptState:
+    """An optimizer's state whose learning rate schedules continue from `step`."""
 
-    def is_schedule(part):
+    def is_schedule(part: Any) -> bool:
         return isinstance(part, optax.ScaleByScheduleState)
 
-    def put(part):
+    def put(part: Any) -> Any:
         if not is_schedule(part):
             return part
         count = jnp.asarray(step, part.count.dtype)
@@ -220,21 +228,21 @@ def make_optimizer(
     """Gradient clipping followed by the optimizer.
 
     Args:
-      frozen: paths of parameters that have neither updates nor moments.
+      frozen: paths of parameters without updates and moments.
 
     Raises:
       UserError: the schedule does not fit `num_steps`.
     """
     parts = [optax.clip_by_global_norm(spec.clip_norm)] if spec.clip_norm else []
     maker = MAKERS[spec.name]
-    made = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps)))
+    optimizer = optax.chain(*parts, maker(spec, make_schedules(spec, num_steps)))
     if not frozen:
-        return made
+        return optimizer
 
-    def label(path, leaf):
+    def label(path: KeyPath, leaf: Array) -> str:
         return "frozen" if is_frozen(path, frozen) else "trained"
 
     return optax.partition(
-        {"trained": made, "frozen": optax.set_to_zero()},
+        {"trained": optimizer, "frozen": optax.set_to_zero()},
         functools.partial(jax.tree_util.tree_map_with_path, label),
     )

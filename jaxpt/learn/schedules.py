@@ -1,14 +1,15 @@
-"""Learning rate schedules: a warm-up, followed by a decay."""
+"""Learning rate schedules: a warm-up followed by a decay."""
 
 import jax.numpy as jnp
 import optax
+from jaxtyping import Array
 
 from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 
 
 def make_schedules(spec: OptimSpec, num_steps: int) -> dict[str, optax.Schedule]:
-    """The schedule of each learning rate by its setting; all have the same shape.
+    """The schedules of all learning rates by setting; they have the same shape.
 
     Raises:
       UserError: the warm-up, or wsd's decay, does not fit the run.
@@ -59,7 +60,7 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
     if spec.schedule == "constant":
         return optax.constant_schedule(peak)
     if spec.schedule == "wsd":
-        # As in epfml/schedules-and-scaling: a fraction of all steps.
+        # A fraction of all steps, as in epfml/schedules-and-scaling.
         num_decay = int(spec.decay_fraction * num_steps)
         if not 1 <= num_decay <= rest:
             raise UserError(
@@ -70,8 +71,8 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
         stable = optax.constant_schedule(peak)
         decay = _make_decay(spec, peak, num_decay)
         return optax.join_schedules([stable, decay], [rest - num_decay])
-    # T5's 1/sqrt(max(step, warm-up)), scaled to start from `peak` (after 1 step if
-    # there is no warm-up).
+    # T5's 1/sqrt(max(step, warm-up)), scaled to start from `peak` (without a warm-up,
+    # after 1 step).
     start = max(warmup, 1)
     return lambda step: peak * (start / (start + step)) ** 0.5
 
@@ -80,7 +81,7 @@ def _make_decay(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
     """The decay of wsd, from `peak` to `peak * min_lr_ratio`."""
     final = spec.min_lr_ratio
 
-    def decay(step):
+    def decay(step: Array) -> Array:
         x = jnp.clip(step / num_steps, 0.0, 1.0)
         if spec.decay_shape == "exponential":
             return peak * final**x
@@ -91,9 +92,10 @@ def _make_decay(spec: OptimSpec, peak: float, num_steps: int) -> optax.Schedule:
 
 
 def make_bert_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
-    """A line from step 0, and a warm-up in the place of its first part.
+    """A linear decay from step 0, whose first part the warm-up replaces.
 
-    google-research/bert: optimization.py. At the warm-up's end the rate jumps down.
+    google-research/bert: optimization.py. The rate jumps down at the end of the
+    warm-up.
     """
     fall = optax.linear_schedule(peak, 0.0, num_steps)
     rise = optax.linear_schedule(0.0, peak, max(spec.warmup_steps, 1))
@@ -101,7 +103,7 @@ def make_bert_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.Sche
 
 
 def make_electra_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
-    """A line from step 0 times the warm-up (google-research/electra)."""
+    """A linear decay from step 0 times the warm-up (google-research/electra)."""
     fall = optax.linear_schedule(peak, 0.0, num_steps)
     rise = optax.linear_schedule(0.0, 1.0, max(spec.warmup_steps, 1))
     share = lambda step: rise(step) if spec.warmup_steps else 1.0  # noqa: E731
@@ -111,15 +113,15 @@ def make_electra_linear(spec: OptimSpec, num_steps: int, peak: float) -> optax.S
 def make_slanted_triangle(
     spec: OptimSpec, num_steps: int, peak: float
 ) -> optax.Schedule:
-    """ULMFiT's: a short rise from peak / ratio, and a long fall to it again.
+    """ULMFiT's schedule: a short rise from peak / ratio, and a long decay back to it.
 
-    Howard & Ruder 2018, equation 3. Departure: they divide the fall by
-    cut (1 / slant_cut - 1), which is not the number of steps that remain where
-    slant_cut * num_steps is no whole number; the rate would end below 0.
+    Howard & Ruder 2018, equation 3. Departure: they divide the decay by
+    cut (1 / slant_cut - 1), which is not the number of remaining steps unless
+    slant_cut * num_steps is an integer; the rate would end below 0.
     """
     cut = int(num_steps * spec.slant_cut)
 
-    def schedule(step):
+    def schedule(step: Array) -> Array:
         up = step / max(cut, 1)
         down = 1 - (step - cut) / (num_steps - cut)
         share = jnp.clip(jnp.where(step < cut, up, down), 0.0, 1.0)
@@ -128,7 +130,7 @@ def make_slanted_triangle(
     return schedule
 
 
-# Schedules that say of themselves what the warm-up does.
+# Schedules that include the warm-up.
 WHOLE = {
     "bert_linear": make_bert_linear,
     "electra_linear": make_electra_linear,

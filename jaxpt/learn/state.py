@@ -1,12 +1,11 @@
-"""The state of a run between two steps."""
+"""TrainState: parameters, optimizer state and step of a run."""
 
 import dataclasses
-from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Int
+from jaxtyping import Array, Int, PyTree
 
 
 @jax.tree_util.register_dataclass
@@ -17,17 +16,16 @@ class TrainState:
     `ema` is the float32 exponential moving average of the parameters, or None.
     """
 
-    params: Any
-    opt_state: Any
+    params: PyTree
+    opt_state: optax.OptState
     step: Int[Array, ""]
-    ema: Any = None
+    ema: PyTree = None
 
     @property
-    def eval_params(self):
-        """The parameters that a run evaluates, exports and generates with.
+    def eval_params(self) -> PyTree:
+        """The parameters for evaluation, export and generation: the EMA, if any.
 
-        They are the EMA if there is one.
-        A checkpoint holds them under the name `eval_name`.
+        Their name in a checkpoint is `eval_name`.
         """
         return getattr(self, self.eval_name)
 
@@ -38,9 +36,9 @@ class TrainState:
 
 
 def make_state(
-    params, optimizer: optax.GradientTransformation, has_ema: bool = False
+    params: PyTree, optimizer: optax.GradientTransformation, has_ema: bool = False
 ) -> TrainState:
-    """The state before the first step; the EMA starts as the parameters."""
-    # A copy, as parameters and EMA are donated separately.
+    """The state before the first step; the EMA is initialized by the parameters."""
+    # A copy, because parameters and EMA are donated separately.
     ema = jax.tree.map(lambda x: jnp.array(x, jnp.float32), params) if has_ema else None
     return TrainState(params, optimizer.init(params), jnp.zeros((), jnp.int32), ema)

@@ -1,8 +1,8 @@
-"""From loss terms to a new state: weights, microbatches, devices, the optimizer's step.
+"""The optimizer update of a training step, over microbatches and devices.
 
 A loss is a sum and a weight. Every microbatch and device divides its sum by the weight
-of the *whole* batch, so their gradients simply add up to the big batch's. `Update` is
-what every objective's train step ends with.
+of the *whole* batch, so that the gradients add up to that of the whole batch. The train
+step of every objective ends with an `Update`.
 """
 
 import dataclasses
@@ -12,7 +12,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxpt.dims import Batch, Rows
 from jaxpt.learn.frozen import keep, split_trained
@@ -20,13 +20,13 @@ from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
 
 
-def add_devices(tree, axis: str | None):
-    """Sums over the devices of a pmap axis; under jit there is nothing to do."""
+def add_devices(tree: PyTree, axis: str | None) -> PyTree:
+    """Sums over the devices of a pmap axis; the identity under jit."""
     return tree if axis is None else jax.lax.psum(tree, axis)
 
 
 def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
-    """What is differentiated: sum over terms of coefficient * sum / total weight."""
+    """The loss: the sum over terms of coefficient * sum / total weight."""
     return sum(
         coefficients[name] * total / jnp.maximum(totals[name], 1e-9)
         for name, (total, _) in terms.items()
@@ -34,9 +34,9 @@ def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
 
 
 def weigh_rows(batch: Batch, rows: Rows) -> Batch:
-    """The batch with its weights times those of its rows, if these have any.
+    """Multiplies the weights of a batch by the weights of its rows, if any.
 
-    A row of weight 0 then adds to no loss and to no metric.
+    A row of weight 0 then contributes to no loss or metric.
     """
     if "row_weights" not in rows:
         return batch
@@ -49,19 +49,19 @@ def weigh_rows(batch: Batch, rows: Rows) -> Batch:
 
 def accumulate(
     loss_fn: Callable,
-    params,
+    params: PyTree,
     batch: dict,
     rngs: dict,
     num_microbatches: int,
     axis: str | None = None,
-):
+) -> tuple[PyTree, dict]:
     """The gradient of `loss_fn` over a batch, one microbatch after the other.
 
     Args:
       loss_fn: (params, microbatch, rngs) -> (scalar, {name: (sum, weight)}).
       batch: arrays [B, ...], already corrupted; B is a multiple of `num_microbatches`.
       rngs: "dropout" is folded with the microbatch and pmap's device; "sample" is not,
-        for it is folded with each row's place, however the batch is cut.
+        because it is folded with the index of each row.
       axis: pmap's, if any.
 
     Returns:
@@ -74,12 +74,12 @@ def accumulate(
     if num_microbatches == 1:
         return grad_fn(params, batch, rngs)
 
-    # Every n-th row, so that rows sharded over devices stay where they are.
+    # Every n-th row, so that rows sharded over devices do not move.
     pieces = jax.tree.map(
         lambda x: x.reshape(-1, num_microbatches, *x.shape[1:]).swapaxes(0, 1), batch
     )
 
-    def step(carry, piece):
+    def step(carry: tuple, piece: tuple) -> tuple[tuple, None]:
         micro, index = piece
         dropout = jax.random.fold_in(rngs["dropout"], index)
         grads, metrics = grad_fn(params, micro, rngs | {"dropout": dropout})
@@ -95,13 +95,13 @@ def accumulate(
 
 @dataclasses.dataclass(frozen=True)
 class Update:
-    """What is the same in every train step, whatever its objective.
+    """The update of the parameters, which all objectives share.
 
     Attributes:
-      optimizer: clipping and schedules included (`jaxpt.learn.optimizer`).
-      num_microbatches: parts of the batch whose gradients are added one by one.
-      axis: pmap's axis name; None under jit.
-      frozen: paths of the parameters that no step changes.
+      optimizer: includes clipping and schedules (`jaxpt.learn.optimizer`).
+      num_microbatches: the parts of the batch whose gradients are accumulated.
+      axis: the axis name of pmap; None under jit.
+      frozen: paths of the parameters that are not updated.
     """
 
     optimizer: optax.GradientTransformation
@@ -117,20 +117,20 @@ class Update:
         rngs: dict,
         coefficients: dict[str, float],
     ) -> tuple[TrainState, dict]:
-        """The state one step later, and the metrics of the whole batch.
+        """The state after the step, and the metrics of the whole batch.
 
         Args:
           batch: corrupted, [B, ...]; B is a multiple of `num_microbatches`.
           loss_fn: (params, microbatch, rngs) -> loss terms and metrics, each
             {name: (sum, weight)}; a term's weight is the sum of batch["weights"][term].
           rngs: the step's keys by purpose (`jaxpt.rng.split_step`).
-          coefficients: by which the terms' means are added up to the loss.
+          coefficients: the factors of the terms' means in the loss.
         """
         sums_of = {name: batch["weights"][name].sum() for name in coefficients}
         totals = add_devices(sums_of, self.axis)
         trained, join = split_trained(state.params, self.frozen)
 
-        def weighed(trained, micro, rngs):
+        def weighed(trained: PyTree, micro: dict, rngs: dict) -> tuple[Array, dict]:
             terms, metrics = loss_fn(join(trained), micro, rngs)
             return weigh(terms, totals, coefficients), terms | metrics
 
@@ -139,7 +139,7 @@ class Update:
             weighed, trained, dict(batch), rngs, self.num_microbatches, self.axis
         )
         grads, metrics = add_devices((grads, metrics), self.axis)
-        if self.frozen:  # the optimizer is given every parameter's gradient
+        if self.frozen:  # the optimizer needs a gradient of every parameter
             _, join_grads = split_trained(
                 jax.tree.map(jnp.zeros_like, state.params), self.frozen
             )
@@ -159,10 +159,10 @@ class Update:
 def average_params(
     state: TrainState, decay: float, frozen: tuple[str, ...] = ()
 ) -> TrainState:
-    """The state with the mean of the parameters after every step so far.
+    """Updates the exponential moving average of the parameters.
 
-    Those of i steps ago weigh decay^i, and the weights sum to 1 from the first step on
-    (Adam's bias correction), so that no share of the initial parameters remains.
+    Parameters of i steps ago have a weight proportional to decay^i. The weights sum to
+    1 from the first step on (Adam's bias correction), without the initial parameters.
     """
     if state.ema is None:
         return state

@@ -1,4 +1,4 @@
-"""Multi-head attention; what may be seen is a required argument, never inferred."""
+"""Multi-head attention with a required mask, and its key-value cache."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -13,8 +13,8 @@ from jaxpt.nn.positions import rotate
 from jaxpt.ops import attention, kernel_choice, masks
 from jaxpt.ops.masks import Mask
 
-# What every attention weighed its keys with, where `jaxpt.nn.inspection` asks for it: a
-# collection that no `init` and no training step fills.
+# The collection of attention weights for `jaxpt.nn.inspection`; `init` and training do
+# not fill it.
 WEIGHTS = "attention_weights"
 
 
@@ -24,15 +24,15 @@ def check_kernel(
     is_packed: bool,
     reads_ahead: bool = True,
 ) -> None:
-    """Refuses a `model.attention` that could not train this model on this machine.
+    """Checks that the kernel `model.attention` can train this model on this machine.
 
     Args:
-      lengths: of its stacks.
-      is_packed: rows hold documents that do not see each other.
-      reads_ahead: a token may see what follows it.
+      lengths: those of the stacks.
+      is_packed: rows have several documents, which do not attend to each other.
+      reads_ahead: a token may attend to later tokens.
 
     Raises:
-      UserError: it could not.
+      UserError: the kernel does not support the model.
     """
     for need in list_requests(spec, lengths, is_packed, reads_ahead):
         kernel_choice.select_kernel(spec.attention, need)
@@ -44,10 +44,7 @@ def list_requests(
     is_packed: bool,
     reads_ahead: bool = True,
 ) -> list[kernel_choice.AttentionRequest]:
-    """What the stacks of a model ask of attention in training, on this machine.
-
-    Args: as of `check_kernel`.
-    """
+    """The attention requests of a model in training; `Args` as in `check_kernel`."""
     return [
         kernel_choice.AttentionRequest(
             platform=kernel_choice.find_platform(),
@@ -66,9 +63,9 @@ def list_requests(
 
 
 class KVCache(NamedTuple):
-    """The keys, already rotated, and values that one attention has computed so far.
+    """Cached keys (after rotation) and values of one attention module.
 
-    Of `kv_heads` heads (K), in S slots of which the first are filled.
+    They have `kv_heads` heads (K) and S slots, of which the first are filled.
     """
 
     keys: Float[Array, "B K S H"]
@@ -80,7 +77,7 @@ class KVCache(NamedTuple):
         values: Float[Array, "B T K H"],
         cache_index: Int[Array, ""] | int,
     ) -> "KVCache":
-        """With T more, from `cache_index` on."""
+        """The cache with T more keys and values from slot `cache_index` on."""
         written = [
             jax.lax.dynamic_update_slice_in_dim(
                 old, new.swapaxes(1, 2), cache_index, axis=2
@@ -93,11 +90,11 @@ class KVCache(NamedTuple):
 class Attention(nn.Module):
     """Queries from x, keys and values from `source` (x itself for self-attention).
 
-    `position_ids` [B or 1, T] turn queries and keys where positions are rotary; those
-    of a source have none. With a `kv_cache`, the source's keys and values are written
-    into it from `cache_index` on, and all of it is attended to; without a source, only
-    what it holds. A local one sees no further than the spec's `window`. Returns the
-    output [B, T, D] and the cache.
+    `position_ids` [B or 1, T] rotate queries and keys if positions are rotary. With a
+    `kv_cache`, keys and values of the source are written into it from `cache_index` on,
+    and queries attend to the whole cache; without a source, to the cache as it is.
+    Local attention is limited to the spec's `window`. Returns the output [B, T, D] and
+    the cache.
     """
 
     spec: ModelSpec
@@ -123,7 +120,8 @@ class Attention(nn.Module):
             base = spec.local_rotary_base or base
 
         def heads(name: str, inputs: Array, num: int) -> Float[Array, "B L N H"]:
-            # Mesh TensorFlow puts the scale that T5's attention lacks into the start.
+            # Mesh TensorFlow scales the initial query kernel, as T5's attention does
+            # not scale.
             scale = spec.head_width**-0.5 if name == "query" else 1.0
             flat = Dense(num * spec.head_width, spec, t5_scale=scale, name=name)(inputs)
             return flat.reshape(*flat.shape[:2], num, spec.head_width)
@@ -157,7 +155,7 @@ class Attention(nn.Module):
             dropout_rate=rate,
             rng=self.make_rng("dropout") if rate else None,
             kernel=spec.attention,
-            # Evaluation and generation have lengths that no kernel was chosen for.
+            # Evaluation and generation have other lengths than training.
             strict=not deterministic,
         )
         return out(out_BTNH.reshape(*x.shape[:2], -1)), None

@@ -1,7 +1,7 @@
-"""Writing on, token by token: what was read is kept, so a step costs one token.
+"""Autoregressive decoding with a key-value cache, so that a step costs one token.
 
 Prompts of different lengths are padded on the left: all rows then write the same slot
-of the cache, and slots are as far apart as the places that T5's relative bias counts.
+of the cache, and distances between slots equal those that T5's relative bias counts.
 
     slot     0 1 2 3 | 4 5 ...
     row 0    a b c d | e f          first slot 0, position ids 0 1 2 3 | 4 5
@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.nn.attention import KVCache
 from jaxpt.nn.model_spec import ModelSpec
@@ -26,13 +26,13 @@ from jaxpt.ops import masks
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """What has been read so far.
+    """The state of decoding.
 
     Attributes:
       kv_cache: keys and values of every layer.
       cache_index: the next free slot.
-      prompt_start: each row's first slot that holds a token.
-      source_segments: 1 where a row's source has a token, 0 on its padding.
+      prompt_start: the first slot of each row that has a token.
+      source_segments: 1 at tokens of the encoder's input, 0 at its padding.
     """
 
     kv_cache: tuple[LayerCache, ...]
@@ -48,7 +48,7 @@ class Cache:
         return Cache(picked[0], self.cache_index, *picked[1:])
 
     def reorder(self, rows: Int[Array, "B"]) -> "Cache":
-        """`pick` where each row follows one of the same prompt: sources stay."""
+        """`pick` of rows with the same prompts, so that the sources do not change."""
         kv_cache = tuple(
             LayerCache(jax.tree.map(lambda x: x[rows], layer.own), layer.cross)
             for layer in self.kv_cache
@@ -58,17 +58,17 @@ class Cache:
 
 @dataclasses.dataclass(frozen=True)
 class Decoder:
-    """What generation asks of a model.
+    """The interface of a model for generation.
 
     Attributes:
       prefill: (params, prompts [B, T], lengths [B], room) -> logits [B, V], cache;
-        prompts are padded on the left, `room` is how many tokens will follow.
-      step: (params, ids [B], cache) -> logits [B, V], cache, having read one more.
-      max_len: places the model has.
-      start_id: what the decoder of an encoder-decoder begins with; None where a text
-        goes on from its prompt.
-      prepare: (a model's params) -> params as the other two take them; once, for they
-        are called in a loop.
+        prompts are padded on the left, `room` is the number of tokens to generate.
+      step: (params, ids [B], cache) -> logits [B, V], cache with one more token.
+      max_len: the maximum number of positions.
+      start_id: the decoder's first id in an encoder-decoder; None for models that
+        continue the prompt.
+      prepare: (a model's params) -> params for the other two; called once, before the
+        loop.
     """
 
     prefill: Callable
@@ -78,25 +78,29 @@ class Decoder:
     prepare: Callable = lambda params: params
 
     def within(self, name: str) -> "Decoder":
-        """The decoder of a network whose parameters are a part of others."""
+        """The decoder of a network whose parameters are a subtree of the given ones."""
         return dataclasses.replace(
             self, prepare=lambda params: self.prepare(params[name])
         )
 
 
 def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
-    """The decoder of a causal model; one with two stacks needs a `start_id`.
+    """The decoder of a causal model; an encoder-decoder needs a `start_id`.
 
-    A scanned model is run unrolled: the same numbers, and a cache for each layer.
+    A scanned model is unrolled, with the same numbers, to have a cache for each layer.
     """
     model = unroll(model)
 
-    def prefill(params, prompts, lengths, room):
+    def prefill(
+        params: PyTree, prompts: Array, lengths: Array, room: int
+    ) -> tuple[Array, Cache]:
         if start_id is None:
-            return _read_prompts(model, params, prompts, lengths, room)
+            length = prompts.shape[1]
+            cache = make_cache(model.spec, length - lengths, length + room)
+            return _extend(model, params, prompts, cache)
         return _read_sources(model, params, prompts, lengths, room, start_id)
 
-    def step(params, ids, cache):
+    def step(params: PyTree, ids: Array, cache: Cache) -> tuple[Array, Cache]:
         return _extend(model, params, ids[:, None], cache)
 
     max_len = model.spec.max_len
@@ -104,15 +108,16 @@ def make_decoder(model: Transformer, start_id: int | None = None) -> Decoder:
 
 
 def make_prefix_decoder(model: Transformer) -> Decoder:
-    """The decoder of a prefix LM with one stack: all of the prompt sees all of it.
+    """The decoder of a prefix LM with one stack, bidirectional in the prompt.
 
-    What is kept of the prompt is so what the prefix was in training, the start token
-    that stood before it included; only what follows is causal, and the steps are those
-    of `make_decoder`.
+    The prompt, with its start token, is thus processed like the prefix in training. The
+    generated tokens are causal, with the steps of `make_decoder`.
     """
     causal, model = make_decoder(model), unroll(model)
 
-    def prefill(params, prompts, lengths, room):
+    def prefill(
+        params: PyTree, prompts: Array, lengths: Array, room: int
+    ) -> tuple[Array, Cache]:
         prompt_start = prompts.shape[1] - lengths
         num_slots = prompts.shape[1] + room
         cache = make_cache(model.spec, prompt_start, num_slots)
@@ -128,31 +133,32 @@ def make_cache(
     num_slots: int,
     source_segments: Int[Array, "B S"] | None = None,
 ) -> Cache:
-    """An empty one, for the decoder or the only stack."""
+    """An empty cache, for the decoder or the only stack."""
 
     def make_kv_cache(slots: int) -> KVCache:
         shape = (len(prompt_start), spec.kv_heads, slots, spec.head_width)
         dtype = spec.compute_dtype
         return KVCache(jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
-    has_source = source_segments is not None
+    num_keys = None if source_segments is None else source_segments.shape[1]
     kv_cache = tuple(
         LayerCache(
             make_kv_cache(num_slots),
-            make_kv_cache(source_segments.shape[1]) if has_source else None,
+            None if num_keys is None else make_kv_cache(num_keys),
         )
         for _ in range(spec.num_decoder_layers or spec.num_layers)
     )
     return Cache(kv_cache, jnp.int32(0), prompt_start, source_segments)
 
 
-def _read_prompts(model, params, prompts, lengths, room: int):
-    length = prompts.shape[1]
-    cache = make_cache(model.spec, length - lengths, length + room)
-    return _extend(model, params, prompts, cache)
-
-
-def _read_sources(model, params, sources, lengths, room: int, start_id: int):
+def _read_sources(
+    model: Transformer,
+    params: PyTree,
+    sources: Int[Array, "B S"],
+    lengths: Int[Array, "B"],
+    room: int,
+    start_id: int,
+) -> tuple[Float[Array, "B V"], Cache]:
     slots = jnp.arange(sources.shape[1])
     prompt_start = sources.shape[1] - lengths[:, None]
     segments = (slots >= prompt_start).astype(jnp.int32)
@@ -171,16 +177,16 @@ def _read_sources(model, params, sources, lengths, room: int, start_id: int):
 
 def _extend(
     model: Transformer,
-    params,
+    params: PyTree,
     ids: Int[Array, "B T"],
     cache: Cache,
     source: Float[Array, "B S D"] | None = None,
     own_mask: Bool[Array, "B 1 T S"] | None = None,
 ) -> tuple[Float[Array, "B V"], Cache]:
-    """Scores of what follows the last of `ids`, and the cache with all of them.
+    """Logits of the token after the last of `ids`, and the extended cache.
 
     Args:
-      own_mask: which slots each of `ids` sees; without one, those up to its own.
+      own_mask: the slots that each of `ids` sees; by default those up to its own slot.
     """
     batch, length = ids.shape
     num_slots = cache.kv_cache[0].own.keys.shape[2]
@@ -199,7 +205,7 @@ def _extend(
         cache.kv_cache,
         cache.cache_index,
         own_mask,
-        # Padding stands nowhere; place 0 is one that every table has.
+        # Padding has no position; every table has position 0.
         jnp.maximum(slots - cache.prompt_start[:, None], 0),
         source,
         cross_mask,

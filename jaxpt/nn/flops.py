@@ -1,15 +1,15 @@
-"""Floating-point operations, counted from the sizes.
+"""FLOPs of models, counted from their sizes.
 
-Counted: every matrix product (2 operations a multiply-add), attention in full (T x S
-even where a causal mask hides half; of a local layer both sides of its window, and not
-what blocks compute beside it), the vocabulary head on the positions it is given.
-Not counted: embedding look-ups, norms, softmax, activations, the optimizer. A training
-step is 3 forward passes: one forward, two for the gradients of inputs and of weights;
-what is computed twice to save memory counts once. With N the numbers in kernels and in
-the head's table that is 6 N + 12 L D T a token (PaLM, appendix B).
+Counted: every matrix product (2 operations per multiply-add), attention in full (T x S,
+also under a causal mask; in local layers both sides of the window, without the padding
+of blocks), the vocabulary head on the predicted positions. Not counted: embedding
+look-ups, norms, softmax, activations, the optimizer. A training step is 3 forward
+passes: one forward, two for the gradients of inputs and of weights; recomputation to
+save memory is not counted. With N parameters in kernels and in the head's table this is
+6 N + 12 L D T per token (PaLM, appendix B).
 
-The products of a compiled step are these exactly, but for windows; all that XLA counts
-of a step is 1 to 3 % more at width 256, more in narrower models.
+The products of a compiled step are counted exactly, except for windows; XLA's count of
+all operations of a step is 1 to 3 % higher at width 256, and more in narrower models.
 """
 
 from jaxpt.nn.model_spec import ModelSpec
@@ -23,10 +23,10 @@ def stack_flops(
     """Forward operations of one stack on one row.
 
     Args:
-      length: T, positions the stack works on.
-      source_length: S, positions the cross-attention reads; 0 for none.
+      length: T, the positions of the stack.
+      source_length: S, the positions that the cross-attention reads; 0 for none.
     """
-    # The heads together, of queries and of keys or values.
+    # The total width of the heads of queries, and of keys or values.
     queries, keys = (n * spec.head_width for n in (spec.num_heads, spec.kv_heads))
     projections = 4 * length * spec.d_model * (queries + keys)
     matrices = 3 if spec.gated_mlp else 2
@@ -35,7 +35,7 @@ def stack_flops(
     if source_length:
         cross = 4 * spec.d_model * (length * queries + source_length * keys)
         cross += 4 * length * source_length * queries
-    seen = 0  # keys that a query meets, of all layers
+    seen = 0  # keys per query, summed over layers
     for layer in range(num_layers):
         is_local = spec.is_local(layer)
         seen += min(length, 2 * spec.window + 1) if is_local else length
@@ -43,14 +43,14 @@ def stack_flops(
 
 
 def project_flops(spec: ModelSpec, length: int) -> float:
-    """Forward operations from the embedding width to the model's, where they differ."""
+    """Forward operations of the projection from embedding to model width, if any."""
     if spec.embedding_dim == spec.d_model:
         return 0
     return 2 * length * spec.embedding_dim * spec.d_model
 
 
 def head_flops(spec: ModelSpec, num_positions: float) -> float:
-    """Forward operations of the vocabulary head on that many positions."""
+    """Forward operations of the vocabulary head on `num_positions`."""
     table = spec.embedding_dim if spec.tie_embeddings else spec.d_model
     if spec.head_transform:
         table = spec.embedding_dim
@@ -66,8 +66,8 @@ def transformer_flops(
     """Forward operations of a whole Transformer on one row.
 
     Args:
-      lengths: positions of its one stack, or of its encoder and then its decoder.
-      num_predictions: positions that meet the vocabulary.
+      lengths: the positions of the only stack, or of the encoder and the decoder.
+      num_predictions: the positions of the vocabulary head.
     """
     source, *target = lengths.values()
     forward = project_flops(spec, source + sum(target))
@@ -83,18 +83,18 @@ def clark_flops(
     output_share: float = 0.15625,
     is_discriminator: bool = False,
 ) -> float:
-    """Training operations of one row as ELECTRA's published totals count them.
+    """Training operations of one row by the count of ELECTRA's published totals.
 
-    Clark et al. 2020; google-research/electra, flops_computation.py. Unlike the count
-    above: the backward pass costs as much as the forward pass, tokens are looked up by
-    a product with the table, and what works on single numbers is counted too. Kept as
-    it is published, slips too: the layer norm behind the attention is 5 operations in
-    all, and what the heads give is D wide, whatever the heads are.
+    Clark et al. 2020; google-research/electra, flops_computation.py. Differences from
+    the count above: the backward pass costs the same as the forward pass, embedding
+    look-ups are products with the table, and elementwise operations are counted. The
+    count is kept as published, with its errors: the layer norm after the attention has
+    5 operations in total, and the output of the heads has width D for any head width.
 
     Args:
-      length: of the row, in every stack.
-      output_share: of the positions that meet the vocabulary.
-      is_discriminator: the head scores each token instead.
+      length: that of the row, in every stack.
+      output_share: the fraction of positions that the vocabulary head computes.
+      is_discriminator: the head is ELECTRA's discriminator instead.
     """
     width, embed, vocab = spec.d_model, spec.embedding_dim, spec.vocab_size
     dropout, norm, activation, softmax = 4, 5, 8, 5
@@ -115,7 +115,7 @@ def clark_flops(
     mlp = 4 * width * spec.d_ff + (activation + 1) * spec.d_ff
     mlp += (1 + dropout + 1 + norm) * width
 
-    # A decoder's layers have two attentions; it looks its tokens up once more.
+    # A decoder's layers have two attentions, and the decoder embeds its tokens.
     layers = spec.num_layers * (attention + mlp)
     decoder = spec.num_decoder_layers * (2 * attention + mlp)
     lookups = lookup * (2 if spec.num_decoder_layers else 1)

@@ -1,4 +1,4 @@
-"""From ids to vectors and from vectors to scores."""
+"""Embeddings and output heads: from ids to vectors, from vectors to logits."""
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -13,15 +13,16 @@ from jaxpt.ops.layout import keep_rows
 
 
 class Embedder(nn.Module):
-    """Token, position and type embeddings of width E, normed where the spec says so.
+    """Token, position and type embeddings of width E, with an optional norm.
 
-    A decoder's has positions and a norm of its own, and the tokens of the encoder's.
+    A decoder's embedder has separate positions and a separate norm, and shares the
+    token table of the encoder's embedder, `encoders`.
     """
 
     spec: ModelSpec
     encoders: "Embedder | None" = None
 
-    def setup(self):
+    def setup(self) -> None:
         spec = self.spec
         if self.encoders is None:
             shape = (spec.vocab_size, spec.embedding_dim)
@@ -38,7 +39,7 @@ class Embedder(nn.Module):
         self.dropout = Dropout(spec.embed_dropout)
 
     def look_up(self, ids: Int[Array, "B T"]) -> Float[Array, "B T E"]:
-        """The rows of the table, to which positions and types are added."""
+        """The token embeddings, before positions and types are added."""
         return jnp.take(self.tokens, ids, axis=0)
 
     def __call__(
@@ -49,16 +50,16 @@ class Embedder(nn.Module):
         *,
         deterministic: bool,
     ) -> Float[Array, "B T E"]:
-        """Embeds ids at places 0, 1, ..., or at `position_ids`, each below `max_len`.
+        """Embeds ids at positions 0, 1, ..., or at `position_ids`, all below `max_len`.
 
         Args:
-          types: segment types; None is 0 throughout.
+          types: segment types; None means 0.
 
         Raises:
-          UserError: more ids than `model.max_len` places.
+          UserError: there are more ids than `model.max_len`.
         """
         spec, length = self.spec, ids.shape[1]
-        # A program that is exported for any length has no number here.
+        # The length is symbolic in an export for any length.
         is_long = isinstance(length, int) and length > spec.max_len
         if is_long and spec.positions in ("learned", "sinusoidal"):
             raise UserError(
@@ -81,10 +82,10 @@ class Embedder(nn.Module):
 
 
 class VocabHead(nn.Module):
-    """Hidden states to float32 scores of the vocabulary, and what these say of targets.
+    """Hidden states to float32 logits of the vocabulary, and their losses.
 
-    The weights are the token table itself when the embeddings are tied; the transform
-    before them is BERT's and ELECTRA's, and leads to width E where that differs from D.
+    With tied embeddings the weights are the token table. The optional transform before
+    them is that of BERT and ELECTRA, with output width E.
     """
 
     spec: ModelSpec
@@ -93,7 +94,7 @@ class VocabHead(nn.Module):
     def read(
         self, x: Float[Array, "*B D"], tokens: Float[Array, "V E"] | None
     ) -> tuple[Float[Array, "*B E"], Float[Array, "E V"], Float[Array, "V"] | None]:
-        """What the logits x W + b are made of; `tokens` is read only where tied."""
+        """x, W and b of the logits x W + b; `tokens` is for tied embeddings only."""
         spec = self.spec
         if spec.head_transform:
             x = Dense(spec.embedding_dim, spec, name="transform")(x)
@@ -137,7 +138,7 @@ class VocabHead(nn.Module):
         tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> Float[Array, "B *T"]:
-        """-log p of each target, in such chunks; no gradient passes."""
+        """-log p of each target, in the same chunks, without gradient."""
         x, kernel, bias = self.read(x, tokens)
         return chunked_loss.nll(x, kernel, bias, targets, self.spec.loss_chunk)
 
@@ -147,14 +148,14 @@ class VocabHead(nn.Module):
         tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
-        """-log p and rank of each target, in such chunks; gradients pass."""
+        """-log p and rank of each target, in the same chunks, differentiable."""
         x, kernel, bias = self.read(x, tokens)
         chunk = self.spec.loss_chunk
         return chunked_loss.token_scores(x, kernel, bias, targets, chunk)
 
 
 class TokenScore(nn.Module):
-    """ELECTRA's discriminator head: dense, activation, one logit a token."""
+    """ELECTRA's discriminator head: dense, activation, one logit per token."""
 
     spec: ModelSpec
 
@@ -167,7 +168,7 @@ class TokenScore(nn.Module):
 
 
 class PairScore(nn.Module):
-    """BERT's sentence head: the first state, dense, tanh, and two logits a row."""
+    """BERT's sentence-pair head: the first state, dense, tanh, two logits per row."""
 
     spec: ModelSpec
 
@@ -179,10 +180,11 @@ class PairScore(nn.Module):
 
 
 class BoundaryHead(nn.Module):
-    """SpanBERT's head: a hidden token from the two beside its span and its place in it.
+    """SpanBERT's head: predicts a masked token from its span's boundary and its place.
 
-    Two layers of dense, activation and norm, then the token table and a bias of its
-    own. The second leads to the table's width, which in the source is the model's.
+    Two layers of dense, activation and norm, then the token table and a separate bias.
+    The output width of the second layer is that of the table; in the source it is the
+    model's.
     """
 
     spec: ModelSpec
@@ -208,5 +210,5 @@ class BoundaryHead(nn.Module):
             x = Dense(width, spec, name=f"transform_{i}")(x)
             x = Norm(spec, name=f"out_{i}_norm")(kernels.activate(spec.activation, x))
         bias = self.param("bias", nn.initializers.zeros, (spec.vocab_size,))
-        made = x.astype(spec.compute_dtype), tokens.T, bias
-        return chunked_loss.score(*made, targets, weights, spec.loss_chunk)
+        head = x.astype(spec.compute_dtype), tokens.T, bias
+        return chunked_loss.score(*head, targets, weights, spec.loss_chunk)

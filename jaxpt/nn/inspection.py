@@ -1,17 +1,17 @@
-"""What every attention head of a network looks at, on plain text."""
+"""Attention weights of every head of a network, on plain text."""
 
 from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.nn import scan
 from jaxpt.nn.attention import WEIGHTS
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.ops import masks
 
-# The attentions of a network by name: the module that holds each, and its name there.
+# By name of an attention: the stack that contains it, and its name there.
 PLACES = {
     "self": ("encoder", "attention"),
     "dec_self": ("decoder", "attention"),
@@ -21,42 +21,36 @@ PLACES = {
 
 def attention_weights(
     network: HasTransformer,
-    params,
+    params: PyTree,
     tokens: Int[Array, "B T"],
     start_id: int | None = None,
 ) -> dict[str, Float[Array, "L B N T S"]]:
-    """The weights of all heads, of the Transformer that features are read from.
+    """The attention weights of all heads of a network's feature Transformer.
 
-    The network runs as `features` has it, under the same mask. The decoder of an
-    encoder-decoder reads the text that the encoder reads, one place later and behind
-    its start token; so its place t is where token t is written, and has read token
-    t - 1. A text in both is how BART reads a text that it is to classify.
+    The network runs as in `features`, under the same mask. The decoder of an
+    encoder-decoder reads the same text as the encoder, shifted right behind its start
+    token: its position t predicts token t. BART reads a text to classify in this way.
 
     Args:
       params: scanned or unrolled.
-      start_id: what a decoder begins with; read only where there is one.
+      start_id: the first id of a decoder; required for an encoder-decoder.
 
     Returns:
-      "self", and of an encoder-decoder "dec_self" and "cross".
+      "self", and for an encoder-decoder "dec_self" and "cross".
 
     Raises:
       ValueError: a decoder has no start id.
     """
-    part, own = network.find_transformer(params)
+    part, part_params = network.find_transformer(params)
     call: dict[str, Any] = {"deterministic": True, "mutable": [WEIGHTS]}
-    variables = {"params": scan.unstack_layers(own)}
+    variables = {"params": scan.unstack_layers(part_params)}
     model = scan.unroll(part)
     if part.HAS_DECODER:
         if start_id is None:
-            raise ValueError("a decoder needs the id that it begins with")
+            raise ValueError("a decoder needs a start_id")
         before = jnp.full_like(tokens[:, :1], start_id)
         shifted = jnp.concatenate([before, tokens[:, :-1]], axis=1)
-        seen = {
-            "self": part.feature_mask,
-            "dec_self": masks.causal(),
-            "cross": masks.full(),
-        }
-        args: tuple = (tokens, seen, shifted)
+        args: tuple = (tokens, _list_masks(part), shifted)
         _, kept = model.apply(variables, *args, method="states", **call)
     else:
         args = (tokens, part.feature_mask)
@@ -66,24 +60,28 @@ def attention_weights(
 
 def collect_weights(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
     """The sown weights by attention, layers first."""
-    found = {}
+    weights = {}
     for name, (stack, attention) in PLACES.items():
         layers = kept.get(stack, {})
         if layers:
             parts = [layers[f"layer_{i}"][attention] for i in range(len(layers))]
-            found[name] = jnp.stack([part["weights"][0] for part in parts])
-    return found
+            weights[name] = jnp.stack([part["weights"][0] for part in parts])
+    return weights
 
 
 def attention_masks(
-    network: HasTransformer, params, length: int
+    network: HasTransformer, params: PyTree, length: int
 ) -> dict[str, Bool[Array, "T S"]]:
-    """Which keys each query may attend to, of `attention_weights`."""
+    """The attention masks under which `attention_weights` runs."""
     part, _ = network.find_transformer(params)
+    return {
+        name: masks.materialise(mask, length, length)[0, 0]
+        for name, mask in _list_masks(part).items()
+    }
+
+
+def _list_masks(part: Any) -> dict[str, masks.Mask]:
     seen = {"self": part.feature_mask}
     if part.HAS_DECODER:
         seen |= {"dec_self": masks.causal(), "cross": masks.full()}
-    return {
-        name: masks.materialise(mask, length, length)[0, 0]
-        for name, mask in seen.items()
-    }
+    return seen

@@ -1,10 +1,12 @@
 """Dense, norm, MLP and dropout: float32 parameters, compute in the spec's dtype."""
 
 import math
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jax.nn.initializers import Initializer
 from jaxtyping import Array, Float
 
 from jaxpt.nn.model_spec import ModelSpec
@@ -13,12 +15,14 @@ from jaxpt.ops import kernels
 from jaxpt.ops.dropout import dropout
 
 
-def kernel_init(spec: ModelSpec, is_residual: bool = False, t5_scale: float = 1.0):
+def kernel_init(
+    spec: ModelSpec, is_residual: bool = False, t5_scale: float = 1.0
+) -> Initializer:
     """The initialiser of a dense kernel [in, out].
 
     Args:
-      is_residual: its output is added to the residual stream.
-      t5_scale: of the initial values, where `init` is "t5".
+      is_residual: the output is added to the residual stream.
+      t5_scale: a factor of the initial values if `init` is "t5".
     """
     if spec.init == "torch":
         # PyTorch's nn.Linear: kaiming_uniform(a=sqrt(5)) is U(-1, 1) / sqrt(fan in).
@@ -32,7 +36,7 @@ def kernel_init(spec: ModelSpec, is_residual: bool = False, t5_scale: float = 1.
     return nn.initializers.normal(spec.init_std / math.sqrt(times))
 
 
-def bias_init(spec: ModelSpec, fan_in: int):
+def bias_init(spec: ModelSpec, fan_in: int) -> Callable[..., Array]:
     """The initialiser of a dense layer's bias."""
     if spec.init != "torch":
         return nn.initializers.zeros
@@ -40,12 +44,12 @@ def bias_init(spec: ModelSpec, fan_in: int):
     return lambda rng, shape: jax.random.uniform(rng, shape, jnp.float32, -bound, bound)
 
 
-def table_init(spec: ModelSpec):
+def table_init(spec: ModelSpec) -> Initializer:
     """The initialiser of an embedding table.
 
-    PyTorch's is standard normal, but a head that reuses such a table would start with
-    logits of std sqrt(E), so tied tables keep `init_std`. T5's is too, tied or not: its
-    tied head divides by sqrt(D).
+    PyTorch's is standard normal, but a tied head would then start with logits of std
+    sqrt(E), so tied tables use `init_std`. T5's is always standard normal: its tied
+    head divides by sqrt(D).
     """
     if spec.init == "truncated":
         return nn.initializers.truncated_normal(spec.init_std)
@@ -58,13 +62,13 @@ def table_init(spec: ModelSpec):
 class Dense(nn.Module):
     """x W + b over the last axis.
 
-    The product is taken on [rows, in]: XLA's CPU back end is slow at the gradient of
+    The product is computed on [rows, in]: XLA's CPU back end is slow at the gradient of
     the three-dimensional form.
     """
 
     features: int
     spec: ModelSpec
-    use_bias: bool | None = None  # None: as the spec says
+    use_bias: bool | None = None  # None: by the spec
     is_residual: bool = False
     t5_scale: float = 1.0
 
@@ -101,7 +105,7 @@ class Norm(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Zeroes a share `rate` of x and scales the rest up by 1 / (1 - rate)."""
+    """Zeroes x with probability `rate` and scales the rest by 1 / (1 - rate)."""
 
     rate: float
 
@@ -113,7 +117,7 @@ class Dropout(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Dense to F, activation (or what it gates), dense back to D."""
+    """Dense to F, activation (optionally as a gate), dense to D."""
 
     spec: ModelSpec
 

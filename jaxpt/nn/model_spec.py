@@ -197,7 +197,7 @@ class ModelSpec:
     scan_layers: bool = False
     remat: str = "none"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for names, is_good, allowed in (
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
             (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
@@ -212,7 +212,7 @@ class ModelSpec:
             _check(value in choices, name, value, f"one of {', '.join(choices)}")
         self._check_together()
 
-    def _check_together(self):
+    def _check_together(self) -> None:
         """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
         for name, value, is_good, allowed in (
@@ -380,6 +380,6 @@ def _normal(spec: ModelSpec) -> dict:
     return {key: value for key, value in values.items() if not is_idle.get(key)}
 
 
-def _check(is_good: bool, name: str, value, allowed: str) -> None:
+def _check(is_good: bool, name: str, value: object, allowed: str) -> None:
     if not is_good:
         raise UserError(f"model.{name}={value}: must be {allowed}")

@@ -1,4 +1,4 @@
-"""Where a token stands: tables, T5's relative bias, rotary queries and keys."""
+"""Positions: learned and sinusoidal tables, T5's relative bias, rotary embeddings."""
 
 import flax.linen as nn
 import jax
@@ -30,11 +30,11 @@ def relative_bucket(
     num_buckets: int,
     max_distance: int,
 ) -> Int[Array, "T S"]:
-    """T5's bucket of a key's place minus the query's (mesh_tensorflow, T5X).
+    """T5's bucket of the key's position minus the query's (mesh_tensorflow, T5X).
 
-    Half of the buckets are exact small distances, the other half grow logarithmically
-    up to `max_distance`; a bidirectional bias spends one half on each side, a causal
-    one has only the past.
+    Half of the buckets are exact small distances, the others grow logarithmically up to
+    `max_distance`. A bidirectional bias has half of the buckets for each side, a causal
+    bias only the past.
 
     >>> relative_bucket(jnp.array([[0, -1, 1, -200]]), True, 32, 128).tolist()
     [[0, 1, 17, 15]]
@@ -58,10 +58,10 @@ def relative_bucket(
 def rotate(
     x: Float[Array, "B T N H"], position_ids: Int[Array, "#B T"], base: float
 ) -> Float[Array, "B T N H"]:
-    """Each pair (i, i + H/2) of a head turned by place / base^(2i/H), in float32.
+    """Rotary embedding: rotates pairs (i, i + H/2) of a head by position / base^(2i/H).
 
-    Su et al. 2021, whose pairs are neighbours; halves are Llama's order, and that of
-    transformers.
+    Computed in float32. Su et al. 2021 pair neighbours; halves are the order of Llama
+    and transformers.
 
     >>> x = jnp.array([[[[1.0, 0.0]], [[1.0, 0.0]]]])
     >>> turned = rotate(x, jnp.array([[0, 1]]), 1e4)[0, :, 0]
@@ -78,9 +78,9 @@ def rotate(
 
 
 class LearnedPositions(nn.Module):
-    """One trained vector for each of `max_len` places: the first, or `position_ids`.
+    """One trained vector per position: the first `length`, or those of `position_ids`.
 
-    The table has `position_offset` rows before those.
+    The table has `max_len` rows after `position_offset` unused ones.
     """
 
     spec: ModelSpec
@@ -107,9 +107,9 @@ class RelativeBias(nn.Module):
     def __call__(
         self, num_queries: int, num_keys: int, first: Int[Array, ""] | int = 0
     ) -> Float[Array, "1 N T S"]:
-        """Of queries at places `first`, first + 1, ... and keys at 0, 1, ..."""
+        """The bias of queries at `first`, first + 1, ... and keys at 0, 1, ..."""
         spec = self.spec
-        # Mesh TensorFlow's are as if from D inputs.
+        # Mesh TensorFlow initializes the bias like a kernel with D inputs.
         is_t5, std = spec.init == "t5", spec.d_model**-0.5
         bias_init = nn.initializers.normal(std) if is_t5 else table_init(spec)
         table = self.param("table", bias_init, (spec.relative_buckets, spec.num_heads))

@@ -1,8 +1,10 @@
 """Published models as ModelSpecs, equal in every size and constant.
 
-Sizes: the papers' tables and the released configs. Where a name has a generator, that
-is ELECTRA's small network, which shares the other's embeddings.
+Sizes are from the papers' tables and the released configs. `*-generator` is ELECTRA's
+generator, which shares the embeddings of its discriminator.
 """
+
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.nn.model_spec import ModelSpec
@@ -91,7 +93,9 @@ _MODERN = {
 }
 
 
-def _sizes(layers, width, heads, mlp, decoder_layers=0, **more) -> dict:
+def _sizes(
+    layers: int, width: int, heads: int, mlp: int, decoder_layers: int = 0, **more: Any
+) -> dict[str, Any]:
     return {
         "num_layers": layers,
         "num_decoder_layers": decoder_layers,
@@ -102,7 +106,7 @@ def _sizes(layers, width, heads, mlp, decoder_layers=0, **more) -> dict:
     }
 
 
-PRESETS = {
+PRESETS: dict[str, dict[str, Any]] = {
     "gpt2": _GPT | _sizes(12, 768, 12, 3072, max_len=1024),
     "gpt2-medium": _GPT | _sizes(24, 1024, 16, 4096, max_len=1024),
     "gpt2-large": _GPT | _sizes(36, 1280, 20, 5120, max_len=1024),
@@ -139,11 +143,11 @@ PRESETS = {
 }
 
 
-def get_preset(name: str, **changes) -> ModelSpec:
-    """A published model's spec, with some values changed.
+def get_preset(name: str, **changes: Any) -> ModelSpec:
+    """The spec of a published model, with some values changed.
 
     Raises:
-      UserError: there is none of that name.
+      UserError: the name is not in `PRESETS`.
     """
     if name not in PRESETS:
         raise UserError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")

@@ -1,32 +1,35 @@
-"""ELMo's layers: words from their characters, an LSTM with projection, a scalar mix.
+"""ELMo's layers: a character CNN, an LSTM with projection, a scalar mix.
 
-Peters et al. 2018; allenai/bilm-tf, `bilm/training.py`; Jozefowicz et al. 2016. Of a
-`ModelSpec` they read the sizes (`width` is the projection's, `d_ff` the cells'),
-`dropout` and `dtype`.
+Peters et al. 2018; allenai/bilm-tf, `bilm/training.py`; Jozefowicz et al. 2016. They
+use the sizes of a `ModelSpec` (`d_model` is the width of the projection, `d_ff` that of
+the cells), `dropout` and `dtype`.
 """
 
 import functools
 import math
+from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import DTypeLike
 from jaxtyping import Array, Bool, Float, Int
 
 from jaxpt.nn.layers import Dropout
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.ops import kernels
 
-# Characters: the 256 bytes, and what is none (allennlp's `elmo_indexer.py`).
+# Characters: the 256 bytes, and special characters (allennlp's `elmo_indexer.py`).
 BEGIN_TEXT, END_TEXT, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
 NUM_CHARS = 261
 FORGET_BIAS = 1.0  # added to the forget gate, TensorFlow's LSTMCell
-CARRY_BIAS = -2.0  # a fresh highway layer lets most of its input through
+CARRY_BIAS = -2.0  # initially a highway layer passes most of its input
 
 
 def spell(piece: bytes, num_chars: int) -> list[int]:
-    """The characters of one word: its bytes between marks, padded or cut to length.
+    """The characters of one word: its bytes between marks, padded or truncated.
 
     >>> spell(b"cat", 7)
     [258, 99, 97, 116, 259, 260, 260]
@@ -48,8 +51,8 @@ def spell_table(
     """The characters [V, num_chars] of each id of a vocabulary, int16.
 
     Args:
-      pieces: what each id is written as; ids past them (a padded table's) are empty.
-      marks: ids that are written as one character of their own (BEGIN_TEXT, END_TEXT).
+      pieces: the text of each id; further ids (of a padded table) are empty.
+      marks: ids that are one special character (BEGIN_TEXT, END_TEXT).
     """
     words = [list(piece) for piece in pieces] + [[]] * (size - len(pieces))
     for id_, mark in marks.items():
@@ -58,12 +61,12 @@ def spell_table(
 
 
 class Affine(nn.Module):
-    """x W + b in float32, whatever the factors of the product are."""
+    """x W + b in float32, with factors in the compute dtype."""
 
     features: int
     spec: ModelSpec
     init: nn.initializers.Initializer
-    bias: float | None = 0.0  # where it begins; None has none
+    bias: float | None = 0.0  # the initial value; None for no bias
 
     @nn.compact
     def __call__(self, x: Float[Array, "*B I"]) -> Float[Array, "*B O"]:
@@ -77,10 +80,12 @@ class Affine(nn.Module):
         return kernels.dense(x, kernel, bias, jnp.float32)
 
 
-def symmetric(scale: float):
+def symmetric(scale: float) -> Callable[..., Array]:
     """Uniform in [-scale, scale]."""
 
-    def init(rng, shape, dtype=jnp.float32):
+    def init(
+        rng: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32
+    ) -> Array:
         return jax.random.uniform(rng, shape, dtype, -scale, scale)
 
     return init
@@ -89,13 +94,12 @@ def symmetric(scale: float):
 class CharCnn(nn.Module):
     """Words [*, C] of characters to vectors [*, D].
 
-    Each filter of width w is laid on every w characters that follow each other, the
-    greatest of what it gives is kept; then highway layers and a projection.
+    Convolutions over characters with max pooling, highway layers and a projection.
     """
 
     spec: ModelSpec
     char_width: int
-    filters: tuple[int, ...]  # how many of width 1, 2, ...
+    filters: tuple[int, ...]  # the number of filters of width 1, 2, ...
     num_highway: int
 
     @nn.compact
@@ -103,13 +107,13 @@ class CharCnn(nn.Module):
         shape = NUM_CHARS, self.char_width
         table = self.param("table", symmetric(1.0), shape)
         x = table[chars.reshape(-1, chars.shape[-1])]
-        found = []
+        pooled = []
         for width, number in enumerate(self.filters, 1):
             num_places = x.shape[1] - width + 1
             windows = [x[:, i : i + num_places] for i in range(width)]
             cnn = Affine(number, self.spec, symmetric(0.05), name=f"filter_{width}")
-            found.append(cnn(jnp.concatenate(windows, axis=-1)).max(axis=1))
-        x = jax.nn.relu(jnp.concatenate(found, axis=-1))
+            pooled.append(cnn(jnp.concatenate(windows, axis=-1)).max(axis=1))
+        x = jax.nn.relu(jnp.concatenate(pooled, axis=-1))
         size = x.shape[-1]
         init = nn.initializers.normal(1 / math.sqrt(size))
         for i in range(self.num_highway):
@@ -122,10 +126,10 @@ class CharCnn(nn.Module):
 
 
 class Lstm(nn.Module):
-    """One direction of one layer: cells of width F, seen through a projection to D.
+    """One direction of one layer: cells of width F with a projection to D.
 
-    Cell and projection are clipped to +-`clip` at every step. A state is zero where
-    `is_start`, so that documents packed into a row do not meet.
+    Cell and projection are clipped at every step. `is_start` resets the state, so that
+    the documents packed into a row are independent.
     """
 
     spec: ModelSpec
@@ -153,16 +157,16 @@ class Lstm(nn.Module):
 
 @jax.custom_vjp
 def _push(x: Float[Array, "B I"], kernel: Float[Array, "I O"]) -> Float[Array, "B O"]:
-    """x W in float32, of which W learns nothing: see `_run`."""
+    """x W in float32 without a gradient for W: see `_run`."""
     return _push_forward(x, kernel)[0]
 
 
-def _push_forward(x, kernel):
+def _push_forward(x: Array, kernel: Array) -> tuple[Array, tuple]:
     low = kernel.astype(x.dtype)
     return jnp.dot(x, low, preferred_element_type=jnp.float32), (x, kernel)
 
 
-def _push_backward(saved, grad):
+def _push_backward(saved: tuple, grad: Array) -> tuple[Array, None]:
     like, kernel = saved
     low = kernel.T.astype(like.dtype)
     pulled = jnp.dot(grad.astype(like.dtype), low, preferred_element_type=like.dtype)
@@ -172,16 +176,26 @@ def _push_backward(saved, grad):
 _push.defvjp(_push_forward, _push_backward)
 
 
-def _steps(gates_BTG, shifts_BTD, is_start, state, project, clips, is_reversed, dtype):
-    """All steps: what is given on [B, T, D], and the cells' own output [B, T, F].
+def _steps(
+    gates_BTG: Float[Array, "B T G"],
+    shifts_BTD: Float[Array, "B T D"],
+    is_start: Bool[Array, "B T"],
+    state: Float[Array, "D G"],
+    project: Float[Array, "F D"],
+    clips: tuple[float, float],
+    is_reversed: bool,
+    dtype: DTypeLike,
+) -> tuple[Float[Array, "B T D"], Float[Array, "B T F"]]:
+    """All steps: the projected outputs, and those of the cells.
 
     Args:
-      gates_BTG: what the inputs give to the gates.
-      shifts_BTD: zeros, added before the projection is clipped.
+      gates_BTG: the inputs' part of the gates.
+      shifts_BTD: zeros that are added before the projection is clipped, to obtain its
+        gradient.
     """
     size, width = project.shape
 
-    def step(carry, now):
+    def step(carry: tuple, now: tuple) -> tuple[tuple, tuple]:
         cell_BF, out_BD = carry
         gates_BG, shift_BD, is_fresh = now
         cell_BF = jnp.where(is_fresh[:, None], 0, cell_BF)
@@ -199,38 +213,48 @@ def _steps(gates_BTG, shifts_BTD, is_start, state, project, clips, is_reversed, 
     num_rows = len(gates_BTG)
     zeros = jnp.zeros((num_rows, size)), jnp.zeros((num_rows, width), dtype)
     turned = [x.swapaxes(0, 1) for x in (gates_BTG, shifts_BTD, is_start)]
-    _, found = jax.lax.scan(step, zeros, tuple(turned), reverse=is_reversed)
-    return tuple(x.swapaxes(0, 1) for x in found)
+    _, (out, hidden) = jax.lax.scan(step, zeros, tuple(turned), reverse=is_reversed)
+    return out.swapaxes(0, 1), hidden.swapaxes(0, 1)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(4, 5, 6))
-def _run(gates_BTG, is_start, state, project, clips, is_reversed, dtype):
-    """What an LSTM gives on. Its kernels' gradients are one product over all steps.
+def _run(
+    gates_BTG: Float[Array, "B T G"],
+    is_start: Bool[Array, "B T"],
+    state: Float[Array, "D G"],
+    project: Float[Array, "F D"],
+    clips: tuple[float, float],
+    is_reversed: bool,
+    dtype: DTypeLike,
+) -> Float[Array, "B T D"]:
+    """The output of an LSTM, whose kernel gradients are one product over all steps.
 
-    Autodiff adds to them at every step, which moves more than it multiplies.
+    Autodiff would add to them at every step, which is limited by memory bandwidth.
     """
     shifts = jnp.zeros((*is_start.shape, project.shape[1]))
     rest = is_start, state, project, clips, is_reversed, dtype
     return _steps(gates_BTG, shifts, *rest)[0]
 
 
-def _run_forward(gates_BTG, is_start, state, project, clips, is_reversed, dtype):
+def _run_forward(gates_BTG: Array, *rest: Any) -> tuple[Array, tuple]:
+    is_start, _, project, *_ = rest
     shifts = jnp.zeros((*is_start.shape, project.shape[1]))
-    rest = is_start, state, project, clips, is_reversed, dtype
     (out_BTD, hidden_BTF), pull = jax.vjp(
         lambda gates, shifts: _steps(gates, shifts, *rest), gates_BTG, shifts
     )
     return out_BTD, (pull, out_BTD, hidden_BTF, is_start)
 
 
-def _run_backward(clips, is_reversed, dtype, saved, grad):
+def _run_backward(
+    clips: tuple, is_reversed: bool, dtype: DTypeLike, saved: tuple, grad: Array
+) -> tuple:
     pull, out_BTD, hidden_BTF, is_start = saved
     gates_BTG, shifts_BTD = pull((grad, jnp.zeros_like(hidden_BTF)))
-    beside = ((0, 0), (0, 1), (0, 0)) if is_reversed else ((0, 0), (1, 0), (0, 0))
+    padding = ((0, 0), (0, 1), (0, 0)) if is_reversed else ((0, 0), (1, 0), (0, 0))
     kept = out_BTD[:, 1:] if is_reversed else out_BTD[:, :-1]
-    read_BTD = jnp.where(is_start[..., None], 0, jnp.pad(kept, beside))
+    read_BTD = jnp.where(is_start[..., None], 0, jnp.pad(kept, padding))
 
-    def multiply(x, slopes):
+    def multiply(x: Array, slopes: Array) -> Array:
         flat = [a.reshape(-1, a.shape[-1]).astype(dtype) for a in (x, slopes)]
         return jnp.einsum("MI,MO->IO", *flat, preferred_element_type=jnp.float32)
 
@@ -242,7 +266,7 @@ _run.defvjp(_run_forward, _run_backward)
 
 
 class LstmStack(nn.Module):
-    """Layers of one direction; from the second on, a layer's input is added to it."""
+    """Layers of one direction; from the second on with a residual connection."""
 
     spec: ModelSpec
     cell_clip: float
@@ -257,7 +281,7 @@ class LstmStack(nn.Module):
         *,
         deterministic: bool,
     ) -> list[Float[Array, "B T D"]]:
-        """What each layer gives, the last of them on top."""
+        """The output of each layer, first to last."""
         layers, dropout = [], Dropout(self.spec.dropout)
         clips = self.cell_clip, self.proj_clip
         for i in range(self.spec.num_layers):
@@ -283,7 +307,7 @@ def mix_layers(
 
 
 class ScalarMix(nn.Module):
-    """`mix_layers` with weights that a later task trains: w = 0, gamma = 1 at first."""
+    """`mix_layers` with trained weights, initially w = 0 and gamma = 1."""
 
     @nn.compact
     def __call__(self, layers: Float[Array, "L *B D"]) -> Float[Array, "*B D"]:

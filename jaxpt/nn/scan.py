@@ -1,31 +1,33 @@
-"""A stack's layers as one set of parameters with a first axis, for a loop to run over.
+"""Scanned layers: the parameters of a stack with a leading axis of layers, for a loop.
 
     unrolled                                scanned (`ModelSpec.scan_layers`)
     encoder/layer_0/mlp/up/kernel [D, F]    encoder/layers/mlp/up/kernel [L, D, F]
     encoder/layer_1/mlp/up/kernel [D, F]
 
-A first layer with other parameters than the rest (`ModelSpec.embed_norm`) stays
-`layer_0`, beside the others.
+A first layer with other parameters than the rest (`ModelSpec.embed_norm`) remains a
+separate `layer_0`.
 """
 
 import dataclasses
 import functools
 import hashlib
 from collections.abc import Callable
+from typing import Any
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jax.tree_util import KeyPath
+from jaxtyping import Array, PyTree
 
 from jaxpt.nn.model_spec import ModelSpec
 
-# The collection of keys that fresh layers are drawn with.
+# The collection of keys by which the layers are initialized.
 KEYS = "keys"
 
 
-def stack_layers(params):
-    """The scanned form of unrolled parameters, or of a tree like them (gradients).
+def stack_layers(params: PyTree) -> PyTree:
+    """The scanned form of unrolled parameters, or of a similar tree (gradients).
 
     >>> stack = {f"layer_{i}": {"bias": jnp.array([i, i + 1])} for i in (0, 1)}
     >>> stack_layers({"encoder": stack})["encoder"]["layers"]["bias"].tolist()
@@ -45,8 +47,8 @@ def stack_layers(params):
     return out
 
 
-def unstack_layers(params):
-    """The unrolled form of scanned parameters, which others are already."""
+def unstack_layers(params: PyTree) -> PyTree:
+    """The unrolled form of parameters, scanned or not."""
     if not isinstance(params, dict):
         return params
     out = {n: unstack_layers(part) for n, part in params.items() if n != "layers"}
@@ -58,17 +60,26 @@ def unstack_layers(params):
     return out
 
 
-def _shapes(tree):
+def _shapes(tree: PyTree) -> PyTree:
     return jax.tree.map(jnp.shape, tree)
 
 
-def is_stacked(path) -> bool:
-    """Whether the leaf at a path of `jax.tree_util` has a first axis for the layer."""
-    return "layers" in jax.tree_util.keystr(path, simple=True, separator="/").split("/")
+def path_name(path: KeyPath) -> str:
+    """A path of `jax.tree_util` as text.
+
+    >>> path_name(jax.tree_util.tree_leaves_with_path({"a": {"b": 1}})[0][0])
+    'a/b'
+    """
+    return jax.tree_util.keystr(path, simple=True, separator="/")
+
+
+def is_stacked(path: KeyPath) -> bool:
+    """Whether the leaf at a path has a leading axis of layers."""
+    return "layers" in path_name(path).split("/")
 
 
 def unroll(model: nn.Module) -> nn.Module:
-    """The same model unrolled, without remat; it reads `unstack_layers(params)`."""
+    """The same model unrolled and without remat; its params are `unstack_layers`'."""
     plain = {
         name: dataclasses.replace(spec, scan_layers=False, remat="none")
         for name, spec in list_specs(model).items()
@@ -76,15 +87,15 @@ def unroll(model: nn.Module) -> nn.Module:
     return model.clone(**plain)
 
 
-def init_params(model: nn.Module, rng, *args, **kwargs):
-    """Fresh parameters of a model that is called with these arguments.
+def init_params(model: nn.Module, rng: Array, *args: Any, **kwargs: Any) -> PyTree:
+    """Initial parameters of a model that is called with these arguments.
 
-    The same numbers scanned and unrolled: a loop draws each layer with the keys that it
-    would have by itself, for to compile the draws of many layers takes long.
+    Scanned and unrolled models get the same numbers: a loop draws each layer with its
+    unrolled keys, because compiling the draws of many layers is slow.
     """
     specs = list_specs(model)
     is_scanned = any(spec.scan_layers for spec in specs.values())
-    if not is_scanned:  # with no layers of two kinds, which have the same parameters
+    if not is_scanned:  # local and global layers have the same parameters
         model = model.clone(
             **{
                 name: dataclasses.replace(
@@ -101,15 +112,15 @@ def init_params(model: nn.Module, rng, *args, **kwargs):
 
 
 def draw(module: nn.Module, name: str, init: Callable, shape: tuple[int, ...]) -> Array:
-    """A parameter, drawn with its layer's own key where `init_params` gave one."""
+    """A parameter, drawn with the layer's key if `init_params` provides one."""
     key = module.get_variable(KEYS, name)
     if key is None:
         return module.param(name, init, shape)
     return module.param(name, lambda _: init(key, shape))
 
 
-def _layer_keys(rng, shapes: dict, path: tuple[str, ...] = ()) -> dict:
-    """For each stacked parameter, the keys [L] that Flax gives it unrolled."""
+def _layer_keys(rng: Array, shapes: dict, path: tuple[str, ...] = ()) -> dict:
+    """For each stacked parameter, the keys [L] of Flax for the unrolled layers."""
     keys = {}
     for name, part in shapes.items():
         if name == "layers":
@@ -121,10 +132,12 @@ def _layer_keys(rng, shapes: dict, path: tuple[str, ...] = ()) -> dict:
     return keys
 
 
-def _fold_paths(rng, above: tuple[str, ...], first: int, below, leaf):
+def _fold_paths(
+    rng: Array, above: tuple[str, ...], first: int, below: KeyPath, leaf: Array
+) -> Array:
     """Flax's keys (`flax.core.scope`): the root's folded with a hash of path and count.
 
-    A Dense draws its kernel, then its bias; a Norm its scale, then its bias.
+    A Dense draws its kernel and then its bias; a Norm its scale and then its bias.
     """
     *modules, name = (key.key for key in below)
     count = bytes([2 if name == "bias" else 1])
@@ -137,7 +150,7 @@ def _fold_paths(rng, above: tuple[str, ...], first: int, below, leaf):
 
 
 def list_specs(model: nn.Module) -> dict[str, ModelSpec]:
-    """The specs of a model's networks, by field."""
+    """The specs of a model by field name."""
     fields = {
         field.name: getattr(model, field.name) for field in dataclasses.fields(model)
     }

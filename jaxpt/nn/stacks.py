@@ -1,6 +1,7 @@
-"""A stack of layers: self-attention, cross-attention where there is a source, MLP."""
+"""A stack of Transformer layers: self-attention, optional cross-attention, MLP."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -19,40 +20,40 @@ from jaxpt.ops.masks import Mask
 FUSED = ("dot_product_attention_fwd", "pallas_call")
 
 
-def _is_costly(primitive, *args, **params) -> bool:
-    """Whether `remat=dots` keeps what an operation gives."""
+def _is_costly(primitive: Any, *args: Any, **params: Any) -> bool:
+    """Whether `remat=dots` saves the result of an operation."""
     keeps_dots = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
     return primitive.name.startswith(FUSED) or keeps_dots(primitive, *args, **params)
 
 
-# What a layer keeps for its gradient, by `ModelSpec.remat`.
+# What a layer saves for its gradient, by `ModelSpec.remat`.
 POLICIES = {
     "dots": _is_costly,
     "full": jax.checkpoint_policies.nothing_saveable,
 }
 
 
-# What is kept of a stack where `Network.layer_features` asks: Flax's own collection,
-# which no `init` and no training step fills.
+# Flax's collection for the states of all layers (`Network.layer_features`); `init` and
+# training do not fill it.
 KEPT = "intermediates"
 
 
 class LayerCache(NamedTuple):
-    """What a layer's attentions have computed: of its own tokens, and of the source."""
+    """The caches of a layer's self-attention and cross-attention."""
 
     own: KVCache
     cross: KVCache | None = None
 
 
 class Layer(nn.Module):
-    """One layer: x + f(norm(x)) before each part, or norm(x + f(x)) after it.
+    """One layer, with pre-norm, x + f(norm(x)), or post-norm, norm(x + f(x)).
 
-    Returns x and, where it was given one, the kv_cache.
+    Returns x and, if given, the kv_cache.
     """
 
     spec: ModelSpec
-    is_normed: bool = False  # its input is, so that its first norm is left out
-    is_local: bool = False  # it sees no further than the spec's window
+    is_normed: bool = False  # the input is normed, so the first norm is omitted
+    is_local: bool = False  # attention is limited to the spec's window
 
     @nn.compact
     def __call__(
@@ -70,7 +71,9 @@ class Layer(nn.Module):
     ) -> tuple[Float[Array, "B T D"], LayerCache | None]:
         spec = self.spec
 
-        def residual(name: str, x: Array, part) -> tuple[Array, KVCache | None]:
+        def residual(
+            name: str, x: Array, part: Callable[[Array], tuple[Array, KVCache | None]]
+        ) -> tuple[Array, KVCache | None]:
             is_normed = self.is_normed and name == "attention"
             norm = (lambda y: y) if is_normed else Norm(spec, name=f"{name}_norm")
             y, kv_cache = part(norm(x) if spec.norm_position == "pre" else x)
@@ -106,17 +109,18 @@ class Layer(nn.Module):
         mlp = Mlp(spec, name="mlp")
         x, _ = residual("mlp", x, lambda y: (mlp(y), None))
         self.sow(KEPT, "states", x)
-        return x, kv_cache and LayerCache(own, across)
+        if kv_cache is None or own is None:
+            return x, None
+        return x, LayerCache(own, across)
 
 
 class Stack(nn.Module):
-    """`num_layers` layers; with a `source` it is a decoder that reads it.
+    """`num_layers` layers; a decoder attends to a `source`.
 
-    `is_bidirectional` only says how T5's relative bias spends its buckets; who may see
-    whom is `attn_mask` alone. With a `kv_cache`, x are the tokens at its slots
-    from `cache_index` on, of which relative bias knows the distances; a source is read
-    once, with the first of them. Returns the hidden states and the cache, which
-    `scan_layers` lacks.
+    `is_bidirectional` determines only the buckets of T5's relative bias; visibility is
+    determined by `attn_mask`. With a `kv_cache`, x are the tokens at its slots from
+    `cache_index` on; a source is passed once, with the first of them. Returns the
+    hidden states and the cache, which scanned layers do not support.
     """
 
     spec: ModelSpec
@@ -147,7 +151,9 @@ class Stack(nn.Module):
             position_ids = jnp.arange(x.shape[1])[None]
         self.sow(KEPT, "states", x)
 
-        def run(layer: Layer, x: Array, kv_cache: LayerCache | None = None):
+        def run(
+            layer: Layer, x: Array, kv_cache: LayerCache | None = None
+        ) -> tuple[Array, LayerCache | None]:
             rest = (
                 attn_mask,
                 bias,
@@ -160,7 +166,7 @@ class Stack(nn.Module):
             return layer(x, *rest, deterministic=deterministic)
 
         num_apart, now = self.num_layers, []
-        if spec.scan_layers:  # a first layer that lacks a norm stands before the loop
+        if spec.scan_layers:  # a first layer without a norm precedes the loop
             num_apart = int(spec.embed_norm and self.num_layers > 1)
         for i in range(num_apart):
             is_normed = spec.embed_norm and i == 0
@@ -180,17 +186,19 @@ class Stack(nn.Module):
         return x, kv_cache and tuple(now)
 
 
-def _remat(run, spec: ModelSpec, prevent_cse: bool = True):
-    """`run` with what the spec's `remat` says computed again for the gradient."""
+def _remat(run: Callable, spec: ModelSpec, prevent_cse: bool = True) -> Callable:
+    """`run` with rematerialisation by the spec's `remat`."""
     if spec.remat == "none":
         return run
     return nn.remat(run, policy=POLICIES[spec.remat], prevent_cse=prevent_cse)
 
 
-def _loop(run, spec: ModelSpec, length: int):
-    """(layers, x) -> x: `run` that many times, each on its slice of the parameters."""
+def _loop(
+    run: Callable, spec: ModelSpec, length: int
+) -> Callable[[nn.Module, Array], Array]:
+    """(layers, x) -> x: a loop of `run` over the layers' slices of the parameters."""
     loop = nn.scan(
-        _remat(run, spec, prevent_cse=False),  # between two steps there is none
+        _remat(run, spec, prevent_cse=False),  # not needed between the steps of a loop
         variable_axes={"params": 0, KEYS: 0, KEPT: 0},
         split_rngs={"params": True, "dropout": True},
         length=length,
@@ -200,18 +208,18 @@ def _loop(run, spec: ModelSpec, length: int):
 
 
 def list_states(kept: dict, last: Float[Array, "B T D"]) -> Float[Array, "L B T D"]:
-    """What a stack read, and its states after every layer, from what was kept of it.
+    """The input of a stack and the states after every layer, from `KEPT`.
 
     Args:
-      kept: of the stack's one call; its layers unrolled, scanned, or both.
-      last: what the stack gave, which takes the place of its last layer's states: with
-        pre-norm it has been normed.
+      kept: that of one call of the stack; layers unrolled, scanned, or both.
+      last: the stack's output, which replaces the states of its last layer, as pre-norm
+        stacks end with a norm.
     """
-    (read,) = kept["states"]
-    found, i = [read], 0
+    (inputs,) = kept["states"]
+    states, i = [inputs], 0
     while f"layer_{i}" in kept:
-        found.append(kept[f"layer_{i}"]["states"][0])
+        states.append(kept[f"layer_{i}"]["states"][0])
         i += 1
     if "layers" in kept:
-        found += list(kept["layers"]["states"][0])
-    return jnp.stack([*found[:-1], last])
+        states += list(kept["layers"]["states"][0])
+    return jnp.stack([*states[:-1], last])

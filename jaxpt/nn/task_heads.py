@@ -1,34 +1,33 @@
-"""The heads of downstream tasks: hidden states to the outputs of a task.
+"""Heads of downstream tasks: hidden states to the outputs of a task.
 
-How a published family pools a text and what it puts on top is in `FORMS`; each was read
-in the family's own source:
+`FORMS` lists the pooling and the layers of each published family, with their source:
 
     bert        tanh(W h_first + b), which pretraining has trained; dropout, linear
                 (google-research/bert: modeling.py, run_classifier.py)
-    roberta     h_first, dropout, dense, tanh, dropout, linear, all new
+    roberta     h_first, dropout, dense, tanh, dropout, linear, all newly initialized
                 (fairseq: models/roberta/model.py)
     electra     h_first, dropout, linear (google-research/electra: model/modeling.py)
     electra_dense
-                h_first, dropout, dense, GELU, dropout, linear, all new: not the
-                original's, but what transformers has under the name of ELECTRA
-                (transformers: models/electra, ElectraClassificationHead)
+                h_first, dropout, dense, GELU, dropout, linear, all newly initialized:
+                not the original head, but ELECTRA's in transformers
+                (models/electra, ElectraClassificationHead)
     gpt         the state of the last token, dropout, linear
                 (openai/finetune-transformer-lm: train.py)
     gpt2        the state of the last token, linear without a bias, no dropout; GPT-2's
                 authors trained no such head (transformers: models/gpt2,
                 GPT2ForSequenceClassification)
-    bart        as roberta's, of the decoder's state at the last token, an [EOS]
+    bart        as roberta, on the decoder's state at the last token, an [EOS]
                 (fairseq: models/bart/model.py)
     distilbert  h_first, dense, ReLU, dropout 0.2, linear
                 (transformers: models/distilbert)
-    elmo        a trained mix of all layers (allennlp: modules/scalar_mix.py), their
-                mean over the text, dropout 0.5, linear
-    ulmfit      the last state, the maximum and the mean side by side, dropout, dense to
+    elmo        a trained mix of all layers (allennlp: modules/scalar_mix.py), its mean
+                over the text, dropout 0.5, linear
+    ulmfit      the last state, the maximum and the mean concatenated, dropout, dense to
                 50, ReLU, dropout, linear (fastai1: courses/dl2/imdb_scripts/
-                train_clas.py). Departure: without its batch norms, and with one rate
-                of dropout (its first is 0.4, its second 0.1)
-    mean        the mean of the states of a text, dropout, linear: for networks whose
-                rows have no token of a text's own, where no source has one
+                train_clas.py). Departure: no batch norms, and one dropout rate
+                (the source's are 0.4 and 0.1)
+    mean        the mean of the states of a text, dropout, linear: for networks without
+                a classification token and without a published head
 """
 
 import dataclasses
@@ -55,19 +54,18 @@ ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Form:
-    """How a family makes one vector of a text, and what stands on it.
+    """The pooling of a family and the layers after it.
 
     Attributes:
-      pooling: "first", "last", "mean" or "concat" (the last, the maximum and the mean):
-        of which states the vector is made.
-      activation: of a dense layer before the outputs, "tanh", "relu" or "gelu" (the
-        exact one); "" for none.
-      hidden: the width of that dense layer; 0 is that of the vector.
-      drops_pooled: dropout stands before that dense layer too.
-      dropout: the family's own rate, before the outputs.
-      mixes_layers: the states are a trained mix of all layers'.
-      reads_decoder: the states are those of a decoder that reads the text once more.
-      has_bias: whether the outputs of a text have a bias.
+      pooling: of the states, "first", "last", "mean" or "concat" (last, maximum, mean).
+      activation: that of a dense layer before the outputs, "tanh", "relu" or "gelu"
+        (exact); "" for no such layer.
+      hidden: the width of this dense layer; 0 means the input width.
+      drops_pooled: dropout before this dense layer, too.
+      dropout: the family's dropout rate, before the outputs.
+      mixes_layers: the states are a trained mix of all layers.
+      reads_decoder: the states are those of a decoder that reads the text again.
+      has_bias: whether the output layer for texts has a bias.
     """
 
     pooling: str = "first"
@@ -98,7 +96,7 @@ FORMS = {
 def pool(
     states: Float[Array, "B T W"], segment_ids: Int[Array, "B T"], pooling: str
 ) -> Float[Array, "B W"]:
-    """One vector of each text, of its tokens alone (segment 0 is padding).
+    """One vector per text from the states of its tokens (segment 0 is padding).
 
     >>> states = jnp.array([[[1.0], [3.0], [9.0]]])
     >>> ids = jnp.array([[1, 1, 0]])
@@ -126,25 +124,29 @@ def pool(
 
 
 def _head_spec(spec: ModelSpec) -> ModelSpec:
-    """Fresh layers begin as BERT's do, and have biases."""
+    """New layers are initialized as in BERT, and have biases."""
     return dataclasses.replace(spec, init="truncated", init_std=INIT_STD, use_bias=True)
 
 
-class TextHead(nn.Module):
-    """Outputs [B, C] of each text, in float32; `form` is one of `FORMS`.
+class _Head(nn.Module):
+    """A head of a family, `form` of `FORMS`, with `num_outputs` C.
 
-    Where it mixes layers, its states are those of all layers, [L, B, T, W].
+    If `mixes_layers`, its states are those of all layers, [L, B, T, W].
     """
 
     spec: ModelSpec
     form: str
     num_outputs: int
-    dropout: float = -1.0  # -1: the family's own
+    dropout: float = -1.0  # -1: the family's rate
 
     @property
     def mixes_layers(self) -> bool:
-        """Whether it reads all layers."""
+        """Whether the head reads all layers."""
         return FORMS[self.form].mixes_layers
+
+
+class TextHead(_Head):
+    """Outputs [B, C] of each text, in float32."""
 
     @nn.compact
     def __call__(
@@ -166,22 +168,12 @@ class TextHead(nn.Module):
         return kernels.dense(x, kernel, bias, jnp.float32)
 
 
-class TokenHead(nn.Module):
+class TokenHead(_Head):
     """Outputs [B, T, C] of each token, in float32: dropout, linear.
 
-    So all families tag words, and answer questions without the dropout (transformers:
-    BertForTokenClassification, BertForQuestionAnswering).
+    All families tag words in this way, and answer questions without the dropout
+    (transformers: BertForTokenClassification, BertForQuestionAnswering).
     """
-
-    spec: ModelSpec
-    form: str
-    num_outputs: int
-    dropout: float = -1.0
-
-    @property
-    def mixes_layers(self) -> bool:
-        """Whether it reads all layers."""
-        return FORMS[self.form].mixes_layers
 
     @nn.compact
     def __call__(

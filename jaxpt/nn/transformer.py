@@ -1,7 +1,7 @@
-"""The one Transformer: embeddings, one stack or two, a vocabulary head.
+"""The Transformer: embeddings, one or two stacks, a vocabulary head.
 
-Whether it is a causal, masked or sequence-to-sequence model is said by the masks it is
-given; it never looks at token ids.
+The attention masks determine whether it is a causal, masked or sequence-to-sequence
+model; it never inspects token ids.
 """
 
 from collections.abc import Mapping
@@ -21,21 +21,21 @@ from jaxpt.ops.segments import segment_positions
 
 
 class Transformer(nn.Module):
-    """`encode` gives hidden states, `decode` reads them, `logits` scores tokens.
+    """`encode` returns hidden states, `decode` attends to them, `logits` scores tokens.
 
-    Losses are read by `score`, which need not hold all logits at once.
+    `score` computes losses without all logits in memory.
 
-    With `num_decoder_layers` 0 there is one stack and `encode` is all of it: a
-    decoder-only model is `encode` under a causal mask. `position_ids` [B, T] say where
-    each token stands in its document, where documents are packed into a row; without
-    them a row is one text. T5's relative bias knows distances alone and needs none.
-    `types` [B, T] are segment types, where the spec has a table of them.
+    With `num_decoder_layers=0` the model is one stack: a decoder-only model is `encode`
+    under a causal mask. `position_ids` [B, T] are the positions of tokens within the
+    documents packed into a row; without them a row is one text. T5's relative bias
+    needs none, as it depends on distances only. `types` [B, T] are segment types, if
+    the spec has a table of them.
     """
 
     spec: ModelSpec
     embedder: Embedder | None = None  # given when two networks share it (ELECTRA)
 
-    def setup(self):
+    def setup(self) -> None:
         spec = self.spec
         self.embed = Embedder(spec) if self.embedder is None else self.embedder
         if spec.embedding_dim != spec.d_model:
@@ -55,7 +55,7 @@ class Transformer(nn.Module):
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
-        """Hidden states of the only stack, or of the encoder."""
+        """Hidden states of the only stack or of the encoder."""
         x = self.embed(ids, position_ids, types, deterministic=deterministic)
         hidden, _ = self.encoder(
             self._project(x),
@@ -75,7 +75,7 @@ class Transformer(nn.Module):
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
-        """Hidden states of the decoder, which reads the encoder's output `source`."""
+        """Hidden states of the decoder, given the encoder's output `source`."""
         x = self.decoder_embed(ids, position_ids, deterministic=deterministic)
         hidden, _ = self.decoder(
             self._project(x),
@@ -97,14 +97,14 @@ class Transformer(nn.Module):
         source: Float[Array, "B S D"] | None = None,
         cross_mask: Mask | None = None,
     ) -> tuple[Float[Array, "B T D"], tuple[LayerCache, ...]]:
-        """Hidden states of T more tokens of a text, and the past with them.
+        """Hidden states of T more tokens of a text, and the extended cache.
 
-        By the decoder where there is one, else by the only stack; without dropout.
+        Runs the decoder, or the only stack, without dropout.
 
         Args:
-          kv_cache: of the stack's layers; slots before `cache_index` are filled.
+          kv_cache: that of the stack's layers; slots before `cache_index` are filled.
           attn_mask: [B, 1, T, all slots].
-          source: the encoder's output, with the first tokens; after, the past has it.
+          source: the encoder's output, for the first tokens; then it is in the cache.
         """
         is_two = self.spec.num_decoder_layers > 0
         embed = self.decoder_embed if is_two else self.embed
@@ -122,11 +122,11 @@ class Transformer(nn.Module):
         )
 
     def logits(self, hidden: Float[Array, "*B D"]) -> Float[Array, "*B V"]:
-        """float32 scores of every token of the vocabulary."""
+        """float32 logits of the vocabulary."""
         return self.head(self._scale(hidden), self.embed.tokens)
 
     def read(self, hidden: Float[Array, "B *T D"]) -> HeadInputs:
-        """What the logits of hidden states are made of."""
+        """x, W and b of the logits x W + b of hidden states."""
         return self.head.read(self._scale(hidden), self.embed.tokens)
 
     def score(
@@ -136,7 +136,7 @@ class Transformer(nn.Module):
         weights: Float[Array, "B *T"],
         draw: Sampling | None = None,
     ) -> Scores:
-        """Loss and ranks of targets, and samples; without all logits if they are many.
+        """Loss and ranks of targets, and samples, computed in chunks of rows.
 
         Equal to `losses.score(self.logits(hidden), targets, weights, draw)`.
         """
@@ -146,13 +146,13 @@ class Transformer(nn.Module):
     def nll(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
     ) -> Float[Array, "B *T"]:
-        """-log p of each target, as `score` has it; no gradient passes."""
+        """-log p of each target, as in `score`, without gradient."""
         return self.head.nll(self._scale(hidden), self.embed.tokens, targets)
 
     def token_scores(
         self, hidden: Float[Array, "B *T D"], targets: Int[Array, "B *T"]
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
-        """-log p and rank of each target, through which gradients pass."""
+        """-log p and rank of each target, differentiable."""
         return self.head.token_scores(self._scale(hidden), self.embed.tokens, targets)
 
     def states(
@@ -162,16 +162,17 @@ class Transformer(nn.Module):
         dec_ids: Int[Array, "B T"] | None = None,
         position_ids: Int[Array, "B S"] | None = None,
         dec_places: Int[Array, "B T"] | None = None,
+        types: Int[Array, "B S"] | None = None,
         *,
         deterministic: bool,
     ) -> Float[Array, "B T D"]:
-        """Last hidden states: the decoder's where it is given ids, else the encoder's.
+        """The last hidden states: the decoder's if it has ids, else the encoder's.
 
         Args:
           masks: "self", and for an encoder-decoder "dec_self" and "cross".
         """
         hidden = self.encode(
-            ids, masks["self"], position_ids, deterministic=deterministic
+            ids, masks["self"], position_ids, types, deterministic=deterministic
         )
         if dec_ids is not None:
             hidden = self.decode(
@@ -189,32 +190,20 @@ class Transformer(nn.Module):
     ) -> Float[Array, "B T D"]:
         """`states` of a corrupted batch (`jaxpt.dims.BATCH_KEYS`).
 
-        Positions count within each packed document; segment types are the batch's.
+        Positions are relative to each packed document; segment types are the batch's.
         """
-        own, dec = (
-            segment_positions(batch.get(key))
-            for key in ("segment_ids", "dec_segment_ids")
-        )
-        hidden = self.encode(
+        return self.states(
             batch["inputs"],
-            masks["self"],
-            own,
+            masks,
+            batch.get("dec_inputs"),
+            segment_positions(batch.get("segment_ids")),
+            segment_positions(batch.get("dec_segment_ids")),
             batch.get("type_ids"),
             deterministic=deterministic,
         )
-        if "dec_inputs" in batch:
-            hidden = self.decode(
-                batch["dec_inputs"],
-                masks["dec_self"],
-                hidden,
-                masks["cross"],
-                dec,
-                deterministic=deterministic,
-            )
-        return hidden
 
-    def __call__(self, *args, **kwargs) -> Float[Array, "B T V"]:
-        """Logits at every position of what `states` gives for these arguments."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Float[Array, "B T V"]:
+        """The logits of `states` for these arguments, at every position."""
         return self.logits(self.states(*args, **kwargs))
 
     def _scale(self, hidden: Array) -> Array:

@@ -17,7 +17,7 @@ same distance).
 """
 
 import dataclasses
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -166,7 +166,7 @@ def split_causal(
       segment_ids: int32 [B, R], or None if a row is one text.
     """
     ids = jnp.ones_like(tokens) if segment_ids is None else segment_ids
-    place = cast(Array, segment_positions(ids))
+    place = segment_positions(ids)
     batch: Batch = {
         "inputs": edits.shift_right(tokens, vocab.require("pad"), segment_ids),
         "targets": tokens,
@@ -179,7 +179,7 @@ def split_causal(
 
 def split_seq2seq(tokens: Array, lengths: Array, texts: Array, vocab: Vocab) -> Batch:
     """The batch of an encoder and a decoder, each half closed by [EOS]."""
-    is_prefix = cast(Array, segment_positions(texts)) < lengths
+    is_prefix = segment_positions(texts) < lengths
     closes = vocab.require("eos"), vocab.require("pad")
 
     def split(tokens: Array, keep: Array, ids: Array) -> tuple:

@@ -23,7 +23,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -307,7 +307,7 @@ def sample_kinds(rng: Array, texts: Array, spec: Spec) -> Array:
 def noise_documents(rng: Array, texts: Array, kind: Array, spec: Spec) -> Array:
     """Each document's noise mask [R]: an exact count, or all after a prefix."""
     rng_spans, rng_roll, rng_prefix = jax.random.split(rng, 3)
-    size, place = segment_lengths(texts), cast(Array, segment_positions(texts))
+    size, place = segment_lengths(texts), segment_positions(texts)
     tables = np.array([each.count(len(texts)) for each in spec.denoisers])
     num_noise, num_spans = (jnp.asarray(tables[:, i])[kind, size] for i in (0, 1))
     most = int(tables[:, 1].max())

@@ -1,6 +1,6 @@
-"""softmax(q k / sqrt(H) + bias) v over the visible keys, by a kernel or by XLA.
+"""Attention, softmax(q k / sqrt(H) + bias) v, by a fused kernel or by XLA.
 
-`jaxpt.ops.kernel_choice` chooses among them and tells when.
+`jaxpt.ops.kernel_choice` selects the kernel and documents the conditions of each.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ from jaxpt.ops.masks import (
     materialise_blocks,
 )
 
-# Sizes of splash's blocks, the largest that divides a length.
+# Block sizes of splash attention; the largest that divides the length is used.
 SPLASH_BLOCKS = (1024, 512, 256, 128)
 
-# Large and finite: a query without visible keys gets equal weights, not NaN.
+# Large and finite, so that a query without visible keys gets equal weights and not NaN.
 MASK_VALUE = -1e30
 
 
@@ -34,8 +34,8 @@ def partition_specs(batch: int, num_heads: int) -> tuple[PartitionSpec, ...] | N
     """The shardings of arrays [B, N, ...] and [B, ...] on the mesh in context.
 
     Returns:
-      () where the traced program is one device's own; None where the mesh is unknown or
-      rows or heads do not divide evenly among the devices.
+      () if the traced program runs on one device; None if the mesh is unknown, or rows
+      or heads do not divide evenly among the devices.
     """
     if kernels.count_devices() == 1:
         return ()
@@ -63,13 +63,13 @@ def attend(
     """softmax(q k / sqrt(H) + bias) v over the visible keys (Vaswani et al. 2017).
 
     Args:
-      k, v: of K heads, each for N / K consecutive heads of queries.
+      k, v: keys and values of K heads; each head serves N / K consecutive query heads.
       mask: which keys are visible; a query without visible keys must have no loss.
-      dropout_rate: on the attention weights, with the key `rng`.
+      dropout_rate: dropout of the attention weights, with the key `rng`.
       kernel, strict: as in `kernel_choice.select_kernel`.
 
     Raises:
-      UserError: a kernel was named that cannot serve this request.
+      UserError: the named kernel does not support this request.
     """
     structure = mask if isinstance(mask, AttnMask) else None
     is_wide = bias is not None and bias.shape[:2] != (1, q.shape[2])
@@ -92,16 +92,26 @@ def attend(
     if chosen == "cudnn":
         return attend_cudnn(q, k, v, mask, bias)
     if chosen == "splash":
+        assert structure is not None  # splash takes no mask as an array
         return attend_splash(q, k, v, structure)
-    if _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
+    if structure is not None and _fits_blocks(structure, bias, q.shape[1], k.shape[1]):
         return attend_blocks(q, k, v, structure, dropout_rate, rng, chosen)
     is_full = structure is not None and structure.is_full()
     visible = None if is_full else materialise(mask, q.shape[1], k.shape[1])
     return _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen)
 
 
-def _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen):
-    """`attend` on a bool array, by "cpu" or "xla"."""
+def _attend_visible(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    visible: Bool[Array, "#B 1 T S"] | None,
+    bias: Float[Array, "#B #N T S"] | None,
+    dropout_rate: float,
+    rng: Array | None,
+    chosen: str,
+) -> Float[Array, "B T N H"]:
+    """`attend` with a mask as bool array, by "cpu" or "xla"."""
     if chosen == "xla":
         return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
     times = q.shape[2] // k.shape[2]
@@ -109,11 +119,13 @@ def _attend_visible(q, k, v, visible, bias, dropout_rate, rng, chosen):
     return cpu.attend(q, k, v, visible, bias, MASK_VALUE)
 
 
-def _fits_blocks(structure: AttnMask | None, bias, length, num_keys) -> bool:
-    """Whether blocks can serve, and have less to do than the whole array."""
-    if structure is None or structure.window is None:
+def _fits_blocks(
+    structure: AttnMask, bias: Array | None, length: int, num_keys: int
+) -> bool:
+    """Whether attention in blocks is possible and cheaper than over all keys."""
+    if structure.window is None:
         return False
-    is_known = isinstance(length, int)  # not where it is traced for any length
+    is_known = isinstance(length, int)  # it is symbolic in an export for any length
     is_plain = bias is None and not structure.has_prefix and length == num_keys
     return is_plain and is_known and 4 * max(structure.window) <= length
 
@@ -127,10 +139,10 @@ def attend_blocks(
     rng: Array | None = None,
     chosen: str = "xla",
 ) -> Float[Array, "B T N H"]:
-    """`attend` within a window, of blocks of queries on the blocks beside them.
+    """`attend` within a window: blocks of queries attend to the neighbouring blocks.
 
-    Memory and work are B * T * (2 or 3 windows), not B * T * T. A query without visible
-    keys gets the mean over its blocks.
+    Memory and compute are B * T * (2 or 3 windows) instead of B * T * T. A query
+    without visible keys gets the mean over its blocks.
     """
     batch, length = q.shape[:2]
     size = max(*(mask.window or ()), 1)
@@ -160,17 +172,23 @@ def attend_plain(
     dropout_rate: float = 0.0,
     rng: Array | None = None,
 ) -> Float[Array, "B T N H"]:
-    """`attend` on a bool array, as XLA compiles it; logits and softmax in float32."""
+    """`attend` in plain jnp; logits and softmax in float32."""
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         return _attend_grouped(q, k, v, visible, bias, dropout_rate, rng)
     weights = _softmax(_find_logits(q, k, visible, bias), v.dtype.name)
     if dropout_rate:
+        assert rng is not None, "dropout needs a key"
         weights = dropout(rng, weights, dropout_rate)
     return jnp.einsum("BNTS,BSNH->BTNH", weights, v)
 
 
-def _find_logits(q, k, visible, bias) -> Float[Array, "B N T S"]:
+def _find_logits(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S N H"],
+    visible: Bool[Array, "#B 1 T S"] | None,
+    bias: Float[Array, "#B #N T S"] | None,
+) -> Float[Array, "B N T S"]:
     logits = kernels.product("BTNH,BSNH->BNTS", q, k) * q.shape[-1] ** -0.5
     if bias is not None:
         add = cpu.add_bias if kernels.is_cpu(logits) else jnp.add
@@ -182,19 +200,19 @@ def _find_logits(q, k, visible, bias) -> Float[Array, "B N T S"]:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def _softmax(logits: Float[Array, "*B S"], dtype: str) -> Float[Array, "*B S"]:
-    """Computed in float32, and kept once: as it is multiplied, in `dtype`.
+    """Softmax in float32; only the result in `dtype` is saved for the gradient.
 
-    Autodiff would keep it in float32 too, for a gradient of a few more digits.
+    Autodiff would save it in float32, too, for a slightly more precise gradient.
     """
     return jax.nn.softmax(logits, axis=-1).astype(dtype)
 
 
-def _softmax_forward(logits, dtype):
+def _softmax_forward(logits: Array, dtype: str) -> tuple[Array, Array]:
     weights = jax.nn.softmax(logits, axis=-1).astype(dtype)
     return weights, weights
 
 
-def _softmax_backward(dtype, weights, grad):
+def _softmax_backward(dtype: str, weights: Array, grad: Array) -> tuple[Array]:
     weights, grad = weights.astype(jnp.float32), grad.astype(jnp.float32)
     mean = (weights * grad).sum(-1, keepdims=True)
     return (weights * (grad - mean),)
@@ -209,25 +227,33 @@ def weigh(
     mask: Mask,
     bias: Float[Array, "#B #N T S"] | None = None,
 ) -> Float[Array, "B N T S"]:
-    """The weights softmax(q k / sqrt(H) + bias) by which `attend` mixes the values.
+    """The attention weights softmax(q k / sqrt(H) + bias) in float32, for inspection.
 
-    No fused kernel gives them, so they are computed anew, in float32: for inspection.
+    Fused kernels do not return them, so they are recomputed.
     """
     k = jnp.repeat(k, q.shape[2] // k.shape[2], axis=2)
     logits = _find_logits(q, k, materialise(mask, q.shape[1], k.shape[1]), bias)
     return jax.nn.softmax(logits, axis=-1)
 
 
-def _attend_grouped(q, k, v, visible, bias, dropout_rate, rng):
-    """`attend_plain` of grouped queries, without copies of k and v for each query."""
+def _attend_grouped(
+    q: Float[Array, "B T N H"],
+    k: Float[Array, "B S K H"],
+    v: Float[Array, "B S K H"],
+    visible: Bool[Array, "#B 1 T S"] | None,
+    bias: Float[Array, "#B #N T S"] | None,
+    dropout_rate: float,
+    rng: Array | None,
+) -> Float[Array, "B T N H"]:
+    """`attend_plain` of grouped queries, without copies of k and v."""
     groups = q.shape[2] // k.shape[2]
     q = q.reshape(*q.shape[:2], -1, groups, q.shape[3])
     is_by_head = bias is not None and bias.shape[1] > 1
-    if is_by_head:
+    if bias is not None and is_by_head:
         bias = bias.reshape(len(bias), -1, groups, *bias.shape[2:])
     rngs = None if rng is None else jax.random.split(rng, groups)
 
-    def attend_one(q, bias, rng):
+    def attend_one(q: Array, bias: Array | None, rng: Array | None) -> Array:
         return attend_plain(q, k, v, visible, bias, dropout_rate, rng)
 
     axes = 3, 2 if is_by_head else None, None if rng is None else 0
@@ -243,13 +269,13 @@ def attend_cudnn(
     bias: Float[Array, "1 N T S"] | None = None,
     implementation: str = "cudnn",
 ) -> Float[Array, "B T N H"]:
-    """`attend` by cuDNN's flash attention, which knows causality and lengths itself."""
+    """`attend` by cuDNN's flash attention, which supports causality and lengths."""
     is_causal, lengths, window = False, None, None
     visible: Any = mask
     if isinstance(mask, AttnMask):
         is_causal = mask.causal and not mask.has_prefix
         if mask.key_lengths is not None:
-            # A softmax over no keys is undefined; such a row's output is never used.
+            # A softmax over no keys is undefined; the output of such a row is not used.
             lengths = jnp.maximum(mask.key_lengths, 1).astype(jnp.int32)
         if mask.window is not None and is_causal:
             window = mask.window[0], 0
@@ -287,9 +313,9 @@ def attend_splash(
     """`attend` by the TPU's splash attention, per device; lengths become segments.
 
     Args:
-      interpret: run it without a TPU, slowly.
+      interpret: emulate the kernel without a TPU, which is slow.
     """
-    # Imported here, as only a TPU needs it.
+    # Imported here because only TPUs need it.
     from jax.experimental.pallas.ops.tpu import splash_attention as splash
 
     shape = q.shape[1], k.shape[1]
@@ -299,12 +325,12 @@ def attend_splash(
         one = splash.LocalMask(shape, (before, 0 if mask.causal else behind), 0)
     blocks = [next(n for n in SPLASH_BLOCKS if length % n == 0) for length in shape]
     names = "block_q block_kv block_q_dkv block_kv_dkv"
-    given: dict[str, Any] = dict(zip(names.split(), 2 * blocks, strict=True))
-    # One kernel for all three gradients reads q, k and v once; it keeps a part of dq
-    # for each block of keys.
-    sizes = splash.BlockSizes(**given, use_fused_bwd_kernel=True)
+    by_name: dict[str, Any] = dict(zip(names.split(), 2 * blocks, strict=True))
+    # The fused backward kernel reads q, k and v once for all three gradients; it stores
+    # a part of dq for each block of keys.
+    sizes = splash.BlockSizes(**by_name, use_fused_bwd_kernel=True)
 
-    def run(q, k, v, *segments):
+    def run(q: Array, k: Array, v: Array, *segments: Array) -> Array:
         kernel = splash.make_splash_mha(
             splash.MultiHeadMask([one] * q.shape[1]),
             block_sizes=sizes,
@@ -312,8 +338,8 @@ def attend_splash(
             q_seq_shards=1,
             interpret=interpret,
         )
-        segments = (splash.SegmentIds(*segments),) if segments else ()
-        return jax.vmap(kernel)(q, k, v, *segments)
+        ids = (splash.SegmentIds(*segments),) if segments else ()
+        return jax.vmap(kernel)(q, k, v, *ids)
 
     # The kernel takes [B, heads, length, H] and does not scale the logits.
     heads_first = [x.swapaxes(1, 2) for x in (q * q.shape[3] ** -0.5, k, v)]
@@ -325,12 +351,14 @@ def attend_splash(
     return run(*heads_first, *segments).swapaxes(1, 2)
 
 
-def _segments(mask: AttnMask, batch: int, num_queries: int, num_keys: int):
-    """Segment ids of queries and keys that express lengths and segments; () if none."""
+def _segments(
+    mask: AttnMask, batch: int, num_queries: int, num_keys: int
+) -> tuple[Array, ...]:
+    """Segment ids of queries and keys that express lengths and segments, or ()."""
     if mask.key_lengths is None and mask.query_segments is None:
         return ()
     queries, keys = mask.query_segments, mask.key_segments
-    if queries is None:
+    if queries is None or keys is None:
         queries = jnp.ones((batch, num_queries), jnp.int32)
         keys = jnp.ones((batch, num_keys), jnp.int32)
     if mask.key_lengths is not None:
@@ -346,10 +374,10 @@ def attend_cached(
     mask: Mask,
     bias: Float[Array, "#B N T S"] | None = None,
 ) -> Float[Array, "B T N H"]:
-    """`attend` on keys and values as a cache holds them, heads first; for decoding.
+    """`attend` for decoding, on the keys and values of a cache, heads first.
 
-    With heads first, a step reads each head's keys contiguously. Each of the K heads
-    serves N / K heads of queries without being copied.
+    With heads first, a step reads the keys of each head contiguously. Each of the K
+    heads serves N / K query heads without a copy.
     """
     batch, length, num_heads, width = q.shape
     num_keys, groups = k.shape[2], (k.shape[1], num_heads // k.shape[1])

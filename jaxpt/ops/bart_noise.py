@@ -1,8 +1,8 @@
-"""BART's noise: permutes sentences, masks, deletes and inserts tokens, rotates texts.
+"""BART's noise: sentence permutation, text infilling, token deletion, rotation.
 
 Lewis et al. 2020; fairseq, `denoising_dataset.py`. Functions work on one row of static
-length; objectives `vmap` them. `texts` [R] are 1, 2, ... along a row, one run of equal
-ids for each text, and 0 for tokens that keep their position (see `find_texts`).
+length; objectives `vmap` them. `texts` [R] numbers the texts of a row 1, 2, ...; it is
+0 at tokens that keep their position (see `find_texts`).
 """
 
 import math
@@ -37,7 +37,7 @@ def poisson_table(mean: float) -> np.ndarray:
 def find_texts(
     segment_ids: Int[Array, "R"], is_fixed: Bool[Array, "R"]
 ) -> Int[Array, "R"]:
-    """Numbers the runs of a document's tokens that are not fixed; 0 elsewhere.
+    """Numbers the runs of tokens of a document that are not fixed; 0 elsewhere.
 
     >>> fixed = jnp.array([1, 0, 0, 1, 0, 0, 0]) > 0
     >>> find_texts(jnp.array([1, 1, 1, 1, 1, 2, 0]), fixed).tolist()
@@ -73,7 +73,7 @@ def sample_tokens(
 ) -> Bool[Array, "R"]:
     """A mask of `budgets[n]` random eligible tokens of each text of n tokens.
 
-    Where fewer are eligible, it is all of those.
+    If fewer are eligible, all of them are masked.
     """
     ranks = shuffled_ranks(rng, texts, eligible)
     return eligible & (texts > 0) & (ranks < budgets[segment_lengths(texts)])
@@ -111,7 +111,7 @@ def permute_sentences(
     )
     is_start = (texts > 0) & is_new
     sentence = jnp.cumsum(is_start) - 1
-    # From here on arrays are indexed by the sentences of the row, in order.
+    # The following arrays are indexed by sentence.
     place = jnp.where(is_start, sentence, length)
     text_of = jnp.zeros_like(texts).at[place].set(texts, mode="drop")
     rng_choose, rng_order = jax.random.split(rng)
@@ -123,7 +123,7 @@ def permute_sentences(
     bits = jnp.where(chosen, bits, 0)  # the others stay in order
     taken = jax.lax.sort((runs, ~chosen, bits, index), num_keys=4)[-1]
     rank = jnp.zeros_like(texts).at[taken].set(free)
-    # Back to tokens: fixed ones are runs of their own and keep their positions.
+    # Indexed by token again: each fixed token is a separate run and keeps its position.
     rank = jnp.where(texts > 0, rank[sentence], 0)
     return jax.lax.sort((_runs(texts), rank, index), num_keys=2, is_stable=True)[-1]
 
@@ -134,7 +134,7 @@ def infill_spans(
     budgets: Int[Array, "R1"],
     probabilities: np.ndarray,
 ) -> tuple[Bool[Array, "R"], Bool[Array, "R"], Int[Array, "R"]]:
-    """Spans of random lengths that cover exactly `budgets[n]` of a text's n tokens.
+    """Samples spans that cover exactly `budgets[n]` of the n tokens of a text.
 
     Lengths are sampled until their sum reaches the budget, the last one cut to it; a
     length of 0 covers no token and becomes an insertion. All arrangements of the spans
@@ -142,20 +142,20 @@ def infill_spans(
     and then cover fewer tokens.
 
     Args:
-      probabilities: of the lengths 0, 1, 2, ...; not all on length 0.
+      probabilities: of the lengths 0, 1, 2, ...; that of length 0 must be below 1.
 
     Returns:
-      the noise mask, the first positions of spans, and numbers of sampled lengths of 0,
-      to be summed over a text.
+      the noise mask, the first positions of spans, and the counts of sampled lengths of
+      0, to be summed over a text.
     """
     length, index = len(texts), jnp.arange(len(texts))
     position, size = segment_positions(texts), segment_lengths(texts)
     budget, start = budgets[size], index - position
     rng_length, rng_zeros, rng_order = jax.random.split(rng, 3)
 
-    # Each token of a text samples the length of a span; the text uses the first ones
-    # that add up to its budget. Lengths above 0 are sampled apart from how many lengths
-    # of 0 come before each.
+    # Each token of a text samples a span length; the text uses the first ones that add
+    # up to its budget. The lengths above 0 and the number of lengths of 0 before each
+    # are sampled separately.
     cumulative = np.cumsum(probabilities[1:]) / probabilities[1:].sum()
     uniform = jax.random.uniform(rng_length, (length,))
     bounds = jnp.asarray(cumulative, jnp.float32)
@@ -197,11 +197,11 @@ def insert_and_rotate(
     length: int,
     fill: int = 0,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """The kept tokens, with [MASK]s inserted and texts rotated; and their segment ids.
+    """Inserts [MASK]s into the kept tokens and rotates texts; returns segment ids, too.
 
     Args:
-      inserts: how many [MASK]s to insert at random positions of a text, summed over its
-        tokens. If `length` has no room for all of a row, the last texts get fewer.
+      inserts: the number of [MASK]s to insert at random positions of a text, summed
+        over its tokens. If a row of `length` cannot hold all, the last texts get fewer.
       rotate: the probability that a text is rotated to begin at another random token.
 
     >>> tokens, texts = jnp.array([5, 11, 12, 13, 6, 0]), jnp.array([0, 1, 1, 1, 0, 0])

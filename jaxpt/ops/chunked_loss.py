@@ -1,16 +1,17 @@
 """Cross-entropy over a large vocabulary, with the logits computed in chunks of rows.
 
-The logits of M rows are M x V float32 numbers, for 8k rows and 128k tokens 4 GiB, and
+The logits of M rows are M x V float32 numbers (4 GiB for 8k rows and 128k tokens), and
 autodiff keeps several such arrays. Here a loop computes the logits of some rows, their
-losses and, in training, their gradients at once (Liger's fused linear cross-entropy,
-Hsu et al. 2024): nothing is computed twice, and the arrays that are kept are as large
-as the hidden states and the weights. Products have factors in the dtype of the hidden
+losses and, in training, their gradients together (Liger's fused linear cross-entropy,
+Hsu et al. 2024): nothing is computed twice, and the arrays that are kept have the sizes
+of the hidden states and the weights. Products take factors in the dtype of the hidden
 states and sum in float32; everything else is float32.
 """
 
 import functools
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,9 @@ from jaxpt.ops import kernels, layout, losses
 from jaxpt.ops.edits import sample_gumbel
 from jaxpt.ops.losses import Sampling, Scores
 
-# The default for the most logits in memory at once: 16 MiB on CPU, to stay in caches;
-# elsewhere 1 GiB, for few and large products. A chunk has at least MIN_ROWS rows, as
-# each chunk reads and writes the whole gradient of the weights.
+# The default number of logits in memory at once: 16 MiB on CPU, to fit the caches;
+# elsewhere 1 GiB, for few and large products. A chunk has at least MIN_ROWS rows
+# because each chunk reads and writes the whole gradient of the weights.
 CPU_LIMIT, LIMIT = 2**22, 2**28
 MIN_ROWS = 256
 
@@ -39,10 +40,10 @@ def score(
     """`losses.score` of the logits x W + b.
 
     Args:
-      chunk_rows: how many of the B * T rows may have logits in memory at once; 0 lets
-        the device decide.
-      sampling: with it, a chunk consists of whole rows b of the batch, as all positions
-        of one share a key; the samples equal those without chunks.
+      chunk_rows: the maximum number of the B * T rows whose logits are in memory at
+        once; 0 chooses it by device.
+      sampling: with it, a chunk consists of whole rows of the batch, because the
+        positions of a row share a key; the samples equal those without chunks.
     """
     by_key = sampling is not None
     num_chunks = _count_chunks(targets, kernel, chunk_rows, by_key)
@@ -59,15 +60,15 @@ def nll(
     targets: Int[Array, "*B"],
     chunk_rows: int = 0,
 ) -> Float[Array, "*B"]:
-    """-log p of each target under the logits x W + b; no gradient passes."""
+    """-log p of each target under the logits x W + b, without gradient."""
     x, kernel, bias = jax.lax.stop_gradient((x, kernel, bias))
     num_chunks = _count_chunks(targets, kernel, chunk_rows)
     if num_chunks == 1:
         logits = kernels.dense(x, kernel, bias, jnp.float32)
         return losses.token_nll(logits, targets)
     weights = jnp.zeros(targets.shape)
-    found, _ = _scan(kernel, bias, x, targets, weights, None, num_chunks, False)
-    return found[0]
+    by_row, _ = _scan(kernel, bias, x, targets, weights, None, num_chunks, False)
+    return by_row.nll
 
 
 def token_scores(
@@ -79,11 +80,11 @@ def token_scores(
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
     """-log p of each target under the logits x W + b, and `losses.target_ranks`.
 
-    For losses that are not a weighted sum of these. Gradients pass; for them the logits
-    of each chunk, if there are several, are computed again.
+    For losses that are not a weighted sum of these. Differentiable: with several
+    chunks, the logits of each are recomputed for the gradient.
     """
 
-    def read(whole, rows):
+    def read(whole: tuple, rows: tuple) -> tuple[Array, Array]:
         kernel, bias = whole
         x, targets = rows
         logits = kernels.dense(x, kernel, bias, jnp.float32)
@@ -120,20 +121,20 @@ def distillation_loss(
     temperature: float,
     chunk_rows: int = 0,
 ) -> DistillationScores:
-    """Compares both networks' logits by position; no gradient passes to the teacher.
+    """Compares the logits of student and teacher; the teacher gets no gradient.
 
-    With several chunks, the logits of each are computed again for its gradient, which
-    depends on the weights of the two losses, known only then.
+    With several chunks, the logits of each are recomputed for its gradient, because the
+    weights of the two losses are only known then.
 
     Args:
-      student, teacher: x, W and b of each, with x of the same positions.
+      student, teacher: x, W and b of each, with x at the same positions.
       chunk_rows: as in `score`.
     """
     teacher = jax.lax.stop_gradient(teacher)
     x, kernel, bias = student
     teacher_x, teacher_kernel, teacher_bias = teacher
 
-    def compare(whole, rows):
+    def compare(whole: tuple, rows: tuple) -> DistillationScores:
         head, teacher_head = whole
         x, teacher_x, targets = rows
         logits, teacher_logits = (
@@ -150,22 +151,31 @@ def distillation_loss(
     return _map_chunks(compare, whole, rows, targets.ndim, num_chunks)
 
 
-def _map_chunks(function, whole, rows, num_axes: int, num_chunks: int):
-    """function(whole, rows) of arrays [B, *T, ...] of so many axes of rows, in chunks.
+def _map_chunks(
+    function: Callable[[Any, Any], Any],
+    whole: tuple,
+    rows: tuple[Array, ...],
+    num_axes: int,
+    num_chunks: int,
+) -> Any:
+    """function(whole, rows) in chunks of rows; `rows` are arrays [B, *T, ...].
 
-    The logits of each chunk are computed again for its gradient.
+    The logits of each chunk are recomputed for its gradient.
+
+    Args:
+      num_axes: the number of leading axes [B, *T] that are flattened to rows.
     """
     if num_chunks == 1:
         return function(whole, rows)
 
-    def run(whole, rows):
+    def run(whole: tuple, rows: tuple[Array, ...]) -> tuple[Any, tuple]:
         shape = rows[-1].shape
         flat = [a.reshape(-1, *a.shape[num_axes:]) for a in rows]
         pieces = [_cut(a, num_chunks) for a in flat]
         one = jax.checkpoint(lambda piece: function(whole, piece))
-        found = jax.lax.map(one, pieces)
-        by_row = jax.tree.map(lambda a: _join(a, len(flat[0])).reshape(shape), found)
-        return by_row, ()
+        results = jax.lax.map(one, pieces)
+        num_rows = len(flat[0])
+        return jax.tree.map(lambda a: _join(a, num_rows).reshape(shape), results), ()
 
     return layout.map_rows(run, whole, rows)[0]
 
@@ -173,13 +183,13 @@ def _map_chunks(function, whole, rows, num_axes: int, num_chunks: int):
 def count_chunks(
     num_rows: int, row_logits: int, limit: int, num_devices: int = 1
 ) -> int:
-    """The number of chunks for rows of `row_logits` logits each; 1 is all at once.
+    """The number of chunks for rows of `row_logits` logits each; 1 means no chunks.
 
-    It is up to twice as large as needed, if that makes all chunks equally long and
-    divides the rows of each evenly among the devices.
+    It is up to twice the minimum, if this makes all chunks equally long and divides the
+    rows of each evenly among the devices.
 
     Args:
-      limit: the most logits of a chunk, unless a single row has more.
+      limit: the maximum number of logits of a chunk, unless a single row has more.
 
     >>> count_chunks(1000, row_logits=50_000, limit=300 * 50_000)
     4
@@ -191,8 +201,13 @@ def count_chunks(
     return next(even, needed)
 
 
-def _count_chunks(targets, kernel, chunk_rows: int, by_key: bool = False) -> int:
-    """Of the rows of each device, or of all where they do not divide among devices."""
+def _count_chunks(
+    targets: Int[Array, "B *T"],
+    kernel: Float[Array, "E V"],
+    chunk_rows: int,
+    by_key: bool = False,
+) -> int:
+    """Chunks of the rows of each device, or of all if they do not divide evenly."""
     num_rows, row_logits = targets.size, kernel.shape[1]
     limit = CPU_LIMIT if jax.default_backend() == "cpu" else LIMIT
     limit = (chunk_rows or max(limit // row_logits, MIN_ROWS)) * row_logits
@@ -205,18 +220,26 @@ def _count_chunks(targets, kernel, chunk_rows: int, by_key: bool = False) -> int
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(6,))
-def _score(kernel, bias, x, targets, weights, sampling, num_chunks):
+def _score(
+    kernel: Float[Array, "E V"],
+    bias: Float[Array, "V"] | None,
+    x: Float[Array, "B *T E"],
+    targets: Int[Array, "B *T"],
+    weights: Float[Array, "B *T"],
+    sampling: Sampling | None,
+    num_chunks: int,
+) -> Scores:
     args = kernel, bias, x, targets, weights, sampling, num_chunks
     return _sum_up(_scan(*args, with_gradients=False)[0], weights)
 
 
-def _score_forward(kernel, bias, x, targets, weights, sampling, num_chunks):
-    args = kernel, bias, x, targets, weights, sampling, num_chunks
-    found, grads = _scan(*args, with_gradients=True)
-    return _sum_up(found, weights), (grads, found[0])
+def _score_forward(*args: Any) -> tuple[Scores, tuple]:
+    scan = functools.partial(_scan, with_gradients=True)
+    by_row, grads = scan(*args)
+    return _sum_up(by_row, weights=args[4]), (grads, by_row.nll)
 
 
-def _score_backward(num_chunks, saved, cotangents):
+def _score_backward(num_chunks: int, saved: tuple, cotangents: Scores) -> tuple:
     grads, nll = saved
     grad_loss, grad_weight = cotangents.loss
     grads = jax.tree.map(lambda g: (g * grad_loss).astype(g.dtype), grads)
@@ -226,39 +249,62 @@ def _score_backward(num_chunks, saved, cotangents):
 _score.defvjp(_score_forward, _score_backward)
 
 
-def _sum_up(found, weights) -> Scores:
-    nll, ranks, samples = found
+def _sum_up(by_row: "_ByRow", weights: Array) -> Scores:
+    nll, ranks, samples = by_row
     return Scores((jnp.sum(nll * weights), jnp.sum(weights)), ranks, samples)
 
 
-def _scan(kernel, bias, x, targets, weights, sampling, num_chunks, with_gradients):
-    """(nll, ranks, samples) of all rows, and the gradients of their loss.
+class _ByRow(NamedTuple):
+    """What is computed for each row; `samples` is None without sampling."""
 
-    The gradients are those of the weighted sum of nll by kernel, bias and x, or None.
+    nll: Float[Array, "B *T"]
+    ranks: Int[Array, "B *T"]
+    samples: Int[Array, "B *T"] | None
+
+
+def _scan(
+    kernel: Float[Array, "E V"],
+    bias: Float[Array, "V"] | None,
+    x: Float[Array, "B *T E"],
+    targets: Int[Array, "B *T"],
+    weights: Float[Array, "B *T"],
+    sampling: Sampling | None,
+    num_chunks: int,
+    with_gradients: bool,
+) -> tuple[_ByRow, tuple | None]:
+    """The results of all rows, and the gradients of the weighted sum of nll.
+
+    The gradients are those by kernel, bias and x; None without `with_gradients`.
     """
     low = kernel.astype(x.dtype)  # once, not in every chunk
-    keys, temperature = sampling or (None, None)
+    keys, temperature = None, None
     if sampling:
-        temperature = jnp.asarray(temperature)
+        keys, temperature = sampling[0], jnp.asarray(sampling[1])
     run = functools.partial(
         _scan_rows, num_chunks=num_chunks, with_gradients=with_gradients
     )
     whole, rows = (low, bias, temperature), (x, targets, weights, keys)
-    (found, grad_x), sums = layout.map_rows(run, whole, rows)
-    return found, (*sums, grad_x) if with_gradients else None
+    (by_row, grad_x), sums = layout.map_rows(run, whole, rows)
+    return by_row, (*sums, grad_x) if with_gradients else None
 
 
-def _scan_rows(whole, rows, num_chunks: int, with_gradients: bool):
-    """((nll, ranks, samples), gradient by x) and (gradients by kernel and bias)."""
+def _scan_rows(
+    whole: tuple, rows: tuple, num_chunks: int, with_gradients: bool
+) -> tuple[tuple[_ByRow, Array | None], tuple]:
+    """(Results of rows, gradient by x) and (gradients by kernel and bias)."""
     low, bias, temperature = whole
     x, targets, weights, keys = rows
     shape, inputs_shape = targets.shape, x.shape
-    if keys is None:  # else all positions of a row share its key
-        x, targets, weights = _flatten(x, targets, weights)
-    # Rows that only fill up the last chunk have weight 0.
+    if keys is None:  # otherwise the positions of a row share its key
+        x, targets, weights = (
+            x.reshape(-1, x.shape[-1]),
+            targets.ravel(),
+            weights.ravel(),
+        )
+    # Rows that only pad the last chunk have weight 0.
     counted = _fill_up(weights, num_chunks).at[len(weights) :].set(0)
 
-    def step(sums, piece):
+    def step(sums: tuple, piece: tuple) -> tuple[tuple, tuple]:
         x, targets, weights, keys = piece
         flat = x.reshape(-1, x.shape[-1])
         logits = _product("ME,EV->MV", flat, low).reshape(*targets.shape, -1)
@@ -268,29 +314,25 @@ def _scan_rows(whole, rows, num_chunks: int, with_gradients: bool):
         if keys is not None:
             samples = jax.vmap(sample_gumbel, (0, 0, None))(keys, logits, temperature)
         read = losses.read_logits(logits, targets)
-        found = read.nll, read.ranks, samples
+        by_row = _ByRow(read.nll, read.ranks, samples)
         if not with_gradients:
-            return sums, (found, None)
+            return sums, (by_row, None)
         slopes = losses.nll_slopes(logits, targets, read.log_total)
         slopes = (slopes * weights[..., None]).reshape(len(flat), -1)
         low_slopes = slopes.astype(x.dtype)
         grad_x = _product("MV,EV->ME", low_slopes, low).astype(x.dtype)
         grad_kernel = kernels.kernel_gradient(flat, low_slopes)
         grads = grad_kernel, None if bias is None else slopes.sum(0)
-        return jax.tree.map(jnp.add, sums, grads), (found, grad_x.reshape(x.shape))
+        return jax.tree.map(jnp.add, sums, grads), (by_row, grad_x.reshape(x.shape))
 
     pieces = jax.tree.map(lambda a: _cut(a, num_chunks), (x, targets, counted, keys))
-    sums = ()
+    sums: tuple = ()
     if with_gradients:
         sums = jax.tree.map(lambda a: jnp.zeros(a.shape), (low, bias))
     sums, out = jax.lax.scan(step, sums, pieces)
-    found, grad_x = jax.tree.map(lambda a: _join(a, len(targets)), out)
-    found = jax.tree.map(lambda a: a.reshape(shape), found)
-    return (found, None if grad_x is None else grad_x.reshape(inputs_shape)), sums
-
-
-def _flatten(x, targets, weights):
-    return x.reshape(-1, x.shape[-1]), targets.ravel(), weights.ravel()
+    by_row, grad_x = jax.tree.map(lambda a: _join(a, len(targets)), out)
+    by_row = jax.tree.map(lambda a: a.reshape(shape), by_row)
+    return (by_row, None if grad_x is None else grad_x.reshape(inputs_shape)), sums
 
 
 def _product(equation: str, a: Array, b: Array) -> Array:
@@ -298,7 +340,7 @@ def _product(equation: str, a: Array, b: Array) -> Array:
 
 
 def _fill_up(a: Array, num_chunks: int) -> Array:
-    """The rows, followed by copies of the first ones to make chunks equally long."""
+    """Pads the rows with copies of the first ones to make all chunks equally long."""
     extra = -len(a) % num_chunks
     return jnp.concatenate([a, a[:extra]]) if extra else a
 
@@ -306,12 +348,12 @@ def _fill_up(a: Array, num_chunks: int) -> Array:
 def _cut(a: Array, num_chunks: int) -> Array:
     """[M, ...] -> [chunks, rows, ...].
 
-    A chunk has every n-th row, so that rows sharded over devices need not move.
+    A chunk takes every n-th row, so that rows sharded over devices do not move.
     """
     a = _fill_up(a, num_chunks)
     return a.reshape(-1, num_chunks, *a.shape[1:]).swapaxes(0, 1)
 
 
 def _join(a: Array, num_rows: int) -> Array:
-    """The inverse of `_cut`, without the rows that filled it up."""
+    """The inverse of `_cut`, without the padding rows."""
     return a.swapaxes(0, 1).reshape(-1, *a.shape[2:])[:num_rows]

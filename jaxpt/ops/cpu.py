@@ -1,7 +1,7 @@
 """Hand-written operations for XLA's CPU back end (float32): the same numbers, faster.
 
-What is slow there, as measured on 2 cores: a weight gradient [I, O] with I > O is 1.7
-times slower than its transpose; batched products whose left operand does not contract
+Measured on 2 cores: a weight gradient [I, O] with I > O is 1.7 times slower than its
+transpose; batched products whose left operand does not contract
 its last axis take a slow path; softmax and norms are recomputed inside every fusion
 that reads them, unless a barrier prevents it.
 """
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.lax import optimization_barrier as barrier
 from jaxtyping import Array, Bool, Float, Int
 
-# From this width on it pays to transpose a matrix before a product reads it.
+# From this width on, transposing a matrix before a product is faster.
 WIDE = 256
 
 
@@ -23,11 +23,11 @@ def matmul(x: Float[Array, "M I"], kernel: Float[Array, "I O"]) -> Float[Array, 
     return x @ kernel
 
 
-def _matmul_forward(x, kernel):
+def _matmul_forward(x: Array, kernel: Array) -> tuple[Array, tuple]:
     return x @ kernel, (x, kernel)
 
 
-def _matmul_backward(saved, grad):
+def _matmul_backward(saved: tuple, grad: Array) -> tuple[Array, Array]:
     x, kernel = saved
     return grad @ kernel.T, kernel_gradient(x, grad)
 
@@ -35,10 +35,10 @@ def _matmul_backward(saved, grad):
 def kernel_gradient(
     x: Float[Array, "M I"], grad: Float[Array, "M O"]
 ) -> Float[Array, "I O"]:
-    """x^T grad, as that one of three equal forms which is the fastest."""
+    """x^T grad, in the fastest of three equivalent forms."""
     num_in, num_out = x.shape[1], grad.shape[1]
     if num_in > num_out:
-        return barrier(grad.T @ x).T  # without it XLA undoes the transposes
+        return barrier(grad.T @ x).T  # without the barrier XLA undoes the transposes
     if num_in >= WIDE:
         return barrier(x.T) @ grad
     return x.T @ grad
@@ -50,8 +50,8 @@ matmul.defvjp(_matmul_forward, _matmul_backward)
 def argmax(x: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
     """`kernels.argmax` for float32.
 
-    XLA compares one number at a time in a reduction that also keeps the index; its
-    maximum and minimum alone take 16 at once, 7 times as fast.
+    XLA's reduction that also keeps the index compares one number at a time; its maximum
+    and minimum compare 16 at once and are 7 times faster.
     """
     is_found = (x == x.max(-1, keepdims=True)) | jnp.isnan(x)
     index = jax.lax.broadcasted_iota(jnp.int32, x.shape, x.ndim - 1)
@@ -59,18 +59,27 @@ def argmax(x: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def layer_norm(x, scale, bias, epsilon):
+def layer_norm(
+    x: Float[Array, "*B D"],
+    scale: Float[Array, "D"],
+    bias: Float[Array, "D"],
+    epsilon: float,
+) -> Float[Array, "*B D"]:
     """`kernels.layer_norm` for float32."""
     return _norm_forward(x, scale, bias, epsilon)[0]
 
 
-def _norm_forward(x, scale, bias, epsilon):
+def _norm_forward(
+    x: Array, scale: Array, bias: Array, epsilon: float
+) -> tuple[Array, tuple]:
     centred = barrier(x - barrier(x.mean(-1, keepdims=True)))
     rate = barrier(jax.lax.rsqrt((centred * centred).mean(-1, keepdims=True) + epsilon))
     return centred * rate * scale + bias, (centred, rate, scale)
 
 
-def _norm_backward(epsilon, saved, grad):
+def _norm_backward(
+    epsilon: float, saved: tuple, grad: Array
+) -> tuple[Array, Array, Array]:
     centred, rate, scale = saved
     normed, scaled = centred * rate, grad * scale
     mean, slope = barrier(
@@ -104,7 +113,8 @@ add_bias.defvjp(
 def _sum_as(grad: Float[Array, "B N T S"], bias: Float[Array, "#B #N T S"]) -> Array:
     """The gradient of the bias, in its shape.
 
-    Over the batch as a product with ones, 20 times as fast as XLA's sum of large rows.
+    The sum over the batch is a product with ones, 20 times faster than XLA's sum of
+    large rows.
     """
     if bias.shape[0] == 1:
         grad = jnp.tensordot(jnp.ones(len(grad)), grad, axes=1)[None]
@@ -125,11 +135,18 @@ def attend(
     bias: Float[Array, "#B #N T S"] | None,
     mask_value: float,
 ) -> Float[Array, "B T N H"]:
-    """`attention.attend_plain` without dropout; keeps the weights for the gradient."""
+    """`attention.attend_plain` without dropout; saves the weights for the gradient."""
     return _attend_forward(q, k, v, visible, bias, mask_value)[0]
 
 
-def _attend_forward(q, k, v, visible, bias, mask_value):
+def _attend_forward(
+    q: Array,
+    k: Array,
+    v: Array,
+    visible: Array | None,
+    bias: Array | None,
+    mask_value: float,
+) -> tuple[Array, tuple]:
     scale = q.shape[-1] ** -0.5
     q, k, v = barrier((_heads_first(q) * scale, _heads_first(k), _heads_first(v)))
     logits = jnp.einsum("BNTH,BNSH->BNTS", q, k)
@@ -142,7 +159,7 @@ def _attend_forward(q, k, v, visible, bias, mask_value):
     return out, (q, k, v, weights, out, visible, bias)
 
 
-def _attend_backward(mask_value, saved, grad):
+def _attend_backward(mask_value: float, saved: tuple, grad: Array) -> tuple:
     q, k, v, weights, out, visible, bias = saved  # q is scaled
     scale = q.shape[-1] ** -0.5
     # sum over keys of weights * grad_weights, taken over H instead of S.

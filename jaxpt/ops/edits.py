@@ -44,8 +44,8 @@ def spans_to_sentinels(
     """
     follows = jnp.concatenate([jnp.zeros(1, bool), noise_mask[:-1]])
     first = noise_mask & ~follows
-    # An index past the sentinels must never give a real token, so it is clipped; that
-    # there are enough sentinels is checked when the objective is built.
+    # An index past the sentinels is clipped, so that it never selects another token.
+    # The objective checks that the vocabulary has enough sentinels.
     sentinel = sentinels[jnp.clip(jnp.cumsum(first) - 1, 0, len(sentinels) - 1)]
     marked = jnp.where(first, sentinel, tokens)
     return compact(marked, ~(noise_mask & follows), length, fill)
@@ -60,15 +60,15 @@ def spans_to_sentinels_packed(
     close: int,
     fill: int = 0,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """`spans_to_sentinels` of each document, each ended by the id `close`.
+    """`spans_to_sentinels` of each document, which the id `close` ends.
 
-    Sentinels start from the first in every document; tokens of segment id 0 are left
-    out. Returns the row and its new segment ids, both of static `length`.
+    Every document starts with the first sentinel; tokens of segment id 0 are removed.
+    Returns the row and its new segment ids, both of static `length`.
 
     >>> tokens, noise_mask = jnp.arange(10, 16), jnp.array([0, 1, 1, 0, 1, 0]) > 0
     >>> ids, sentinels = jnp.array([1, 1, 1, 2, 2, 0]), jnp.array([999, 998])
-    >>> found = spans_to_sentinels_packed(tokens, noise_mask, ids, sentinels, 7, 1)
-    >>> [x.tolist() for x in found]
+    >>> packed = spans_to_sentinels_packed(tokens, noise_mask, ids, sentinels, 7, 1)
+    >>> [x.tolist() for x in packed]
     [[10, 999, 1, 13, 999, 1, 0], [1, 1, 1, 2, 2, 2, 0]]
     """
     marked, keep = mark_spans(tokens, noise_mask, segment_ids, sentinels)
@@ -83,7 +83,7 @@ def mark_spans(
 ) -> tuple[Int[Array, "R"], Bool[Array, "R"]]:
     """Tokens with a sentinel at the start of each masked span, and which to keep.
 
-    Sentinels start from the first in every document.
+    Every document starts with the first sentinel.
     """
     is_start = segment_positions(segment_ids) == 0
     follows = jnp.concatenate([jnp.zeros(1, bool), noise_mask[:-1]]) & ~is_start
@@ -100,14 +100,14 @@ def mark_targets(
     segment_ids: Int[Array, "R"],
     sentinels: Int[Array, "K"],
 ) -> tuple[Int[Array, "R"], Bool[Array, "R"], Int[Array, "R"]]:
-    """The target of `mark_spans`: each masked span behind its own sentinel.
+    """The target of `mark_spans`: each masked span after its sentinel.
 
     Departure: T5's `nonnoise_span_to_unique_sentinel` numbers the clean spans; of a
     text that begins with noise (`random_roll`), sentinel i would precede span i + 1.
 
     Returns:
-      `tokens`, `keep` and `opening` for `lay_out`; the opening is the first sentinel
-      where a document begins with a masked span, -1 elsewhere.
+      `tokens`, `keep` and `opening` for `lay_out`; the opening is the first sentinel if
+      the document begins with a masked span, else -1.
 
     >>> noise_mask, ids = jnp.array([1, 1, 0, 0, 1, 0]) > 0, jnp.ones(6, int)
     >>> args = jnp.arange(10, 16), noise_mask, ids, jnp.array([999, 998])
@@ -120,9 +120,9 @@ def mark_targets(
     follows = jnp.concatenate([jnp.zeros(1, bool), noise_mask[:-1]]) & ~is_start
     first = noise_mask & ~follows
     count = jnp.cumsum(first)
-    count -= jax.lax.cummax(jnp.where(is_start, count - first, 0))  # of this document
+    count -= jax.lax.cummax(jnp.where(is_start, count - first, 0))  # within a document
     last = jnp.clip(jnp.arange(len(tokens)) - position + size - 1, 0)
-    # A clean span becomes the sentinel of the masked span after it, if there is one.
+    # A clean span becomes the sentinel of the masked span that follows it, if any.
     is_sentinel = ~noise_mask & (is_start | follows) & (count < count[last])
     sentinel = sentinels[jnp.clip(count, 0, len(sentinels) - 1)]
     opening = jnp.where(noise_mask & is_start, sentinels[0], -1)
@@ -138,15 +138,15 @@ def lay_out(
     fill: int = 0,
     opening: Int[Array, "R"] | None = None,
 ) -> tuple[Int[Array, "T"], Int[Array, "T"]]:
-    """The kept tokens of all documents in order, each document ended by `close`.
+    """The kept tokens of all documents in order; the id `close` ends each document.
 
     Args:
-      close: an id; None ends documents with nothing.
-      opening: at a document's first token, the id to put before it; below 0, none.
+      close: None adds nothing.
+      opening: at the first token of a document, the id to put before it; -1 for none.
 
     Returns:
       The row and its new segment ids, both of static `length`; tokens of segment id 0
-      are left out.
+      are removed.
 
     >>> keep, ids = jnp.array([1, 0, 1, 1]) > 0, jnp.array([1, 1, 2, 2])
     >>> row, ids = lay_out(jnp.arange(10, 14), keep, ids, 6, 1)
@@ -162,7 +162,9 @@ def lay_out(
         ends &= False
     written = jnp.cumsum(opens.astype(int) + keep + ends)
 
-    def put_all(into, first, kept, closing):
+    def put_all(
+        into: Array, first: Array | None, kept: Array, closing: Array | int | None
+    ) -> Array:
         into = into.at[jnp.where(keep, written - 1 - ends, length)].set(
             kept, mode="drop"
         )
@@ -236,7 +238,7 @@ def put(
 def gather(
     hidden_states: Float[Array, "B T D"], positions: Int[Array, "B P"]
 ) -> Float[Array, "B P D"]:
-    """The noise_mask states at each row's positions."""
+    """The hidden states at the given positions of each row."""
     return jnp.take_along_axis(hidden_states, positions[:, :, None], axis=1)
 
 
@@ -245,7 +247,7 @@ def shift_right(
     start_id: int,
     segment_ids: Int[Array, "B T"] | None = None,
 ) -> Int[Array, "B T"]:
-    """Decoder inputs: the targets shifted right behind a start token, by document.
+    """Decoder inputs: the targets shifted right, with a start token in each document.
 
     >>> shift_right(jnp.array([[5, 6, 7]]), 0).tolist()
     [[0, 5, 6]]

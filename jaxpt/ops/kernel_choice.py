@@ -1,13 +1,13 @@
-"""Which kernel computes attention: the fastest one that is able.
+"""Selection of the attention kernel: the fastest one that supports the request.
 
-The choice depends on the platform, on sizes and on the mask's structure, never on
+The choice depends on the platform, the sizes and the structure of the mask, never on
 values:
 
 | mask, bias                   | NVIDIA GPU       | TPU              | elsewhere |
 |------------------------------|------------------|------------------|-----------|
 | all keys, or causal          | cuDNN            | splash           | XLA       |
 | key lengths, or causal + them| cuDNN, lengths   | splash, segments | XLA       |
-| packed segments, causal + so | cuDNN, array     | splash, segments | XLA       |
+| segments, or causal + them   | cuDNN, array     | splash, segments | XLA       |
 | prefix, or a bool array      | cuDNN, array     | XLA              | XLA       |
 | T5's bias, with the first two| cuDNN, bfloat16  | XLA              | XLA       |
 | T5's bias, with the others   | XLA              | XLA              | XLA       |
@@ -16,25 +16,24 @@ values:
 | window on both sides         | blocks           | splash           | blocks    |
 
 On CPU in float32 and without dropout of weights, "XLA" is the hand-written form of
-`ops/cpu.py`. The fused kernels have conditions, and where one is not met XLA is used:
-cuDNN needs bfloat16, compute capability 8.0, a head width of at most 128 in steps of 8,
-and even lengths where there is a bias or an array; splash needs lengths that are
-multiples of 128, a head width that is a multiple of 64, and rows and heads that divide
-evenly among the devices: `jit` cannot partition it, so the mesh in context says which
-device has which.
+`ops/cpu.py`. If a condition of a fused kernel is not met, XLA is used. cuDNN needs
+bfloat16, compute capability 8.0, a head width of at most 128 in steps of 8, and even
+lengths with a bias or an array. Splash needs lengths that are multiples of 128, a head
+width that is a multiple of 64, and rows and heads that divide evenly among the devices:
+`jit` cannot partition it, so it is sharded by the mesh in context.
 
 "cuDNN, array" means that the mask is materialised as a bool array [B, 1, T, S], which
 cuDNN adds to the logits; causality remains a flag, which skips half of the work. cuDNN
-takes T5's bias in bfloat16 (float32 gives NaN, jax#32242), and as [1, N, T, S], whose
-gradient is known to be right (jax#30593); with an array it would be [B, N, T, S], as
-large as the logits that a fused kernel is to avoid, hence XLA.
+takes T5's bias in bfloat16 (float32 gives NaN, jax#32242) and as [1, N, T, S], whose
+gradient is correct (jax#30593). With an array the bias would be [B, N, T, S], as large
+as the logits that a fused kernel avoids, hence XLA.
 
-"blocks" are XLA's: the queries of a block see their own and the neighbouring blocks, so
-that memory and work are linear in the length. A prefix, a bias and an array have the
-whole array of weights instead.
+"blocks" is XLA in blocks: queries attend to their own and the neighbouring blocks, so
+that memory and compute are linear in the length. With a prefix, a bias or an array the
+weights are computed for all keys.
 
-For a query without visible keys XLA gives the mean of v, and the others something
-finite; such a query must have no loss.
+For a query without visible keys XLA returns the mean of v, the other kernels any finite
+value; such a query must have no loss.
 """
 
 import dataclasses
@@ -48,14 +47,15 @@ KERNELS = ("auto", "xla", "cudnn", "splash")
 
 @dataclasses.dataclass(frozen=True)
 class AttentionRequest:
-    """The properties of a call to attention that the choice of a kernel depends on.
+    """The properties of an attention call that determine its kernel.
 
     Attributes:
       platform: "cpu", "nvidia" (with bfloat16), "tpu" or "other".
       is_shared: whether rows and heads divide evenly among devices (`partition_specs`).
       looks_ahead_in_window: the mask has a window on both sides of a query.
-      has_segments, is_array: what the mask needs beyond a causal flag and lengths; a
-        prefix needs an array too, as does a bias that is not [1, N, T, S].
+      has_segments, is_array: whether the mask needs segments or an array, and not only
+        a causal flag and lengths; a prefix and a bias that is not [1, N, T, S] need an
+        array.
     """
 
     platform: str
@@ -76,11 +76,11 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
 
     Args:
       kernel: a setting, one of `KERNELS`.
-      strict: whether a fused kernel that is named but not able is an error; if not, XLA
-        replaces it.
+      strict: raise an error if the named kernel does not support the request; otherwise
+        XLA is used.
 
     Raises:
-      UserError: `strict`, and the named kernel is not able.
+      UserError: with `strict`, the named kernel does not support the request.
 
     >>> select_kernel("auto", AttentionRequest("nvidia", "bfloat16", 512, 512, 64))
     'cudnn'
@@ -100,7 +100,7 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
 
 
 def explain_kernel(kernel: str, need: AttentionRequest) -> str:
-    """The kernel to use, and why it is not the platform's fused one, if it is not.
+    """The kernel to use and, if it is not the platform's fused one, the reason.
 
     >>> explain_kernel("auto", AttentionRequest("nvidia", "float32", 512, 512, 64))
     'xla, as cudnn needs model.dtype=bfloat16'
@@ -112,7 +112,7 @@ def explain_kernel(kernel: str, need: AttentionRequest) -> str:
 
 
 def _lacks(kernel: str, need: AttentionRequest) -> str:
-    """Why a kernel cannot serve this request; "" if it can."""
+    """The reason why a kernel does not support this request; "" if it does."""
     lengths = need.num_queries, need.num_keys
     conditions = {
         "xla": (),

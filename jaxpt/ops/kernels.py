@@ -1,10 +1,10 @@
-"""The operations that a training step spends its time in, on any device.
+"""Matrix products, norms and activations with memory-saving gradients, on any device.
 
-On CPU in float32 those of `ops/cpu.py` are used: the same numbers, with gradients
-written by hand, because XLA's CPU back end is slow at those of autodiff.
+On CPU in float32 the functions of `ops/cpu.py` are used: the same numbers with
+hand-written gradients, because XLA's CPU back end is slow at those of autodiff.
 
-In bfloat16 the factors of products are bfloat16, and all sums are float32: products,
-norms, and the gradients of parameters, which are never rounded to bfloat16.
+In bfloat16 the factors of products are bfloat16. All sums are float32: products, norms,
+and the gradients of parameters, which are never rounded to bfloat16.
 """
 
 import functools
@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
+from jax.typing import DTypeLike
 from jaxtyping import Array, Float, Int
 
 from jaxpt.ops import cpu
@@ -24,10 +25,10 @@ def is_cpu(x: Array) -> bool:
 
 
 def count_devices() -> int:
-    """How many devices the arrays of the program being traced are divided among.
+    """The number of devices among which the traced program divides its arrays.
 
-    It is 1 where each device runs a program of its own (pmap, shard_map), else those of
-    the mesh in context; without one, under jit it may be all of them.
+    It is 1 under pmap and shard_map, else the number of devices of the mesh in context.
+    Without a mesh it is that of all devices, which jit may use.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if mesh.empty:
@@ -41,12 +42,14 @@ def argmax(x: Float[Array, "*batch V"]) -> Int[Array, "*batch"]:
     return cpu.argmax(x) if is_cpu(x) else jnp.argmax(x, axis=-1).astype(jnp.int32)
 
 
-def product(equation: str, a: Array, b: Array, out_dtype=jnp.float32) -> Array:
+def product(
+    equation: str, a: Array, b: Array, out_dtype: DTypeLike = jnp.float32
+) -> Array:
     """einsum of two arrays: factors in the dtype of `a`, sums in float32.
 
-    So are its gradients, in the dtypes of a and b: b may be a float32 parameter.
-    Autodiff alone would multiply the float32 gradient of a float32 result, which on GPU
-    and TPU takes many times as long.
+    The gradients are computed in the same way, in the dtypes of a and b; b may be a
+    float32 parameter. Autodiff would multiply in float32, which is many times slower on
+    GPU and TPU.
 
     Args:
       equation: as in einsum; each letter must be in exactly two of its three terms.
@@ -66,29 +69,33 @@ def kernel_gradient(
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 3))
-def _low_product(equation, a, b, out_dtype):
+def _low_product(equation: str, a: Array, b: Array, out_dtype: str) -> Array:
     return _multiply_low(equation, a, b, out_dtype)
 
 
-def _multiply_low(equation, a, b, out_dtype):
+def _multiply_low(equation: str, a: Array, b: Array, out_dtype: str) -> Array:
     low = b.astype(a.dtype)
     return jnp.einsum(equation, a, low, preferred_element_type=out_dtype)
 
 
-def _low_forward(equation, a, b, out_dtype):
-    # Not `_low_product`: a policy of `jax.checkpoint` cannot look into a function that
-    # has its own derivative, and would compute the product again.
-    # Saves b, not its bfloat16 copy, as a parameter is in memory anyway.
+def _low_forward(
+    equation: str, a: Array, b: Array, out_dtype: str
+) -> tuple[Array, tuple]:
+    # Not `_low_product`: a policy of `jax.checkpoint` cannot look into a function with
+    # a custom derivative, and would recompute the product. Saves b and not its bfloat16
+    # copy, because a parameter is in memory anyway.
     return _multiply_low(equation, a, b, out_dtype), (a, b)
 
 
-def _low_backward(equation, out_dtype, saved, grad):
+def _low_backward(
+    equation: str, out_dtype: str, saved: tuple, grad: Array
+) -> tuple[Array, Array]:
     a, b = saved
     terms, out = equation.split("->")
     left, right = terms.split(",")
     grad, low = grad.astype(a.dtype), b.astype(a.dtype)
 
-    def pull(equation, x, y, like):
+    def pull(equation: str, x: Array, y: Array, like: Array) -> Array:
         return jnp.einsum(equation, x, y, preferred_element_type=like.dtype)
 
     grad_a = pull(f"{out},{right}->{left}", grad, low, like=a)
@@ -103,11 +110,11 @@ def _add_bias(y: Float[Array, "M O"], bias: Float[Array, "O"]) -> Float[Array, "
     return _add_low(y, bias)
 
 
-def _add_low(y, bias):
+def _add_low(y: Array, bias: Array) -> Array:
     return y + bias.astype(y.dtype)
 
 
-def _add_bias_backward(bias, grad):
+def _add_bias_backward(bias: Array, grad: Array) -> tuple[Array, Array]:
     return grad, grad.astype(jnp.float32).sum(0).astype(bias.dtype)
 
 
@@ -118,7 +125,7 @@ def dense(
     x: Float[Array, "*B I"],
     kernel: Float[Array, "I O"],
     bias: Float[Array, "O"] | None = None,
-    out_dtype=None,
+    out_dtype: DTypeLike | None = None,
 ) -> Float[Array, "*B O"]:
     """x W + b, as one product of two matrices.
 
@@ -144,29 +151,22 @@ def layer_norm(
 ) -> Float[Array, "*B D"]:
     """(x - mean) / sqrt(variance + epsilon) * scale + bias, in float32 (Ba 2016).
 
-    Its gradient keeps x and two numbers a row, where autodiff would keep three arrays
-    of float32 as large as x.
+    The gradient saves x and two numbers per row; autodiff would save three float32
+    arrays of the size of x.
     """
     if is_cpu(x):
         return cpu.layer_norm(x, scale, bias, epsilon)
     return _layer_norm(x, scale, bias, epsilon)
 
 
-def layer_norm_plain(x, scale, bias, epsilon):
-    """`layer_norm` with the gradient of autodiff."""
-    wide = x.astype(jnp.float32)
-    centred = wide - wide.mean(-1, keepdims=True)
-    variance = jnp.square(centred).mean(-1, keepdims=True)
-    y = centred * jax.lax.rsqrt(variance + epsilon) * scale + bias
-    return y.astype(x.dtype)
-
-
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def _layer_norm(x, scale, bias, epsilon):
+def _layer_norm(x: Array, scale: Array, bias: Array, epsilon: float) -> Array:
     return _norm_forward(x, scale, bias, epsilon)[0]
 
 
-def _norm_forward(x, scale, bias, epsilon):
+def _norm_forward(
+    x: Array, scale: Array, bias: Array, epsilon: float
+) -> tuple[Array, tuple]:
     wide = x.astype(jnp.float32)
     mean = wide.mean(-1, keepdims=True)
     centred = wide - mean
@@ -175,7 +175,9 @@ def _norm_forward(x, scale, bias, epsilon):
     return y.astype(x.dtype), (x, mean, rate, scale)
 
 
-def _norm_backward(epsilon, saved, grad):
+def _norm_backward(
+    epsilon: float, saved: tuple, grad: Array
+) -> tuple[Array, Array, Array]:
     x, mean, rate, scale = saved
     normed = (_again(x).astype(jnp.float32) - mean) * rate
     grad = grad.astype(jnp.float32)
@@ -196,25 +198,18 @@ def rms_norm(
 ) -> Float[Array, "*B D"]:
     """x / sqrt(mean square + epsilon) * scale, in float32 (Zhang & Sennrich 2019).
 
-    Its gradient keeps x and a number a row.
+    The gradient saves x and one number per row.
     """
     return _rms_forward(x, scale, epsilon)[0]
 
 
-def rms_norm_plain(x, scale, epsilon):
-    """`rms_norm` with the gradient of autodiff."""
-    wide = x.astype(jnp.float32)
-    square = jnp.square(wide).mean(-1, keepdims=True)
-    return (wide * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
-
-
-def _rms_forward(x, scale, epsilon):
+def _rms_forward(x: Array, scale: Array, epsilon: float) -> tuple[Array, tuple]:
     wide = x.astype(jnp.float32)
     rate = jax.lax.rsqrt(jnp.square(wide).mean(-1, keepdims=True) + epsilon)
     return (wide * rate * scale).astype(x.dtype), (x, rate, scale)
 
 
-def _rms_backward(epsilon, saved, grad):
+def _rms_backward(epsilon: float, saved: tuple, grad: Array) -> tuple[Array, Array]:
     x, rate, scale = saved
     normed = _again(x).astype(jnp.float32) * rate
     grad = grad.astype(jnp.float32)
@@ -228,9 +223,9 @@ rms_norm.defvjp(_rms_forward, _rms_backward)
 
 
 def _again(x: Array) -> Array:
-    """x, from which XLA computes anew what it has computed from x before.
+    """x behind a barrier, so that XLA recomputes values that were computed from x.
 
-    Else it would keep the results of the forward pass for the backward pass.
+    Otherwise XLA would keep the results of the forward pass for the backward pass.
     """
     return jax.lax.optimization_barrier(x)
 
@@ -244,7 +239,7 @@ _ACTIVATIONS: dict[str, Callable[[Array], Array]] = {
 
 
 def activate_plain(name: str, x: Array, gated: Array | None = None) -> Array:
-    """`activate` with the gradient of autodiff."""
+    """`activate` with autodiff's gradient."""
     y = _ACTIVATIONS[name](x)
     return y if gated is None else y * gated
 
@@ -253,10 +248,10 @@ def activate_plain(name: str, x: Array, gated: Array | None = None) -> Array:
 def activate(
     name: str, x: Float[Array, "*B F"], gated: Float[Array, "*B F"] | None = None
 ) -> Float[Array, "*B F"]:
-    """The activation of x, by which `gated` is multiplied where there is one.
+    """The activation of x, times `gated` if given.
 
-    Its gradient keeps the arguments alone and computes the rest again, where autodiff
-    would keep up to five arrays as large as x.
+    The gradient saves the arguments only and recomputes the rest; autodiff would save
+    up to five arrays of the size of x.
 
     Args:
       name: "relu", "silu", "gelu" (exact) or "gelu_tanh" (GPT-2's).
@@ -264,11 +259,11 @@ def activate(
     return activate_plain(name, x, gated)
 
 
-def _activate_forward(name, x, gated):
+def _activate_forward(name: str, x: Array, gated: Array | None) -> tuple[Array, tuple]:
     return activate_plain(name, x, gated), (x, gated)
 
 
-def _activate_backward(name, saved, grad):
+def _activate_backward(name: str, saved: tuple, grad: Array) -> tuple:
     x, gated = saved
     again = (_again(x), None if gated is None else _again(gated))
     _, pull = jax.vjp(functools.partial(activate_plain, name), *again)

@@ -1,9 +1,9 @@
-"""Keeps rows on their devices, on a mesh of several.
+"""Sharding of rows over the devices of a mesh.
 
-Without a constraint XLA shards hidden states along the axis that a matrix is split
-along (each device has all rows, and sums after every product) instead of gathering the
-matrix; and in a loop over rows it gathers the matrix anew, and sums its gradient over
-the devices, in each iteration.
+Without a constraint XLA shards hidden states along the axis of a split matrix (each
+device has all rows and sums after every product) instead of gathering the matrix. In a
+loop over rows it gathers the matrix and sums its gradient over the devices in every
+iteration.
 """
 
 import math
@@ -19,7 +19,7 @@ ROW_AXES = ("data", "fsdp")
 
 
 def keep_rows(x: Shaped[Array, "B ..."]) -> Shaped[Array, "B ..."]:
-    """x, constrained to be sharded by rows; x itself without a mesh."""
+    """x, constrained to be sharded by rows; x without a mesh."""
     mesh = jax.sharding.get_abstract_mesh()
     if not set(ROW_AXES) <= set(mesh.axis_names) or mesh.size == 1:
         return x  # no mesh, or pmap's, under which each device has its own rows
@@ -30,10 +30,9 @@ def keep_rows(x: Shaped[Array, "B ..."]) -> Shaped[Array, "B ..."]:
 
 
 def count_shares() -> int:
-    """How many parts the mesh in context shards the rows of an array in.
+    """The number of parts in which the mesh in context shards the rows of an array.
 
-    It is 1 without a mesh that has both axes, and where each device runs a program of
-    its own.
+    It is 1 without a mesh that has both axes, and under pmap and shard_map.
     """
     mesh = jax.sharding.get_abstract_mesh()
     if not set(ROW_AXES) <= set(mesh.axis_names) - set(mesh.manual_axes):
@@ -44,28 +43,28 @@ def count_shares() -> int:
 def map_rows(
     function: Callable[[Any, Any], tuple[Any, Any]], whole: Any, rows: Any
 ) -> tuple[Any, Any]:
-    """function(whole, rows) -> (by row, sums), by each device for its own rows.
+    """function(whole, rows) -> (by row, sums), computed by each device for its rows.
 
-    The arrays of `whole` are gathered once. The sums, to which each device adds its
-    rows' part, are summed over the devices once, at the end: on the axis `fsdp` such
-    that each keeps its part of a matrix's first axis. Where there is one share, or the
-    rows do not divide among them, it is a call of the function.
+    The arrays of `whole` are gathered once. The sums are added over the devices once,
+    at the end; on the axis `fsdp` each device keeps its part of the first axis of a
+    matrix. With one part, or if the rows do not divide evenly, the function is simply
+    called.
     """
     num_rows, shares = len(jax.tree.leaves(rows)[0]), count_shares()
     if shares == 1 or num_rows % shares:
         return function(whole, rows)
     fsdp = jax.sharding.get_abstract_mesh().shape["fsdp"]
 
-    def is_split(x) -> bool:
+    def is_split(x: Array) -> bool:
         return x.ndim > 1 and fsdp > 1 and x.shape[0] % fsdp == 0
 
-    def add_up(x):
+    def add_up(x: Array) -> Array:
         if not is_split(x):
             return jax.lax.psum(x, ROW_AXES)
         part = jax.lax.psum_scatter(x, "fsdp", scatter_dimension=0, tiled=True)
         return jax.lax.psum(part, "data")
 
-    def run(whole, rows):
+    def run(whole: Any, rows: Any) -> tuple[Any, Any]:
         by_row, sums = function(whole, rows)
         return by_row, jax.tree.map(add_up, sums)
 

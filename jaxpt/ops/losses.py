@@ -1,6 +1,6 @@
 """Losses and accuracies as (sum, weight), to be divided once over the whole batch.
 
-All are computed in float32, whatever the dtype of the logits is.
+All are computed in float32 for logits of any dtype.
 """
 
 from typing import NamedTuple
@@ -17,12 +17,12 @@ Sampling = tuple[Key[Array, "B"], Float[Array, ""] | float]
 
 
 class Scores(NamedTuple):
-    """What logits over a vocabulary say of their targets.
+    """Loss, ranks and samples of logits over a vocabulary.
 
     Attributes:
       loss: `cross_entropy`.
       ranks: `target_ranks`.
-      samples: a sample of each position's distribution, or None without `sampling`.
+      samples: a sample of the distribution at each position; None without `sampling`.
     """
 
     loss: SumWeight
@@ -36,7 +36,7 @@ def score(
     weights: Float[Array, "B *T"],
     sampling: Sampling | None = None,
 ) -> Scores:
-    """Loss, ranks and, with `sampling`, samples, through which no gradient passes."""
+    """Loss, ranks and, with `sampling`, samples, which have no gradient."""
     samples = None
     if sampling is not None:
         keys, temperature = sampling
@@ -49,7 +49,7 @@ def score(
 def token_nll(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> Float[Array, "*B"]:
-    """-log p(target) in nats, one for each position."""
+    """-log p(target) in nats at each position."""
     return nll_and_ranks(logits, targets)[0]
 
 
@@ -57,17 +57,17 @@ def token_nll(
 def nll_and_ranks(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
-    """-log p(target) in nats, and `target_ranks`; the gradient keeps the logits."""
+    """-log p(target) in nats, and `target_ranks`; the gradient saves the logits."""
     read = read_logits(logits, targets)
     return read.nll, read.ranks
 
 
-def _nll_forward(logits, targets):
+def _nll_forward(logits: Array, targets: Array) -> tuple[tuple[Array, Array], tuple]:
     read = read_logits(logits, targets)
     return (read.nll, read.ranks), (logits, targets, read.log_total)
 
 
-def _nll_backward(saved, grads):
+def _nll_backward(saved: tuple, grads: tuple[Array, Array]) -> tuple[Array, None]:
     logits, targets, log_total = saved
     slopes = nll_slopes(logits, targets, log_total)
     return (slopes * grads[0][..., None]).astype(logits.dtype), None
@@ -77,7 +77,7 @@ nll_and_ranks.defvjp(_nll_forward, _nll_backward)
 
 
 class LogitReading(NamedTuple):
-    """What is read of logits: -log p(target), `target_ranks`, log sum exp(logits)."""
+    """-log p(target), `target_ranks` and log sum exp(logits)."""
 
     nll: Float[Array, "*B"]
     ranks: Int[Array, "*B"]
@@ -87,10 +87,10 @@ class LogitReading(NamedTuple):
 def read_logits(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> LogitReading:
-    """All that the losses ask of logits, without a gradient.
+    """The quantities that the losses need, without gradient.
 
-    On a GPU they are read once, on a TPU once more than the product writes them;
-    elsewhere XLA is faster at several simple reductions.
+    A GPU reads the logits once, a TPU reads them once more after the product; elsewhere
+    several simple reductions are faster.
     """
     logits = logits.astype(jnp.float32)
     picked = jnp.take_along_axis(logits, targets[..., None], axis=-1)
@@ -107,16 +107,17 @@ def read_logits(
 def read_once(
     logits: Float[Array, "*B V"], picked: Float[Array, "*B 1"]
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
-    """log sum exp(logits), and how many are at least as high as the picked one.
+    """log sum exp(logits), and the number of logits that are >= the picked one.
 
-    In one reduction: its sums are relative to the maximum so far, and are scaled where
-    that rises (Milakov & Gimelshein 2018).
+    One reduction, whose sums are relative to the running maximum and are rescaled when
+    it rises (Milakov & Gimelshein 2018).
     """
 
-    def shift(total, old, new):  # -inf less -inf, and inf less inf, is nothing
+    def shift(total: Array, old: Array, new: Array) -> Array:
+        # Where both are infinite, their difference is NaN.
         return total * jnp.where(old == new, 1, jnp.exp(old - new))
 
-    def join(a, b):
+    def join(a: tuple, b: tuple) -> tuple[Array, Array, Array]:
         top = jnp.maximum(a[0], b[0])
         return top, shift(a[1], a[0], top) + shift(b[1], b[0], top), a[2] + b[2]
 
@@ -129,13 +130,13 @@ def read_once(
 def read_twice(
     logits: Float[Array, "*B V"], picked: Float[Array, "*B 1"]
 ) -> tuple[Float[Array, "*B"], Int[Array, "*B"]]:
-    """`read_once` as the maximum, which TPUs take with the product, and both sums."""
+    """`read_once` in two steps: the maximum, which TPUs fuse with the product; sums."""
 
-    def join(a, b):
+    def join(a: tuple, b: tuple) -> tuple[Array, Array]:
         return a[0] + b[0], a[1] + b[1]
 
     top = logits.max(-1, keepdims=True)
-    # -inf less -inf, and inf less inf, is nothing.
+    # If both are infinite, their difference is NaN.
     apart = jnp.where(logits == top, 0, logits - top)
     each = jnp.exp(apart), (logits >= picked).astype(jnp.float32)
     start = jnp.float32(0), jnp.float32(0)
@@ -148,7 +149,7 @@ def nll_slopes(
     targets: Int[Array, "*B"],
     log_total: Float[Array, "*B"],
 ) -> Float[Array, "*B V"]:
-    """The gradient of each -log p(target) by its logits: p less one at the target."""
+    """The gradient of each -log p(target) by its logits: p minus the one-hot target."""
     is_target = jnp.arange(logits.shape[-1]) == targets[..., None]
     return jnp.exp(logits.astype(jnp.float32) - log_total[..., None]) - is_target
 
@@ -195,8 +196,8 @@ def copy_losses(
       is_input: whether the target is the input token.
 
     >>> nll, is_input = jnp.log(jnp.array([4.0, 4.0])), jnp.array([True, False])
-    >>> found = copy_losses(nll, jnp.zeros(2), is_input)
-    >>> jnp.exp(-found).round(4).tolist()  # 1/2 + 1/2 1/4, and 1/2 1/4
+    >>> losses = copy_losses(nll, jnp.zeros(2), is_input)
+    >>> jnp.exp(-losses).round(4).tolist()  # 1/2 + 1/2 1/4, and 1/2 1/4
     [0.625, 0.125]
     """
     generated = -jax.nn.softplus(copy_logits) - nll
@@ -211,8 +212,8 @@ def divergences(
 ) -> Float[Array, "*B"]:
     """T^2 KL(softmax(teacher_logits / T) || softmax(logits / T)) in nats, by position.
 
-    Hinton et al. 2015: the factor T^2 makes up for a gradient that scales as 1 / T^2.
-    No gradient passes to the teacher.
+    Hinton et al. 2015: the factor T^2 cancels the gradient's factor 1 / T^2. The
+    teacher gets no gradient.
 
     >>> divergences(jnp.zeros((1, 2)), jnp.log(jnp.array([[3.0, 1.0]]))).round(4)
     Array([0.1308], dtype=float32)
@@ -244,9 +245,9 @@ def cosine_distance(
 def target_ranks(
     logits: Float[Array, "*B V"], targets: Int[Array, "*B"]
 ) -> Int[Array, "*B"]:
-    """How many tokens score at least as high as the target, itself included.
+    """The number of tokens whose score is at least that of the target, itself included.
 
-    The rank of a target whose logit is NaN is 0, as a NaN compares with nothing.
+    The rank of a target whose logit is NaN is 0, because all comparisons are False.
 
     >>> target_ranks(jnp.array([[0.0, 2.0, 1.0, 1.0]] * 2), jnp.array([1, 2])).tolist()
     [1, 3]
@@ -260,7 +261,7 @@ def rank_hits(
 ) -> SumWeight:
     """How often the target is among the k highest scores; a tie counts as a miss.
 
-    With ties as misses, constant logits are never right (BLiMP's known flaw).
+    With ties as misses, constant logits are never correct.
 
     >>> [float(rank_hits(jnp.array([2]), jnp.ones(1), k)[0]) for k in (1, 2)]
     [0.0, 1.0]

@@ -1,8 +1,8 @@
 """Attention masks, described by their structure or as a plain bool array.
 
-True means "may attend". A structured mask is equivalent to its materialised array, and
+True means "may attend". A structured mask is equivalent to its materialised array and
 lets attention select a kernel that never builds the array. A query without visible keys
-attends equally to all of them (its output is the mean value) and must have no loss.
+attends equally to all keys (its output is the mean value) and must have no loss.
 """
 
 import dataclasses
@@ -20,13 +20,13 @@ class AttnMask:
     Attributes:
       causal: key s is visible to query t when s <= t (aligned at 0; needs T == S).
       prefix_lengths: int32 [B]; under `causal`, keys before it are visible to all.
-      prefix_keys: bool [B, S]; under `causal`, these keys are visible to all, at any
-        position: each of several packed documents has a prefix of its own.
+      prefix_keys: bool [B, S]; under `causal`, these keys are visible to all queries,
+        so that each of several packed documents can have a prefix.
       key_lengths: int32 [B]; keys at or after it are padding.
-      query_segments, key_segments: int32 [B, T] and [B, S]; a key is visible to queries
-        of its own, nonzero id only (0 is padding).
-      window: the most places that a visible key is before its query, and behind it;
-        aligned at 0 as `causal` is. Prefixes are no exception.
+      query_segments, key_segments: int32 [B, T] and [B, S]; a key is visible only to
+        queries with the same nonzero id (0 is padding).
+      window: the maximum distance of a visible key before its query, and after it;
+        aligned at 0 as `causal` is. It applies to prefixes, too.
     """
 
     causal: bool = dataclasses.field(default=False, metadata={"static": True})
@@ -41,11 +41,11 @@ class AttnMask:
 
     @property
     def has_prefix(self) -> bool:
-        """Whether some keys are visible to all queries in spite of `causal`."""
+        """Whether some keys are visible to all queries despite `causal`."""
         return self.prefix_lengths is not None or self.prefix_keys is not None
 
     def is_full(self) -> bool:
-        """Whether all keys are visible, as known without looking at any array."""
+        """Whether the structure alone shows that all keys are visible."""
         leaves = jax.tree_util.tree_leaves(self)
         return not self.causal and not leaves and self.window is None
 
@@ -81,7 +81,7 @@ def anticausal(
 
 
 def sees_beside(mask: Mask, shape: tuple[int, ...], offset: int) -> Bool[Array, "B T"]:
-    """Whether each position sees its neighbour; False where it has none.
+    """Whether each position sees its neighbour; False at the end of a row.
 
     Args:
       shape: [B, T].
@@ -93,8 +93,8 @@ def sees_beside(mask: Mask, shape: tuple[int, ...], offset: int) -> Bool[Array, 
     """
     size = shape[1]
     seen = jnp.diagonal(materialise(mask, size, size)[:, 0], offset, 1, 2)
-    beside = ((0, 0), (1, 0) if offset < 0 else (0, 1))
-    return jnp.broadcast_to(jnp.pad(seen, beside), shape)
+    padding = ((0, 0), (1, 0) if offset < 0 else (0, 1))
+    return jnp.broadcast_to(jnp.pad(seen, padding), shape)
 
 
 def segments(
@@ -110,20 +110,20 @@ def segments(
 
 
 def local(mask: Mask, size: int, num_keys: int, first: Array | int = 0) -> Mask:
-    """The mask, of which a query sees at most `size` keys before it and behind it.
+    """The mask within a sliding window of `size` keys before and after each query.
 
-    Sliding windows: Mistral's causal ones (whose width counts the query itself) and
-    those of ModernBERT's local layers (whose width counts both sides).
+    Mistral's causal windows (whose width counts the query itself) and those of
+    ModernBERT's local layers (whose width counts both sides).
 
     Args:
-      first: where the first query stands, of a mask as an array.
+      first: the position of the first query, for a mask as an array.
 
     >>> materialise(local(causal(), 1, 4), 4, 4)[0, 0].astype(int).tolist()
     [[1, 0, 0, 0], [1, 1, 0, 0], [0, 1, 1, 0], [0, 0, 1, 1]]
     """
     if isinstance(mask, AttnMask):
         return dataclasses.replace(mask, window=(size, size))
-    # By iota, as ONNX has no `arange` of a length that may be any.
+    # By iota because ONNX has no `arange` of a symbolic length.
     shape = mask.shape[2], num_keys
     queries, keys = (jax.lax.broadcasted_iota(jnp.int32, shape, i) for i in (0, 1))
     return mask & (jnp.abs(keys - queries - first) <= size)
@@ -223,7 +223,7 @@ def materialise(mask: Mask, num_queries: int, num_keys: int) -> Bool[Array, "#B 
             visible |= mask.prefix_keys[:, None, None]
     if mask.key_lengths is not None:
         visible &= (key < mask.key_lengths[:, None, None])[:, None]
-    if mask.query_segments is not None:
+    if mask.query_segments is not None and mask.key_segments is not None:
         queries, keys = mask.query_segments[:, :, None], mask.key_segments[:, None, :]
         visible &= ((queries == keys) & (queries != 0))[:, None]
     if mask.window is not None:
@@ -237,9 +237,9 @@ def materialise_blocks(
 ) -> Bool[Array, "#B blocks 1 size width"]:
     """A mask with a window, for blocks of queries and the keys that they may see.
 
-    Block i has the queries from i * size on, and the keys from (i - 1) * size on, up to
-    the end of block i + 1, or of block i where the mask is causal: those of a window of
-    at most `size`. What is beyond the row is not visible.
+    Block i has the queries from i * size on. Its keys are those from (i - 1) * size on,
+    up to the end of block i + 1, or of block i if the mask is causal, which covers a
+    window of at most `size`. Keys beyond the row are not visible.
 
     Args:
       length: T and S.
@@ -255,7 +255,7 @@ def materialise_blocks(
     visible = visible[None]
     if mask.key_lengths is not None:
         visible &= (keys < mask.key_lengths[:, None, None])[:, :, None]
-    if mask.query_segments is not None:
+    if mask.query_segments is not None and mask.key_segments is not None:
         of_queries = cut_blocks(mask.query_segments, size, 0, 1)
         before = 1 if mask.causal else 2
         of_keys = cut_blocks(mask.key_segments, size, 1, before)
@@ -267,9 +267,11 @@ def materialise_blocks(
 def cut_blocks(
     x: Shaped[Array, "B T ..."], size: int, before: int, behind: int
 ) -> Shaped[Array, "B blocks width ..."]:
-    """For each block of so many places, those from `before` blocks before it.
+    """Blocks of `size` positions, each with its neighbours in one axis.
 
-    Up to `behind` blocks from its start on; beyond the row there are zeros.
+    These are `before` blocks before it, and `behind` blocks from it on.
+
+    Positions beyond the row are zeros.
 
     >>> cut_blocks(jnp.array([[1, 2, 3]]), 2, 1, 1).tolist()
     [[[0, 0, 1, 2], [1, 2, 3, 0]]]

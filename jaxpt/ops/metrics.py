@@ -1,19 +1,19 @@
-"""Adds (sum, weight) pairs and turns them into the metrics that are reported."""
+"""Adds (sum, weight) pairs and divides them to metrics."""
 
 import math
 
 
 def add(left: dict, right: dict) -> dict:
-    """The sums of two dicts of (sum, weight), by name."""
+    """Adds two dicts of (sum, weight) by name."""
     return {
         name: (left[name][0] + right[name][0], left[name][1] + right[name][1])
         for name in left
     }
 
 
-def counted(found: dict) -> dict:
+def counted(sums: dict) -> dict:
     """Only the pairs whose weight is not 0: a batch may lack a kind of row."""
-    return {name: pair for name, pair in found.items() if float(pair[1])}
+    return {name: pair for name, pair in sums.items() if float(pair[1])}
 
 
 def divide(sums: dict) -> dict[str, float]:

@@ -1,7 +1,7 @@
-"""Which tokens to mask: exact-count random subsets, and T5's random spans.
+"""Noise masks: random subsets of an exact size, and T5's random spans.
 
-Every function works on one row of static length; objectives `vmap` them over rows, each
-row with a key of its own. A noise mask is True at the tokens to mask.
+Every function works on one row of static length; objectives `vmap` them over rows with
+one key per row. A noise mask is True at the tokens to mask.
 """
 
 import functools
@@ -17,9 +17,9 @@ from jaxpt.ops.segments import segment_lengths, segment_positions, segment_start
 
 
 def count_table(length: int, rate: float) -> np.ndarray:
-    """How many of n tokens to predict, for n = 0..length: max(1, round(n * rate)).
+    """The number of tokens to predict of n = 0..length: max(1, round(n * rate)).
 
-    As a table, so that compiled code has Python's own rounding (BERT's
+    A table, so that compiled code has Python's rounding (BERT's
     `create_pretraining_data.py`); 0 for n = 0.
 
     >>> count_table(10, 0.15).tolist()
@@ -30,7 +30,7 @@ def count_table(length: int, rate: float) -> np.ndarray:
 
 
 def ceil_table(length: int, rate: float) -> np.ndarray:
-    """How many of n tokens to mask, for n = 0..length: n * rate, rounded up.
+    """The number of tokens to mask of n = 0..length: n * rate, rounded up.
 
     Computed exactly, from the rate in decimal (SpanBERT's and BART's budgets): in
     float32, as in fairseq, 100 * 0.3 is slightly above 30 and rounds up to 31.
@@ -52,7 +52,7 @@ def sample_positions(
 
     Args:
       eligible: which positions may be sampled.
-      count: how many to sample; if fewer are eligible, all of those are.
+      count: the number to sample; if fewer are eligible, all of them are sampled.
       num_slots: P, the static length of the result.
 
     Returns:
@@ -89,7 +89,7 @@ def raw_length(inputs_length: int, density: float, mean_span: float) -> int:
     """The largest number of raw tokens whose corrupted input fits `inputs_length`.
 
     T5's `random_spans_helper` (t5/data/preprocessors.py), which at density 0.5 uses one
-    token less if the target would otherwise be longer than the input.
+    token less if the target would be longer than the input.
 
     >>> raw_length(512, 0.15, 3.0), raw_length(64, 0.20, 2.0)
     (568, 70)
@@ -108,7 +108,7 @@ def span_tables(
 
     Departures from T5, for short texts: a text of one token is not corrupted (T5 makes
     a target of one sentinel that is not in the input), and there are never more spans
-    than noise tokens or clean tokens (T5's computation fails there).
+    than noise tokens or clean tokens (in which case T5's computation fails).
 
     >>> [table.tolist() for table in span_tables(8, 0.5, 1.5)]
     [[0, 0, 1, 2, 2, 2, 3, 4, 4], [0, 0, 1, 1, 1, 1, 2, 3, 3]]
@@ -127,9 +127,9 @@ def packed_lengths(
     """The largest input and target lengths of documents of r tokens in total.
 
     For r = 0..length and at most `max_documents` documents, each corrupted separately
-    and ended by [EOS], whether or not its raw tokens end in one. The maxima are exact.
+    and followed by [EOS], with or without one in its raw tokens. The maxima are exact.
 
-    >>> [most.tolist() for most in packed_lengths(6, 0.15, 3.0, 2)]
+    >>> [lengths.tolist() for lengths in packed_lengths(6, 0.15, 3.0, 2)]
     [[0, 2, 4, 5, 6, 7, 8], [0, 0, 3, 3, 6, 6, 6]]
     """
     num_noise, num_spans = (
@@ -146,10 +146,10 @@ def max_total(of_one: np.ndarray, num_parts: int) -> np.ndarray:
     """The largest sum over at most `num_parts` parts, by the parts' total length.
 
     Args:
-      of_one: the value of one part of length r; 0 at r = 0, and never decreasing.
+      of_one: the value of one part of length r; 0 at r = 0, and monotone.
     """
 
-    def join(a, b):
+    def join(a: np.ndarray, b: np.ndarray) -> np.ndarray:
         return np.array([(a[: r + 1] + b[r::-1]).max() for r in range(len(a))])
 
     most, power = np.zeros_like(of_one), of_one

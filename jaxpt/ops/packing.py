@@ -1,16 +1,16 @@
-"""Packing of predicted positions, so that the others skip the vocabulary head.
+"""Packing of predicted positions, so that the vocabulary head skips all others.
 
-How many positions of a row are predicted may be random: a prefix language model
+The number of predicted positions of a row may be random: a prefix language model
 predicts half of them on average. The head is computed for a fixed number of slots:
 
-    row   0 0 1 1 1     states and targets of the 1s, one after the other, then filler
+    row   0 0 1 1 1     states and targets of the 1s, in order, followed by padding
     row   0 0 0 0 1
 
-An objective states the distribution of that number for one row, its `Law`. The slots
-of n rows are the fewest, in multiples of 8, that the sum of n independent draws from
-the law exceeds with a probability of at most 1 / 30,000. The distribution of the sum
-is computed by convolution, so this also holds for a law that is far from normal.
-Predictions without a slot are left out of the loss and counted.
+An objective declares the distribution of this number for one row, its `Law`. The number
+of slots of n rows is the smallest multiple of 8 that the sum of n independent draws
+from the law exceeds with a probability of at most 1 / 30,000. The distribution of the
+sum is computed by convolution, so it is exact for laws that are far from normal, too.
+Predictions without a slot are dropped from the loss and counted.
 """
 
 import dataclasses
@@ -24,10 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from jaxpt.ops.layout import ROW_AXES, keep_rows
+from jaxpt.ops.layout import count_shares, keep_rows
 
 MAX_TAIL = 1 / 30_000  # the probability that a batch has more predictions than slots
-MULTIPLE = 8  # of slots, which matrix products like
+MULTIPLE = 8  # of slots, for efficient matrix products
 MAX_SUMS = 2**20  # distinct values of a sum; for more, counts are rounded up
 
 
@@ -48,12 +48,12 @@ class Law:
 
 
 def exactly(count: int) -> Law:
-    """The same number in every row."""
+    """A constant number in every row."""
     return uniform(count, count)
 
 
 def uniform(low: int, high: int) -> Law:
-    """Every number from low to high has the same probability.
+    """A uniformly distributed number from low to high.
 
     >>> uniform(1, 2).probabilities
     (0.0, 0.5, 0.5)
@@ -79,24 +79,24 @@ def uniform_rate(num: int, low: float) -> Law:
 
 
 def mix(parts: Iterable[tuple[float, Law]]) -> Law:
-    """A row follows one of the laws, drawn with these weights.
+    """A mixture: a row follows one of the laws, drawn with these weights.
 
     >>> mix([(1.0, exactly(0)), (3.0, exactly(2))]).probabilities
     (0.25, 0.0, 0.75)
     """
     parts = list(parts)
-    found = np.zeros(1 + max(law.most for _, law in parts))
+    mixture = np.zeros(1 + max(law.most for _, law in parts))
     for weight, law in parts:
-        found[: law.most + 1] += weight * np.array(law.probabilities)
-    return Law(tuple((found / sum(weight for weight, _ in parts)).tolist()))
+        mixture[: law.most + 1] += weight * np.array(law.probabilities)
+    return Law(tuple((mixture / sum(weight for weight, _ in parts)).tolist()))
 
 
 class Packed(NamedTuple):
     """The predicted positions of G groups of rows.
 
     Attributes:
-      states, targets, weights: of each slot; a slot that is not filled weighs 0.
-      overflow: how many predictions have no slot, and how many there are.
+      states, targets, weights: of each slot; an unused slot has weight 0.
+      overflow: the number of predictions without a slot, and of all predictions.
     """
 
     states: Float[Array, "G S D"]
@@ -129,21 +129,21 @@ def pack(
     weights: Float[Array, "B T"],
     law: Law,
 ) -> Packed:
-    """The positions that have a weight, of each device's rows by themselves."""
+    """Packs the positions with nonzero weight, by the rows of each device."""
     num_rows, _, width = states.shape
-    groups = _count_shares()
+    groups = count_shares()
     groups = 1 if num_rows % groups else groups
     slots = count_slots(num_rows // groups, law)
     flat = weights.reshape(groups, -1)
 
-    def find(weights):
+    def find(weights: Array) -> tuple[Array, Array]:
         (positions,) = jnp.nonzero(weights, size=slots, fill_value=0)
         return positions, jnp.arange(slots) < jnp.count_nonzero(weights)
 
     positions, is_filled = jax.vmap(find)(flat)
 
-    def take(x):
-        # The index of filler is any position's.
+    def take(x: Array) -> Array:
+        # Unused slots have the index of an arbitrary position.
         return keep_rows(jnp.take_along_axis(x, positions, axis=1))
 
     chosen = jnp.where(is_filled, take(flat), 0)
@@ -157,11 +157,3 @@ def pack(
         chosen,
         (left_out, total),
     )
-
-
-def _count_shares() -> int:
-    """How many devices share out the rows."""
-    mesh = jax.sharding.get_abstract_mesh()
-    if not set(ROW_AXES) <= set(mesh.axis_names):
-        return 1
-    return math.prod(mesh.shape[axis] for axis in ROW_AXES)

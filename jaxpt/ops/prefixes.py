@@ -1,4 +1,4 @@
-"""Prefix language modelling: where documents split into prefix and continuation."""
+"""Prefix language modelling: the split of documents into prefix and continuation."""
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +10,7 @@ from jaxpt.ops.segments import segment_starts
 def prefix_lengths(
     rng: Array, segment_ids: Int[Array, "R"], sizes: Int[Array, "R"]
 ) -> Int[Array, "R"]:
-    """The prefix length of each token's own document: uniform in [1, size - 1].
+    """The prefix length of each token's document: uniform in [1, size - 1].
 
     T5's `random_prefix_noise_mask` (t5/data/preprocessors.py), for each document of a
     row. Departure: a document of one token is all prefix; in T5 it is all continuation.
@@ -22,7 +22,7 @@ def prefix_lengths(
     >>> prefix_lengths(jax.random.key(0), ids, sizes).tolist()
     [1, 1, 1, 0]
     """
-    # One sample per token, of which each document uses that of its first token.
+    # One sample per token; a document uses that of its first token.
     sampled = jax.random.randint(rng, sizes.shape, 1, jnp.maximum(sizes, 2))
     return jnp.where(segment_ids > 0, sampled[segment_starts(segment_ids)], 0)
 
@@ -34,7 +34,7 @@ def join_halves(
     """Rows in which each document's second half follows its first.
 
     Args:
-      first, second: rows and their segment ids, all of a length that fits both halves.
+      first, second: rows and their segment ids, of a length that fits both halves.
 
     Returns:
       rows, segment ids, and whether each token belongs to a second half.
@@ -47,7 +47,7 @@ def join_halves(
     length = first[0].shape[1]
     rows, ids = (jnp.concatenate(pair, 1) for pair in zip(first, second, strict=True))
     is_second = jnp.arange(2 * length) >= length
-    # Sort by document, first halves first, padding last; equal keys keep their order.
+    # Stable sort by document, first halves first, padding last.
     key = jnp.where(ids > 0, 2 * ids + is_second, 2 * length + 2)
     order = jnp.argsort(key, axis=1, stable=True)[:, :length]
     rows, ids = (jnp.take_along_axis(x, order, axis=1) for x in (rows, ids))

@@ -1,8 +1,9 @@
-"""Documents packed into a row: their starts, lengths and ends, by token.
+"""Starts, lengths and ends of the documents packed into a row, by token.
 
-`segment_ids` are 1, 2, ... along a row, one run of equal ids for each document, and 0
-where there is padding.
+`segment_ids` number the documents of a row 1, 2, ...; padding has id 0.
 """
+
+from typing import overload
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +15,14 @@ def _starts(segment_ids: Array) -> Bool[Array, "*B T"]:
     return jnp.concatenate([jnp.ones_like(segment_ids[..., :1], bool), changes], -1)
 
 
+@overload
+def segment_positions(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]: ...
+@overload
+def segment_positions(segment_ids: None) -> None: ...
 def segment_positions(
     segment_ids: Int[Array, "*B T"] | None,
 ) -> Int[Array, "*B T"] | None:
-    """Each token's position in its own document, from 0; None if there are no ids.
+    """The position of each token in its document, from 0; None for None.
 
     >>> segment_positions(jnp.array([1, 1, 1, 2, 2, 0])).tolist()
     [0, 1, 2, 0, 1, 0]
@@ -31,7 +36,7 @@ def segment_positions(
 
 
 def segment_lengths(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
-    """The length of each token's own document; 0 at padding.
+    """The length of each token's document; 0 at padding.
 
     >>> segment_lengths(jnp.array([1, 1, 1, 2, 2, 0])).tolist()
     [3, 3, 3, 2, 2, 0]
@@ -42,7 +47,7 @@ def segment_lengths(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
 
 
 def segment_starts(segment_ids: Int[Array, "*B T"]) -> Int[Array, "*B T"]:
-    """The position in the row at which each token's own document begins.
+    """The position in the row at which each token's document begins.
 
     >>> segment_starts(jnp.array([1, 1, 1, 2, 2])).tolist()
     [0, 0, 0, 3, 3]

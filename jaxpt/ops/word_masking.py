@@ -1,8 +1,8 @@
-"""Which words and spans of words to mask, in one row of static length.
+"""Masking of whole words and of spans of words, in one row of static length.
 
-Objectives `vmap` these over rows, each row with a key of its own. Words and spans are
-sampled one after the other, as in the sources: in a loop of at most as many iterations
-as tokens can be masked, each of which is vectorised over the row.
+Objectives `vmap` these functions over rows with one key per row. Words and spans are
+sampled one after the other, as in the sources: in a loop with at most one iteration per
+maskable token, which is vectorised over the row.
 """
 
 import jax
@@ -16,9 +16,9 @@ from jaxpt.ops.segments import segment_lengths, segment_positions
 def find_words(
     starts: Bool[Array, "R"], eligible: Bool[Array, "R"], segment_ids: Int[Array, "R"]
 ) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
-    """The number of each token's word, and of the stretch of words that it is in.
+    """The number of each token's word, and of the stretch of words that contains it.
 
-    A stretch is a run of words that a span may cover: both stretches and words end with
+    A stretch is a run of words that a span may cover. Stretches and words end with
     their document and at every token that is not eligible, even within a word.
 
     Args:
@@ -41,21 +41,21 @@ def sample_words(
     count: Int[Array, ""],
     num_slots: int,
 ) -> Bool[Array, "R"]:
-    """The noise mask of whole words, taken in random order while they fit the count.
+    """The noise mask of whole words, sampled in random order while they fit the count.
 
-    BERT's `create_masked_lm_predictions`: a word that is longer than what is left of
-    the count is skipped, so fewer tokens than the count may be masked, never more. A
+    BERT's `create_masked_lm_predictions`: a word that is longer than the rest of the
+    count is skipped, so fewer tokens than the count may be masked, but never more. A
     skipped word cannot fit later, so each iteration takes the first word that fits.
 
     Args:
       words: the word numbers of `find_words`.
-      count: of tokens; at most `num_slots`, a static number.
+      count: the number of tokens to mask; at most `num_slots`, which is static.
     """
     length = len(eligible)
     sizes = jnp.zeros(length + 1, jnp.int32).at[words].add(eligible)
     order = jax.random.uniform(rng, sizes.shape)
 
-    def take_word(_, carry):
+    def take_word(_: Array, carry: tuple) -> tuple[Array, Array]:
         taken, left = carry
         fits = ~taken & (sizes > 0) & (sizes <= left)
         first = jnp.argmax(jnp.where(fits, order, -1.0))
@@ -70,8 +70,8 @@ def sample_words(
 def span_length_probabilities(p: float, longest: int) -> np.ndarray:
     """P(1), ..., P(longest) of SpanBERT's span lengths: geometric, truncated.
 
-    The law is renormalised, not clipped: clipping would give the longest length the
-    probability of all longer ones (as in Megatron).
+    The distribution is renormalised and not clipped: clipping would give the longest
+    length the probability of all longer ones (as in Megatron).
 
     >>> probabilities = span_length_probabilities(0.2, 10)
     >>> [round(float(p), 4) for p in (probabilities[0], probabilities[-1])]
@@ -93,22 +93,22 @@ def sample_spans(
     """The noise mask of spans of whole words, of exactly `count` tokens.
 
     SpanBERT, `PairWithSpanMaskingScheme`: a span begins with the word of a random token
-    that is not masked yet. Its length in words is sampled, and masked words count too;
-    it ends with its stretch at the latest. The last span is cut where the count is
-    reached, even within a word. Adjacent spans merge into one.
+    that is not masked yet. Its length in words is sampled, and words that are already
+    masked count, too. A span ends with its stretch at the latest. The last span is cut
+    when the count is reached, even within a word. Adjacent spans merge.
 
     Args:
       words, stretches: the numbers of `find_words`.
       probabilities: `span_length_probabilities`, of lengths in words.
     """
     rng_order, rng_lengths = jax.random.split(rng)
-    # Sampling anew while a token is masked already means taking them in random order.
+    # Rejecting masked tokens is equivalent to taking the tokens in random order.
     order = jax.random.uniform(rng_order, eligible.shape)
     uniform = jax.random.uniform(rng_lengths, (num_slots,))
     bounds = jnp.asarray(np.cumsum(probabilities)[:-1], jnp.float32)
     num_words = 1 + jnp.sum(uniform[:, None] >= bounds, axis=1)
 
-    def add_span(i, carry):
+    def add_span(i: Array, carry: tuple) -> tuple[Array, Array]:
         noise_mask, left = carry
         is_open = eligible & ~noise_mask
         anchor = jnp.argmax(jnp.where(is_open, order, -1.0))
@@ -138,9 +138,9 @@ def find_masked_positions(
 def find_spans(
     noise_mask: Bool[Array, "R"], segment_ids: Int[Array, "R"]
 ) -> tuple[Int[Array, "R"], Int[Array, "R"]]:
-    """The first and the last position of the masked span that each token is in.
+    """The first and the last position of each token's masked span.
 
-    Spans end with their document. A token that is not masked is a span of its own.
+    Spans end with their document. A token that is not masked forms a span of length 1.
 
     >>> noise_mask, ids = jnp.array([0, 1, 1, 1, 0]) > 0, jnp.array([1, 1, 1, 2, 2])
     >>> [x.tolist() for x in find_spans(noise_mask, ids)]
@@ -165,7 +165,7 @@ def sample_visible(
 ) -> Int[Array, "P"]:
     """For each position, a random visible token of the same document.
 
-    Random tokens are thus as frequent as they are in the text. It is `fallback` where a
+    Random tokens thus have the frequencies of the text. The result is `fallback` if the
     document has no visible token.
 
     >>> ids, visible = jnp.array([1, 1, 1, 2]), jnp.array([True, False, False, False])
@@ -196,7 +196,7 @@ def hash_tokens(
     True
     """
     values = jnp.where(real, tokens + 1, 0).astype(jnp.uint32)
-    # Polynomials modulo 2^32: powers of odd numbers (FNV's prime; Knuth's multiplier).
+    # Polynomials modulo 2^32 in odd numbers (FNV's prime, Knuth's multiplier).
     bases = (16777619, 2654435769)
     powers = [np.full(len(tokens), base, np.uint32).cumprod() for base in bases]
     one, two = (jnp.sum(values * p.astype(np.uint32)) for p in powers)

@@ -1,14 +1,13 @@
-"""Runs of any objectives on one text: alike layers, contextual states, attention heads.
+"""Compares the layers and attention heads of runs of any objectives on one text.
 
     analysis.json   all numbers
     analysis.html   a page with the pictures
     cka.png, contextuality.png, heads.png, attention.png, rollout.png
 
-Every run reads the same tokens with what its training puts around a text; what is
-compared is the states of the text's own tokens.
+Every run reads the same tokens, with the special tokens of its training around them.
+Only the states of the text's own tokens are compared.
 """
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +21,7 @@ from jaxpt.errors import UserError
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
+from jaxpt.report.formats import to_plain
 from jaxpt.text.dataset import split_count
 from jaxpt.text.rows.forms import windows
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -34,17 +34,17 @@ from jaxpt.training.workdir import load_corpora, load_run, load_task
 from jaxpt.version import __version__
 
 NAME = "analysis.json"
-LENGTH = 64  # tokens of a row, where the models read so many
-LEAST_ROWS = 2  # without which nothing is of another context
+LENGTH = 64  # tokens of a row, if all models read that many
+MIN_ROWS = 2  # a token needs two contexts
 
 
 class AnalysisSpec(NamedTuple):
-    """What is asked for.
+    """The text to read, and the attention to draw.
 
     Attributes:
       file: a text to read; "" is the first run's held-out text.
-      num_tokens: of the text that is read.
-      length: of the rows in tokens; 0 is `LENGTH`, or what all models read if less.
+      num_tokens: to read of the text.
+      length: of the rows in tokens; 0 is `LENGTH`, or the most that all models read.
       text: a sentence to draw attention on; "" is none.
       layer: of the sentence's picture, from 1; 0 is each network's last.
       head: from 1; 0 is the mean of all heads of the layer.
@@ -68,11 +68,11 @@ class Member(NamedTuple):
 
 
 def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
-    """Reads all runs on one text and writes what was found; returns analysis.json's.
+    """Analyses all runs on one text, writes the folder and returns analysis.json.
 
     Raises:
-      UserError: a folder holds no run, the runs' tokenizers differ, or a flag is out of
-        range; nothing has been written.
+      UserError: a folder is not that of a run, the tokenizers differ, or a flag is out
+        of range; nothing has been written.
     """
     _check_flags(spec)
     check_output(to, NAME)
@@ -80,14 +80,14 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
     length = choose_length(members, spec.length)
     rows = read_rows(members[0], spec, length)
     sentence = encode_sentence(members, spec)
-    found, states, drawn = [], [], []
+    runs, states, drawn = [], [], []
     for member in members:
         program, _, params, step = load_run(member.folder)
         layers = inspection.read_layers(program, params, rows)
         states += [layer.reshape(-1, layer.shape[-1]) for layer in layers]
         heads = measure_heads(program, params, rows, member.tokenizer)
-        told = describe_run(member, step, layers, rows)
-        found.append(told | {"attention": heads})
+        run = describe_run(member, step, layers, rows)
+        runs.append(run | {"attention": heads})
         if sentence is not None and heads:
             drawn.append(draw_from(member, program, params, sentence, spec))
     result = {
@@ -95,7 +95,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
         "text": spec.file or f"held-out text of {members[0].folder}",
         "rows": len(rows),
         "row_length": length,
-        "runs": found,
+        "runs": runs,
         "cka": {
             "debiased": similarity.cka_matrix(states, is_debiased=True).tolist(),
             "biased": similarity.cka_matrix(states).tolist(),
@@ -103,7 +103,7 @@ def analyse(folders: Sequence[Path], spec: AnalysisSpec, to: Path) -> dict:
     }
     if drawn:
         result["sentence"] = {"text": spec.text, "maps": drawn}
-    result = _clean(result)
+    result = to_plain(result)
     _write(result, to)
     return result
 
@@ -129,7 +129,7 @@ def _write(result: dict, to: Path) -> None:
 
 
 def _check_flags(spec: AnalysisSpec) -> None:
-    """Raises UserError for a flag that means nothing."""
+    """Raises UserError for a flag that is out of range or has no effect."""
     for name in ("num_tokens", "length", "layer", "head"):
         least, value = int(name == "num_tokens"), getattr(spec, name)
         if value < least:
@@ -143,7 +143,7 @@ def load_members(folders: Sequence[Path]) -> list[Member]:
     """The runs, which must share one tokenizer.
 
     Raises:
-      UserError: they do not, a folder is named twice, or it holds no run.
+      UserError: they do not, a folder is named twice, or it is not that of a run.
     """
     members: list[Member] = []
     first = ""
@@ -168,24 +168,24 @@ def load_members(folders: Sequence[Path]) -> list[Member]:
 
 
 def text_limit(member: Member) -> int:
-    """The tokens of plain text that a run's network reads at once."""
+    """The number of text tokens that a run's network reads at once."""
     return member.task.read_length - sum(map(len, find_frame(member.task)))
 
 
-def choose_length(members: Sequence[Member], asked: int) -> int:
+def choose_length(members: Sequence[Member], length: int) -> int:
     """The length of the rows that all runs read.
 
     Raises:
-      UserError: one of them does not read as much as was asked for.
+      UserError: one of them does not read rows of the given length.
     """
     shortest = min(members, key=text_limit)
     most = text_limit(shortest)
-    if asked > most:
+    if length > most:
         raise UserError(
-            f"--length={asked}: must be at most {most}, the tokens of text that "
+            f"--length={length}: must be at most {most}, the tokens of text that "
             f"{shortest.folder} reads"
         )
-    return asked or min(LENGTH, most)
+    return length or min(LENGTH, most)
 
 
 def read_rows(
@@ -197,10 +197,10 @@ def read_rows(
       UserError: the file cannot be read, or the text gives fewer than two rows.
     """
     num = spec.num_tokens // length
-    if num < LEAST_ROWS:
+    if num < MIN_ROWS:
         raise UserError(
-            f"--num_tokens={spec.num_tokens}: must be at least {LEAST_ROWS * length}, "
-            f"{LEAST_ROWS} rows of {length} tokens"
+            f"--num_tokens={spec.num_tokens}: must be at least {MIN_ROWS * length}, "
+            f"{MIN_ROWS} rows of {length} tokens"
         )
     if spec.file:
         ids = _read_file(spec.file, member.tokenizer)
@@ -211,13 +211,13 @@ def read_rows(
         split = load_corpora(member.folder, member.task, member.tokenizer)["valid"]
         numbers = split_count(min(num, split.num_tokens // length), split.fractions)
         pairs = zip(split.parts, numbers, strict=True)
-        found = [windows(part, length, n) for part, n in pairs if n]
-        rows = np.concatenate(found) if found else np.zeros((0, length), np.int32)
-    if len(rows) < LEAST_ROWS:
-        told = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
+        parts = [windows(part, length, n) for part, n in pairs if n]
+        rows = np.concatenate(parts) if parts else np.zeros((0, length), np.int32)
+    if len(rows) < MIN_ROWS:
+        flag = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
         raise UserError(
-            f"{told}: the text gives {len(rows)} rows of {length} tokens; at least "
-            f"{LEAST_ROWS} are needed (see --length)"
+            f"{flag}: the text has {len(rows)} rows of {length} tokens; at least "
+            f"{MIN_ROWS} are needed (see --length)"
         )
     return rows
 
@@ -267,8 +267,8 @@ def describe_run(
     layers: Float[np.ndarray, "L N T D"],
     rows: Int[np.ndarray, "N T"],
 ) -> dict:
-    """A run's line of analysis.json, with how contextual each layer's states are."""
-    found = [similarity.measure_contextuality(layer, rows) for layer in layers]
+    """A run's entry in analysis.json, with the contextuality of each layer."""
+    values = [similarity.measure_contextuality(layer, rows) for layer in layers]
     return {
         "name": member.name,
         "folder": str(member.folder),
@@ -276,7 +276,7 @@ def describe_run(
         "step": step,
         "num_layers": len(layers) - 1,
         "contextuality": [
-            each._asdict() | {"adjusted": each.adjusted} for each in found
+            each._asdict() | {"adjusted": each.adjusted} for each in values
         ],
     }
 
@@ -284,7 +284,7 @@ def describe_run(
 def measure_heads(
     program: Program, params, rows: Int[np.ndarray, "N T"], tokenizer: Tokenizer
 ) -> dict:
-    """What the heads of each kind of attention look at; {} where there are none."""
+    """What the heads of each kind of attention attend to; {} without attention."""
     if not isinstance(program.task.model, HasTransformer):
         return {}
     tables = {
@@ -296,10 +296,10 @@ def measure_heads(
     visible = inspection.read_visible(program, rows.shape[1])
     for weights, framed in inspection.read_attention(program, params, rows):
         marks = {name: table[framed] for name, table in tables.items()}
-        for kind, found in weights.items():
+        for kind, values in weights.items():
             even = attention_maps.spread_evenly(visible[kind])
             whole = np.broadcast_to(even, (1, len(framed), 1, *even.shape))
-            counters.setdefault(kind, HeadCounter()).add(found, marks)
+            counters.setdefault(kind, HeadCounter()).add(values, marks)
             evens.setdefault(kind, HeadCounter()).add(whole, marks)
     return {
         kind: _tabulate(counter.finish())
@@ -309,7 +309,7 @@ def measure_heads(
 
 
 def _tabulate(heads: attention_maps.Heads) -> dict[str, Any]:
-    """Of every head, lists by layer and head."""
+    """Lists by layer and head."""
     return {
         "shares": {name: values.tolist() for name, values in heads.shares.items()},
         "entropy": heads.entropy.tolist(),
@@ -320,13 +320,13 @@ def _tabulate(heads: attention_maps.Heads) -> dict[str, Any]:
 
 
 def _flatten_even(heads: attention_maps.Heads) -> dict[str, float]:
-    """What a head would show that looks at all that it may see alike."""
+    """The values of a head with equal weights on all visible tokens."""
     shares = {name: float(values[0, 0]) for name, values in heads.shares.items()}
     return shares | {"entropy": float(heads.entropy[0, 0])}
 
 
 def _find_punctuation(rows: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
-    """By id, whether its text is punctuation; of the ids that occur."""
+    """By id, whether its text is punctuation, for the ids that occur."""
     table = np.zeros(tokenizer.vocab.size, bool)
     for id_ in np.unique(rows):
         table[id_] = attention_maps.is_punctuation(tokenizer.decode(np.array([id_])))
@@ -336,12 +336,12 @@ def _find_punctuation(rows: np.ndarray, tokenizer: Tokenizer) -> np.ndarray:
 def draw_from(
     member: Member, program: Program, params, ids: np.ndarray, spec: AnalysisSpec
 ) -> dict:
-    """A sentence's weights in one run, of the chosen layer and head, and rollout."""
+    """A sentence's attention in one run, of the chosen layer and head, and rollout."""
     ((weights, framed),) = inspection.read_attention(program, params, ids[None])
     names = [member.tokenizer.token_name(int(i)) for i in framed[0]]
     maps = {}
-    for kind, found in weights.items():
-        layer = found[spec.layer - 1, 0]  # layer 0 is the last
+    for kind, values in weights.items():
+        layer = values[spec.layer - 1, 0]  # layer 0 is the last
         chosen = layer[spec.head - 1] if spec.head else layer.mean(axis=0)
         maps[kind] = np.asarray(chosen, np.float64).tolist()
     whole = weights["self"][:, 0].mean(axis=1)
@@ -358,16 +358,7 @@ def draw_from(
 
 
 def _shift(program: Program, names: list[str], tokenizer: Tokenizer) -> list[str]:
-    """What a decoder reads of the tokens."""
+    """The tokens as a decoder reads them: shifted by one."""
     if not program.task.model.HAS_DECODER:
         return []
     return [tokenizer.token_name(program.task.vocab.start), *names[:-1]]
-
-
-def _clean(value):
-    """The same with None for what is no number, which JSON lacks."""
-    if isinstance(value, dict):
-        return {key: _clean(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_clean(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,38 +1,36 @@
-"""The page of an analysis: its pictures, and the table of heads; nothing is fetched."""
+"""The page of an analysis: pictures, and tables of states and attention heads."""
 
-import base64
-import html
 from pathlib import Path
 
 from jaxpt.files import disk
 from jaxpt.report.analysis_plots import KINDS, WORDS
-from jaxpt.report.page_style import STYLE
-from jaxpt.report.page_tables import build_table
+from jaxpt.report.pages import Table, inline_png, render
 
 CAPTIONS = {
     "cka": (
-        "Debiased linear CKA between the states of the same tokens: 1 is alike but for "
-        "a rotation, a scale and a shift; 0 is nothing in common. Layer 0 is what the "
-        "first layer reads. Of an encoder-decoder, the encoder; of ELECTRA, the "
-        "discriminator; of a distillation, the student."
+        "Debiased linear CKA between the states of the same tokens: 1 means equal up "
+        "to rotation, scale and shift; 0 means nothing in common. Layer 0 is the input "
+        "of the first layer. An encoder-decoder is represented by its encoder, ELECTRA "
+        "by the discriminator, a distillation by the student."
     ),
     "contextuality": (
-        "Self-similarity is the mean cosine of one token's states in different rows. "
-        "Anisotropy, the mean cosine of any two states of different rows, is what it "
-        "would be if tokens meant nothing, and is subtracted. Where it is near 1 all "
-        "states are nearly one, and what is left says little."
+        "Self-similarity is the mean cosine between states of the same token in "
+        "different rows. Anisotropy, the mean cosine of any two states of different "
+        "rows, is its value if tokens had no meaning, and is subtracted. If it is near "
+        "1, all states are nearly equal and the remainder is not informative."
     ),
     "heads": (
-        "The mean weight of each head on a query's own token, the ones beside it, the "
-        "row's first, special tokens and punctuation; kinds overlap. The line 'even' "
-        "is a head that looks at all it may see alike. A number in brackets marks a "
-        "positional head: at least 90 % of its queries look most at that offset. In "
-        "cross-attention 'self' is the source's token that is to be written."
+        "The mean attention weight of each head on the query's own token, its "
+        "neighbours, the row's first token, special tokens and punctuation; kinds "
+        "overlap. The line 'even' is a head with equal weights on all visible tokens. "
+        "A number in brackets marks a positional head: at least 90 % of its queries "
+        "have their largest weight at that offset. In cross-attention, 'self' is the "
+        "source token that is to be written."
     ),
     "attention": "The weights of the chosen head on the sentence.",
     "rollout": (
-        "Attention rollout: how much of each token reaches each place of the last "
-        "layer, by the mean of the heads and with the residual stream counted as half."
+        "Attention rollout: the share of each token in each position of the last "
+        "layer, by the mean of the heads, with the residual stream counted as half."
     ),
 }
 
@@ -49,61 +47,43 @@ def write_page(result: dict, folder: Path) -> Path:
 
 
 def build_page(result: dict, folder: Path) -> str:
-    """The page; everything that comes from data is escaped."""
+    """The page as HTML."""
     names = ", ".join(run["name"] for run in result["runs"])
-    title = html.escape(f"What is in the layers of {names}")
-    told = html.escape(
-        f"{result['rows']} rows of {result['row_length']} tokens; {result['text']}"
-    )
-    parts = [f"<h1>{title}</h1>\n<p>{told}</p>"]
-    for name, file in result["figures"].items():
-        picture = base64.b64encode((folder / file).read_bytes()).decode()
-        caption = html.escape(CAPTIONS[name])
-        parts.append(
-            f'<figure><img alt="{html.escape(name)}" '
-            f'src="data:image/png;base64,{picture}">\n'
-            f"<figcaption>{caption}</figcaption></figure>"
-        )
-    parts += [_build_states(result), _build_heads(result)]
-    without = [run["name"] for run in result["runs"] if not run["attention"]]
-    if without:
-        parts.append(f"<p>Without attention: {html.escape(', '.join(without))}.</p>")
-    return (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
-        + "\n".join(parts)
-        + "\n</body>\n</html>\n"
+    rows = [row for run in result["runs"] for row in list_heads(run)]
+    length = result["row_length"]
+    header = ["run", "attention", "layer.head", *KINDS, "entropy", "looks most at"]
+    return render(
+        "analysis.html",
+        title=f"Layers and attention heads of {names}",
+        text=f"{result['rows']} rows of {length} tokens; {result['text']}",
+        pictures=[
+            (name, inline_png((folder / file).read_bytes()), CAPTIONS[name])
+            for name, file in result["figures"].items()
+        ],
+        states=_tabulate_states(result),
+        heads=Table(header, rows, 2),
+        without_attention=[r["name"] for r in result["runs"] if not r["attention"]],
     )
 
 
-def _build_states(result: dict) -> str:
-    header = ("run", "layer", "self-similarity", "anisotropy", "adjusted", "MEV")
+def _tabulate_states(result: dict) -> Table:
+    header = ["run", "layer", "self-similarity", "anisotropy", "adjusted", "MEV"]
     keys = ("self_similarity", "anisotropy", "adjusted", "max_explained_variance")
     rows = [
-        [run["name"], str(layer), *(_number(found[key]) for key in keys)]
+        [run["name"], str(layer), *(_format(values[key]) for key in keys)]
         for run in result["runs"]
-        for layer, found in enumerate(run["contextuality"])
+        for layer, values in enumerate(run["contextuality"])
     ]
-    return "<h2>States</h2>\n" + build_table(header, rows)
-
-
-def _build_heads(result: dict) -> str:
-    rows = [row for run in result["runs"] for row in list_heads(run)]
-    header = ("run", "attention", "layer.head", *KINDS, "entropy", "looks most at")
-    return "<h2>Heads</h2>\n" + build_table(header, rows, num_text=2) if rows else ""
+    return Table(header, rows)
 
 
 def format_states(result: dict) -> list[str]:
     """The terminal's table: how contextual the states of each layer are."""
-    lines = [f"{'run':24s} layer  self-similarity  anisotropy  adjusted  explained"]
-    for run in result["runs"]:
-        for layer, found in enumerate(run["contextuality"]):
-            keys = ("self_similarity", "anisotropy", "adjusted")
-            values = [found[key] for key in (*keys, "max_explained_variance")]
-            cells = [f"{_number(value):>10s}" for value in values]
-            lines.append(f"{run['name']:24s} {layer:5d} {'   '.join(cells)}")
-    return lines
+    header = f"{'run':24s} layer  self-similarity  anisotropy  adjusted  explained"
+    return [header] + [
+        f"{name:24s} {layer:>5s} {'   '.join(f'{cell:>10s}' for cell in cells)}"
+        for name, layer, *cells in _tabulate_states(result).rows
+    ]
 
 
 def list_heads(run: dict) -> list[list[str]]:
@@ -118,13 +98,13 @@ def list_heads(run: dict) -> list[list[str]]:
                 where = f"{offset:+d} ({share:.0%})"
                 if heads["is_positional"][layer][head]:
                     where += " positional"
-                cells = [_number(x) for x in (*shares, entropy)]
+                cells = [_format(x) for x in (*shares, entropy)]
                 number = f"{layer + 1}.{head + 1}"
                 rows.append([run["name"], WORDS[kind], number, *cells, where])
-        even = [_number(heads["even"][key]) for key in (*KINDS, "entropy")]
+        even = [_format(heads["even"][key]) for key in (*KINDS, "entropy")]
         rows.append([run["name"], WORDS[kind], "even", *even, ""])
     return rows
 
 
-def _number(value: float | None) -> str:
+def _format(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"

@@ -1,4 +1,4 @@
-"""The pictures of an analysis: alike layers, contextual states, heads, a sentence."""
+"""The pictures of an analysis: CKA, contextuality, attention heads, a sentence."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from jaxpt.report.plots import save_figure, show_token
+from jaxpt.report.plots import save_figure, show_token, tidy
 from jaxpt.report.styles import choose_styles
 
 MAP = "viridis"
@@ -59,7 +59,7 @@ def draw_cka(result: dict) -> Figure:
         if which == "y":
             for label in outer.get_yticklabels():
                 label.set_verticalalignment("center")
-    axes.set_title("How alike are the layers' states? (0: embeddings)", fontsize=11)
+    axes.set_title("CKA of the layers' states (0: embeddings)", fontsize=11)
     return figure
 
 
@@ -85,8 +85,7 @@ def draw_contextuality(result: dict) -> Figure:
         axes.set_title(title, fontsize=10)
         axes.set_xlabel("layer (0: embeddings)")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        axes.grid(color="#DDDDDD", lw=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
+        tidy(axes)
         low, high = axes.get_ylim()
         axes.set_ylim(min(1.1 * low, 0), max(1.1 * high, 0.1))
     handles, labels = axes.get_legend_handles_labels()
@@ -97,7 +96,7 @@ def draw_contextuality(result: dict) -> Figure:
 
 
 def draw_heads(result: dict) -> Figure:
-    """A row of cells for each head: its shares, and its entropy of an even one's."""
+    """A row of cells for each head: its shares, and its entropy relative to even."""
     blocks = [
         (run["name"], kind, heads)
         for run in result["runs"]
@@ -124,7 +123,7 @@ def draw_heads(result: dict) -> Figure:
 def _draw_block(axes, name: str, kind: str, heads: dict) -> None:
     num_layers, num_heads = np.shape(heads["entropy"])
     cells = [np.ravel(heads["shares"][key]) for key in KINDS]
-    # Entropy is shown as a share of what even attention would have.
+    # Entropy is shown as a share of that of even attention.
     most = max(heads["even"]["entropy"], 1e-9)
     cells.append(np.ravel(heads["entropy"]) / most)
     even = [heads["even"][key] for key in KINDS] + [1.0]
@@ -161,17 +160,15 @@ def draw_sentence(maps: list[dict], what: str) -> Figure:
       what: "attention" or "rollout".
     """
     panels = []
-    for found in maps:
-        tokens = [show_token(token) for token in found["tokens"]]
-        written = [show_token(token) for token in found["dec_tokens"]]
+    for run in maps:
+        tokens = [show_token(token) for token in run["tokens"]]
+        written = [show_token(token) for token in run["dec_tokens"]]
         if what == "rollout":
-            panels.append(
-                (f"{found['name']}\nrollout", found["rollout"], tokens, tokens)
-            )
+            panels.append((f"{run['name']}\nrollout", run["rollout"], tokens, tokens))
             continue
-        head = f"head {found['head']}" if found["head"] else "mean of heads"
-        for kind, weights in found["weights"].items():
-            title = f"{found['name']}: {WORDS[kind]}\nlayer {found['layer']}, {head}"
+        head = f"head {run['head']}" if run["head"] else "mean of heads"
+        for kind, weights in run["weights"].items():
+            title = f"{run['name']}: {WORDS[kind]}\nlayer {run['layer']}, {head}"
             queries = tokens if kind == "self" else written
             keys = written if kind == "dec_self" else tokens
             panels.append((title, weights, queries, keys))
@@ -183,7 +180,7 @@ def draw_sentence(maps: list[dict], what: str) -> Figure:
     for axes in grid[len(panels) :]:
         axes.remove()
     for axes, (title, weights, queries, keys) in zip(grid, panels, strict=False):
-        # By the root of a weight, for most of them are small.
+        # The square root of the weights, as most of them are small.
         norm = PowerNorm(0.5, vmin=0, vmax=1)
         image = axes.imshow(np.array(weights), cmap="Blues", norm=norm)
         axes.set_xticks(range(len(keys)), keys, rotation=90, fontsize=7)

@@ -1,22 +1,24 @@
-"""Charts as SVG text: axes with round ticks, lines with bands, markers, labels.
+"""Draws charts as SVG: axes with round ticks, lines with bands, markers, labels.
 
-A chart is 620 by 360 units; the page scales it. An objective is a class, `o0`, `o1` and
-so on in a report's order: colours and dashes are the style sheet's (`page_style`), so
-that light and dark, print and a hidden objective need no second drawing. All text is
-escaped here, in `tag` and `escape_text`.
+A chart is 620 by 360 units; the page scales it. An objective is a CSS class, `o0`, `o1`
+and so on in a report's order. Colours and dashes are in the style sheet, so that one
+drawing serves light, dark, print and hidden objectives. All text is escaped here, in
+`tag` and `escape_text`.
 """
 
 import html
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 WIDTH, HEIGHT = 620, 360
-# Of the plot's area; what is to the right of it holds the lines' names.
+# The plot's area; the names of lines are to the right of it.
 LEFT, RIGHT, TOP, BOTTOM = 68, 486, 14, 302
-FULL = 572  # where a plot ends whose names are inside it
+FULL = 572  # the right edge of a plot with its names inside
 LABEL_GAP = 17.0  # between the baselines of two names
-LONGEST = 16  # characters of a name in a chart; the tooltip has all of it
+LONGEST = 16  # characters of a name in a chart; the tooltip has the whole name
 
 # Markers as matplotlib draws them: corners, turn in degrees, inner radius, width. An
 # inner radius below 1 makes a star; no corners are a circle.
@@ -140,13 +142,13 @@ def make_axis(
     end: float,
     is_log: bool = False,
 ) -> Axis:
-    """An axis whose first and last tick enclose the values; 0 to 1 where none is.
+    """An axis whose first and last tick enclose the values; 0 to 1 without values.
 
-    Its range is wide enough for any two ticks to be written differently: a difference
-    that the numbers cannot show is not made to look large either.
+    Its range is wide enough for any two ticks to be written differently, so that a
+    difference that the numbers cannot show does not look large either.
     """
-    found = [float(value) for value in values] or [0.0, 1.0]
-    low, high = min(found), max(found)
+    numbers = [float(value) for value in values] or [0.0, 1.0]
+    low, high = min(numbers), max(numbers)
     ticks = choose_log_ticks(low, high) if is_log else choose_ticks(low, high)
     while len({write(tick) for tick in ticks}) < len(ticks):
         reach = (ticks[-1] - ticks[0]) / 2
@@ -162,7 +164,7 @@ def draw_frame(x: Axis, y: Axis) -> str:
         parts.append(tag("path", class_="grid", d=f"M{LEFT} {place:.1f}H{x.scale.end}"))
         number = escape_text(y.write(value))
         parts.append(tag("text", number, x=LEFT - 8, y=place + 4, text_anchor="end"))
-    # The numbers along x are wide: every other one where there are many.
+    # The numbers along x are wide: of many, every other one is written.
     every = 2 if len(x.ticks) > 6 else 1
     for i, value in enumerate(x.ticks):
         place = x.scale(value)
@@ -199,6 +201,20 @@ def draw_frame(x: Axis, y: Axis) -> str:
 Point = tuple[float, float]
 
 
+def draw_levels(levels: Mapping[str, float], x: Axis, y: Axis) -> str:
+    """A dotted line across the plot at each value, with its name above it."""
+    names = sorted(levels, key=lambda name: y.scale(levels[name]))
+    heights = [y.scale(levels[name]) for name in names]
+    places = spread([height - 4 for height in heights], 14, TOP + 10, BOTTOM)
+    parts = []
+    for name, height, place in zip(names, heights, places, strict=True):
+        line = [(x.scale.start, height), (x.scale.end, height)]
+        parts.append(draw_line("constant", line))
+        at = {"x": x.scale.start + 6, "y": place}
+        parts.append(tag("text", escape_text(name), class_="level", **at))
+    return "".join(parts)
+
+
 def draw_line(kind: str, points: Sequence[Point | None]) -> str:
     """A line through points in units; None interrupts it."""
     path, is_open = "", False
@@ -230,9 +246,9 @@ def draw_marker(
 ) -> str:
     """A marker of `MARKERS` with a tooltip, centred at x, y in units."""
     corners, turn, inner, width = MARKERS[marker]
-    told = tag("title", escape_text(title)) if title else ""
+    tooltip = tag("title", escape_text(title)) if title else ""
     if not corners:
-        return tag("circle", told, class_=kind, cx=x, cy=y, r=radius)
+        return tag("circle", tooltip, class_=kind, cx=x, cy=y, r=radius)
     radii = [1.0] if inner == 1 else [1.0, inner]
     num = corners * len(radii)
     # A circle's area, roughly, whatever the number of corners.
@@ -244,16 +260,16 @@ def draw_marker(
         out = reach * radii[i % len(radii)]
         across, down = width * out * math.sin(angle), -out * math.cos(angle)
         path.append(f"{x + across:.1f} {y + down:.1f}")
-    return tag("path", told, class_=kind, d=f"M{'L'.join(path)}Z")
+    return tag("path", tooltip, class_=kind, d=f"M{'L'.join(path)}Z")
 
 
 def shorten(name: str) -> str:
-    """A name as a chart has room for it."""
+    """A name, cut to the room in a chart."""
     return name if len(name) <= LONGEST else name[: LONGEST - 1] + "…"
 
 
 def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """Places near those wanted, `gap` apart where there is room, within low to high.
+    """Places near those wanted, `gap` apart if there is room, within low to high.
 
     >>> spread([50, 52, 90], 10, 0, 100)
     [46.0, 56.0, 90.0]
@@ -272,23 +288,40 @@ def spread(wanted: Sequence[float], gap: float, low: float, high: float) -> list
         ):
             last = groups.pop()
             groups[-1] += last
-    found = [0.0] * len(wanted)
+    places = [0.0] * len(wanted)
     for group in groups:
         start = _start(group, wanted, gap, low, high)
         for i, place in enumerate(group):
-            found[place] = start + i * gap
-    return found
+            places[place] = start + i * gap
+    return places
 
 
 def _start(group, wanted, gap, low, high):
-    """Where a group's first member is, if all are `gap` apart and in the range."""
+    """The place of a group's first member, if all are `gap` apart and in range."""
     first = sum(wanted[place] - i * gap for i, place in enumerate(group)) / len(group)
     return max(low, min(first, high - gap * (len(group) - 1)))
 
 
-def draw_chart(label: str, *parts: str) -> str:
-    """The SVG of a chart; `label` says to a screen reader what it shows."""
-    return tag(
+def draw_names(ends: Mapping[str, Point]) -> dict[str, str]:
+    """Each name to the right of the plot, with a thread to the end of its line.
+
+    Args:
+      ends: by name, the last point of its line in units.
+    """
+    wanted = [down for _, down in ends.values()]
+    places = spread(wanted, LABEL_GAP, TOP + 4, BOTTOM)
+    drawn = {}
+    for (name, (across, down)), place in zip(ends.items(), places, strict=True):
+        thread = draw_line("thread", [(across + 5, down), (RIGHT + 14, place)])
+        text = tag("title", escape_text(name)) + escape_text(shorten(name))
+        at = {"x": RIGHT + 18, "y": place + 4}
+        drawn[name] = thread + tag("text", text, class_="name", **at)
+    return drawn
+
+
+def draw_chart(label: str, *parts: str) -> Markup:
+    """The SVG of a chart; `label` describes it for screen readers."""
+    svg = tag(
         "svg",
         *parts,
         class_="chart",
@@ -296,3 +329,4 @@ def draw_chart(label: str, *parts: str) -> str:
         role="img",
         aria_label=label,
     )
+    return Markup(svg)

@@ -1,13 +1,13 @@
-"""What a run cost beside its own training, and what the count of FLOPs leaves out.
+"""Costs in addition to a run's training, and the share that FLOPs leave out.
 
 The columns of a run's entry in report.json:
 
     flops_left_out       the share of XLA's count that FLOPs leave out
-    teacher_flops ...    what its teacher cost, and the teacher's own, if any has one
-    tuning_flops ...     what all trials of its objective cost, if any was tuned
-    finetune_seconds     what its fine-tuning on `compare.tasks` took, all sizes
+    teacher_flops ...    the cost of its teacher and the teacher's own teacher, if any
+    tuning_flops ...     the cost of all trials of its objective, if any was tuned
+    finetune_seconds     the time of its fine-tuning on `compare.tasks`, all sizes
 
-A teacher and the trials of an objective are paid for once; a run's seed is not asked.
+A teacher and the trials of an objective are counted once, whatever the number of seeds.
 """
 
 import statistics
@@ -16,15 +16,14 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
-from jaxpt.report.formats import format_count, format_flops
-from jaxpt.report.grouping import MISSING, group_by_name
+from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
 from jaxpt.text.dataset import Split
 from jaxpt.training.task import Task
 from jaxpt.training.xla_flops import count_step
 
 LEFT_OUT = "flops_left_out"
 KINDS = ("teacher", "tuning")
-# The costs that are told of each kind, by their names in a run's result.json.
+# The costs that are reported, with their names in a run's result.json.
 KEYS = {"flops": "flops", "raw_tokens": "raw_tokens", "seconds": "train_seconds"}
 WRITE = {
     "flops": ("FLOPs", format_flops),
@@ -33,7 +32,7 @@ WRITE = {
 }
 TUNED = "finetune_seconds"
 EXTRA_COLUMNS = (*(f"{kind}_{key}" for kind in KINDS for key in KEYS), TUNED)
-NOTEWORTHY = 1.05  # times as many parameters, or seconds
+NOTEWORTHY = 1.05  # ratio of parameters, or of seconds
 
 
 def add_costs(
@@ -42,12 +41,12 @@ def add_costs(
     corpora_of: Mapping[str, dict[str, Split]],
     tuning: Mapping[str, dict] | None = None,
 ) -> list[dict]:
-    """The runs with the columns that are named above.
+    """The runs with the columns listed above.
 
     Args:
       runs: entries of a report's `runs`.
       tasks: of each name.
-      corpora_of: the text of each name; of one without it XLA counts nothing.
+      corpora_of: the text of each name; without it XLA's count is left out.
       tuning: the records of `report.tuning`, by name.
     """
     left_out = {
@@ -55,28 +54,28 @@ def add_costs(
         for name, corpora in corpora_of.items()
     }
     teachers = {name: find_teacher_costs(task.plan) for name, task in tasks.items()}
-    found: dict[str, dict] = {name: {} for name in tasks}
+    columns: dict[str, dict] = {name: {} for name in tasks}
     for kind, records in (("teacher", teachers), ("tuning", tuning or {})):
         if not any(records.values()):
             continue
         for name in tasks:
             record = records.get(name) or dict.fromkeys(KEYS.values(), 0.0)
             for key, source in KEYS.items():
-                found[name][f"{kind}_{key}"] = record[source]
+                columns[name][f"{kind}_{key}"] = record[source]
     return [
         run
         | ({LEFT_OUT: left_out[run["name"]]} if run["name"] in left_out else {})
-        | found[run["name"]]
+        | columns[run["name"]]
         for run in runs
     ]
 
 
 def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
-    """What the teacher of a plan cost, with all teachers before it.
+    """The cost of a plan's teacher, with all teachers before it.
 
     Returns:
-      the costs by their names in a result.json, None where the teacher's folder does
-      not say; nothing of a plan without a teacher.
+      the costs by their names in a result.json, None if the teacher's folder does not
+      have them; {} for a plan without a teacher.
     """
     teacher = plan.spec.needs.teacher
     if teacher is None:
@@ -105,7 +104,7 @@ def list_extra_columns(runs: list[dict]) -> list[str]:
 def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]:
     """Tables for teachers, tuning and fine-tuning, each a header and rows of text.
 
-    One of which nobody has any has no table.
+    Only those with any cost.
     """
     tables = []
     for kind in KINDS:
@@ -115,7 +114,7 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
         rows = []
         for name, group in group_by_name(runs).items():
             costs = {key: group[0][f"{kind}_{key}"] for key in KEYS}
-            told = [
+            cells = [
                 MISSING if costs[key] is None else write(costs[key])
                 for key, (_, write) in WRITE.items()
             ]
@@ -123,7 +122,7 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
                 times = MISSING
             else:
                 times = f"{costs['flops'] / _mean(group, 'flops'):.2f}"
-            rows.append([name, *told, times])
+            rows.append([name, *cells, times])
         tables.append(([*header, "FLOPs of a run, times"], rows))
     if any(TUNED in run for run in runs):
         rows = [
@@ -136,12 +135,12 @@ def tabulate_extras(runs: list[dict]) -> list[tuple[list[str], list[list[str]]]]
 
 
 def list_costs(report: dict) -> list[str]:
-    """A line each on parameters, on seconds, and on what FLOPs leave out."""
+    """A line each on parameters, on seconds, and on the share FLOPs leave out."""
     groups = group_by_name(report["runs"])
     lines = [*_list_parameters(groups), *_list_seconds(groups, report["budget"])]
-    unequal = report.get("inequalities", [])  # runs that were made apart say it there
-    told = {_first_word(text) for text in unequal}
-    lines = [text for text in lines if _first_word(text) not in told]
+    unequal = report.get("inequalities", [])  # of runs that were trained separately
+    reported = {_first_word(text) for text in unequal}
+    lines = [text for text in lines if _first_word(text) not in reported]
     return [*lines, *_list_left_out(groups)]
 
 
@@ -156,14 +155,14 @@ def _list_parameters(groups: Mapping[str, list[dict]]) -> list[str]:
     if ratio <= NOTEWORTHY:
         return []
     return [
-        f"parameters are not held equal: {most} has the most "
-        f"({format_count(means[most])}), {ratio:.2f} times as many as {fewest}, which "
+        f"parameters are not equal: {most} has the most "
+        f"({format_count(means[most])}), {ratio:.2f} times those of {fewest}, which "
         f"has the fewest ({format_count(means[fewest])})"
     ]
 
 
 def _list_seconds(groups: Mapping[str, list[dict]], budget: dict) -> list[str]:
-    """Who has not kept to a budget of seconds, which ends after a whole call."""
+    """The objectives that miss a budget of seconds, which ends after a whole call."""
     if budget["kind"] != "seconds":
         return []
     means = {name: _mean(group, "train_seconds") for name, group in groups.items()}
@@ -175,9 +174,9 @@ def _list_seconds(groups: Mapping[str, list[dict]], budget: dict) -> list[str]:
     if not apart:
         return []
     return [
-        f"seconds are not those of the budget, {budget['amount']:g}: "
-        f"{', '.join(apart.values())}; a run ends after a whole call, and with fewer "
-        f"train.steps_per_call comes nearer"
+        f"seconds differ from the budget, {budget['amount']:g}: "
+        f"{', '.join(apart.values())}; a run ends after a whole call, so fewer "
+        f"train.steps_per_call are more precise"
     ]
 
 
@@ -189,8 +188,8 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
     }
     if not shares:
         return []
-    told = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
-    line = f"FLOPs are of matrix products; of all that XLA counts they lack: {told}"
+    words = ", ".join(f"{name} {share:.1%}" for name, share in shares.items())
+    line = f"FLOPs are of matrix products; share of XLA's count left out: {words}"
     if len(shares) > 1:
         whole = {
             n: _mean(groups[n], "flops") / (1 - share) for n, share in shares.items()
@@ -198,7 +197,7 @@ def _list_left_out(groups: Mapping[str, list[dict]]) -> list[str]:
         most, least = (find(whole, key=whole.__getitem__) for find in (max, min))
         line += (
             f"; by XLA's count {most} spent the most, {whole[most] / whole[least]:.2f} "
-            f"times as much as {least}"
+            f"times the FLOPs of {least}"
         )
     return [line]
 

@@ -1,15 +1,15 @@
-"""Runs that diverged: kept out of all statistics, and named wherever results are.
+"""Runs that diverged: excluded from all statistics, and listed with every result.
 
 A report's "runs" are those that finished. Runs whose loss was not finite are in its
 "diverged": `diverged.json` of the run (`run.workdir.load_divergence`) with its "name"
 and "workdir". Statistics over the seeds that finished are conditional on not diverging,
-so every line on an objective with diverged seeds says which seeds it lacks.
+so every line on an objective with diverged seeds lists these.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from jaxpt.errors import UserError
-from jaxpt.report.grouping import MISSING, group_by_name
+from jaxpt.report.formats import MISSING, group_by_name
 
 Table = tuple[list[str], list[list[str]]]  # a header and rows of text
 MOST_NAMED = 8  # of the runs of a comparison that all diverged
@@ -25,7 +25,7 @@ def split_runs(entries: Iterable[dict]) -> tuple[list[dict], list[dict]]:
 
 
 def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
-    """Raises UserError if every run diverged: there is nothing to report.
+    """Raises UserError if every run diverged, so that there is nothing to report.
 
     Args:
       place: the flag that the error begins with.
@@ -38,8 +38,8 @@ def check_any_finished(runs: list, diverged: list[dict], place: str) -> None:
     raise UserError(f"{place}: no run is finished: {named}; use a smaller optim.lr")
 
 
-def list_diverged(report: dict) -> list[str]:
-    """A line for each objective with diverged runs: which, and what follows from it."""
+def list_diverged(report: Mapping) -> list[str]:
+    """A line for each objective with diverged runs, with the consequences."""
     finished = group_by_name(report["runs"])
     return [
         _word_objective(name, group, len(finished.get(name, [])))
@@ -66,7 +66,7 @@ def _word_run(entry: dict) -> str:
     )
 
 
-def word_left_out(report: dict, names: Collection[str]) -> str:
+def word_left_out(report: Mapping, names: Collection[str]) -> str:
     """ " (without mlm seed 3, which diverged)" for a line on these names; else "".
 
     >>> lacking = {"diverged": [{"name": "mlm", "seed": 3}, {"name": "clm", "seed": 0}]}
@@ -79,15 +79,15 @@ def word_left_out(report: dict, names: Collection[str]) -> str:
             seeds.setdefault(entry["name"], []).append(str(entry["seed"]))
     if not seeds:
         return ""
-    told = " and ".join(
+    runs = " and ".join(
         f"{name} seed{'s' * (len(own) > 1)} {', '.join(own)}"
         for name, own in seeds.items()
     )
-    return f" (without {told}, which diverged)"
+    return f" (without {runs}, which diverged)"
 
 
 def add_to_tables(report: dict, costs: Table, results: Table) -> tuple[Table, Table]:
-    """`summary.tabulate`'s tables with the number of seeds that finished, of how many.
+    """`summary.tabulate`'s tables with the number of seeds that finished, "2 of 3".
 
     An objective without a finished run has a row of dashes after "diverged".
     """
@@ -101,7 +101,7 @@ def add_to_tables(report: dict, costs: Table, results: Table) -> tuple[Table, Ta
 
 
 def list_lost(report: dict) -> list[str]:
-    """The names of which every run diverged."""
+    """The names whose runs all diverged."""
     lost = group_by_name(report.get("diverged", []))
     return [name for name in lost if name not in group_by_name(report["runs"])]
 

@@ -1,15 +1,18 @@
-"""Computes the data of the report's plots from the runs of a comparison."""
+"""Computes the data of the report's plots, and draws them."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
-from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, next_distribution
+from jaxpt.generation.unmasking import fill_masks
 from jaxpt.report import passage, plots
+from jaxpt.report.answer import find_levels, list_shared
+from jaxpt.report.formats import first_runs
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
 from jaxpt.text.rows.forms import windows
@@ -36,25 +39,27 @@ def draw(
     A plot that needs a model uses the first run of each name.
 
     Args:
-      corpora_of: the text of each name; of a name without one no model is drawn.
-      look: is given (entry, program, tokenizer, parameters) of each run that is drawn.
+      corpora_of: the text of each name; without it a model has no plot.
+      look: called with (entry, program, tokenizer, parameters) of each run drawn.
     """
     drawn = {}
 
-    def save(name: str, plot, *data) -> None:
+    def save(name: str, plot: Callable, *data: Any, **options: Any) -> None:
         drawn[name] = f"{name}.png"
         path = workdir / drawn[name]
         try:
             if processes.is_first():
-                plot(*data, path)
+                plot(*data, path, **options)
         except OSError as error:
             raise UserError(f"{path}: cannot be written: {error.strerror}") from error
 
-    save("learning_curves", plots.learning_curves, report["runs"])
-    if any(y["is_common"] and y["by_name"] for y in report["yardsticks"]):
-        save("yardsticks", plots.yardsticks, report["yardsticks"])
+    shared = list_shared(report)
+    levels = {entry["metric"]: find_levels(report, entry) for entry in shared}
+    save("learning_curves", plots.learning_curves, report["runs"], levels=levels)
+    if shared:
+        save("shared_metrics", plots.shared_metrics, report["metrics"])
     masks = {}
-    for entry in _first_runs(report):
+    for entry in first_runs(report["runs"]).values():
         if entry["name"] not in corpora_of:
             continue
         corpora = corpora_of[entry["name"]]
@@ -83,15 +88,8 @@ def draw(
     return drawn
 
 
-def _first_runs(report: dict) -> list[dict]:
-    first: dict[str, dict] = {}
-    for entry in report["runs"]:
-        first.setdefault(entry["name"], entry)
-    return list(first.values())
-
-
 def show_mask(program: Program, train: Split) -> dict:
-    """A row's attention mask, at the first of `MASK_LENGTHS` the objective allows."""
+    """A row's attention mask, of the first of `MASK_LENGTHS` that is possible."""
     task = program.task
     for length in MASK_LENGTHS:
         try:
@@ -104,7 +102,7 @@ def show_mask(program: Program, train: Split) -> dict:
 
 
 def _fit(task: Task, corpus: Corpus) -> int:
-    """An example's length in tokens: what the model can read and the text has."""
+    """An example's length in tokens, which the model can read and the text has."""
     return min(CONTEXT, task.read_length, corpus.num_tokens)
 
 

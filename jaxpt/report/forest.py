@@ -1,30 +1,30 @@
-"""Forest plots: one row per difference, with its interval, its margin, and its outcome.
+"""Draws forest plots: a row per difference with its interval, margin and outcome.
 
-Each row is a row of a table whose picture is a strip of SVG, so that its words wrap on
-a narrow screen and a row can be hidden with its objective.
+Each row is a row of an HTML table with a strip of SVG, so that its text wraps on a
+narrow screen and a row can be hidden with its objective.
 """
 
 import math
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from jaxpt.report import charts
-from jaxpt.report.baselines import FREQUENCIES, FREQUENCY, REFERENCE, UNTRAINED
+from jaxpt.report.answer import name_baselines
 from jaxpt.report.charts import Scale, escape_text, tag
-from jaxpt.report.formats import format_number, format_p
-from jaxpt.report.report_charts import is_number
-from jaxpt.report.summary import MISSING
+from jaxpt.report.formats import MISSING, format_number, format_p, is_number
 
 WIDTH, HEIGHT, AXIS_HEIGHT = 320, 22, 26
 FEW = 16  # rows that are shown at once; the others open on a click
 
 
 class Row(NamedTuple):
-    """By how much `first` is better than `second`; negative where it is worse.
+    """The difference by which `first` is better than `second`; negative if worse.
 
     Attributes:
       low, high: of its simultaneous interval; None if there is none.
-      members: the numbers of the objectives that it is about.
+      members: the numbers of the objectives in it.
     """
 
     first: str
@@ -37,21 +37,20 @@ class Row(NamedTuple):
     members: list[int]
 
 
-def list_pairs(yardstick: dict, numbers: Mapping[str, int]) -> list[Row]:
-    """Every two objectives, the better one first; those of the best come first."""
+def list_pairs(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
+    """Every two objectives, the better one first; pairs with the best come first."""
     rows = []
-    for pair in yardstick["pairs"]:
+    for pair in entry["pairs"]:
         better, worse = pair["better"], pair["worse"]
-        ends = _read(pair["low"]), _read(pair["high"])
         members = [numbers[better], numbers[worse]]
-        words = _word_outcome(pair, yardstick["margin"])
-        difference = _read(pair["difference"])
-        rows.append(Row(better, worse, difference, *ends, pair["p"], words, members))
+        outcome = _word_outcome(pair, entry["margin"])
+        values = _read(pair)
+        rows.append(Row(better, worse, *values, pair["p"], outcome, members))
     best = rows[0].first if rows else ""
     return sorted(rows, key=lambda row: best not in (row.first, row.second))
 
 
-def _word_outcome(pair: dict, margin: float) -> str:
+def _word_outcome(pair: Mapping, margin: float) -> str:
     if pair["outcome"] == "ahead":
         return f"{pair['better']} is ahead"
     if pair["outcome"] == "equivalent":
@@ -63,80 +62,54 @@ def _word_outcome(pair: dict, margin: float) -> str:
     return "tie"
 
 
-def list_baselines(yardstick: dict, numbers: Mapping[str, int]) -> list[Row]:
-    """Each objective over what teaches nothing, also where it is the worse of them."""
-    rows = []
-    for pair in yardstick["baselines"]:
+def list_baselines(entry: Mapping, numbers: Mapping[str, int]) -> list[Row]:
+    """Each objective minus each baseline, also if the baseline is better."""
+    rows, words = [], name_baselines(entry)
+    for pair in entry["baselines"]:
         is_better = pair["better"] in numbers
         name = pair["better" if is_better else "worse"]
         control = pair["worse" if is_better else "better"]
-        words = {
-            UNTRAINED: "its own untrained parameters",
-            FREQUENCY: FREQUENCIES,
-            REFERENCE: yardstick["reference"],
-        }
-        ends = _read(pair["low"]), _read(pair["high"])
-        difference = _read(pair["difference"])
+        difference, low, high = _read(pair)
         if not is_better:
-            ends = _negate(ends[1]), _negate(ends[0])
-            difference = _negate(difference)
+            difference, low, high = (
+                None if value is None else -value for value in (difference, high, low)
+            )
         outcome = {
             "ahead": f"{name} is {'ahead' if is_better else 'behind'}",
-            "equivalent": f"equivalent within {yardstick['margin']:g}",
+            "equivalent": f"equivalent within {entry['margin']:g}",
             "untested": "no verdict: one seed",
         }.get(pair["outcome"], "tie")
-        second = words.get(control, control)
-        p, members = pair["p"], [numbers[name]]
-        rows.append(Row(name, second, difference, *ends, p, outcome, members))
+        second, members = words.get(control, control), [numbers[name]]
+        rows.append(
+            Row(name, second, difference, low, high, pair["p"], outcome, members)
+        )
     return rows
 
 
-def _read(value) -> float | None:
-    """A finite number, or None: null in JSON stands for one that is not finite."""
-    return value if is_number(value) else None
+def _read(pair: Mapping) -> tuple[float | None, float | None, float | None]:
+    """Difference, low and high; None for a number that is not finite."""
+    difference, low, high = (
+        value if is_number(value) else None
+        for value in (pair["difference"], pair["low"], pair["high"])
+    )
+    return difference, low, high
 
 
-def _negate(value: float | None) -> float | None:
-    return None if value is None else -value
+def draw_rows(rows: list[Row], margin: float) -> tuple[Markup, list[dict[str, Any]]]:
+    """The axis of a forest plot, and its rows as the macro `forest_table` reads them.
 
-
-def draw_forest(rows: list[Row], margin: float, heading: str) -> str:
-    """The rows as a table with one common scale; those beyond `FEW` in a fold."""
+    All rows have one scale.
+    """
     known = [v for row in rows for v in (row.difference, row.low, row.high)]
     values = [v for v in known if v is not None] + [0.0, -margin, margin]
     ticks = charts.choose_ticks(min(values), max(values), 4)
     scale = Scale(ticks[0], ticks[-1], 14, WIDTH - 14)
-    head = (
-        f'<tr><th class="text">{escape_text(heading)}</th>'
-        f"<th>{_draw_axis(scale, ticks)}</th>"
-        '<th class="text">difference and interval</th>'
-        '<th class="text">p (Holm)</th><th class="text">outcome</th></tr>'
-    )
-    lines = [_draw_row(row, scale, margin) for row in rows]
-    shown = len(lines)
-    if len(lines) > FEW:
-        shown = FEW
-    table = _make_table(head, lines[:shown])
-    if lines[shown:]:
-        rest = _make_table(head, lines[shown:])
-        table += (
-            f'<details class="more"><summary>the other {len(lines) - shown} '
-            f"differences</summary>{rest}</details>"
-        )
-    return table
+    return _draw_axis(scale, ticks), [_draw_row(row, scale, margin) for row in rows]
 
 
-def _make_table(head: str, lines: list[str]) -> str:
-    body = "\n".join(lines)
-    return (
-        f'<table class="forest">\n<thead>{head}</thead>\n'
-        f"<tbody>\n{body}\n</tbody></table>"
-    )
-
-
-def _draw_axis(scale: Scale, ticks: list[float]) -> str:
+def _draw_axis(scale: Scale, ticks: list[float]) -> Markup:
     every = math.ceil(len(ticks) / 5)
-    start = ticks.index(0.0) % every if 0.0 in ticks else 0  # 0 has its number
+    start = ticks.index(0.0) % every if 0.0 in ticks else 0  # 0 has a number
     parts = []
     for i, value in enumerate(ticks):
         place = scale(value)
@@ -146,32 +119,34 @@ def _draw_axis(scale: Scale, ticks: list[float]) -> str:
             number = escape_text(f"{value:g}")
             parts.append(tag("text", number, x=place, y=14, text_anchor="middle"))
     box = f"0 0 {WIDTH} {AXIS_HEIGHT}"
-    told = "scale of the differences"
-    return tag("svg", *parts, viewBox=box, role="img", aria_label=told)
+    label = "scale of the differences"
+    return Markup(tag("svg", *parts, viewBox=box, role="img", aria_label=label))
 
 
-def _draw_row(row: Row, scale: Scale, margin: float) -> str:
+def _draw_row(row: Row, scale: Scale, margin: float) -> dict[str, Any]:
     if row.difference is None:
         interval = MISSING
     elif row.low is None or row.high is None:
         interval = format_number(row.difference)
     else:
-        interval = f"{format_number(row.difference)} " + format_interval(row)
-    kinds = " ".join(f"p{number}" for number in row.members)
-    p = MISSING if row.outcome.startswith("no verdict") else format_p(row.p)
-    told = f"{row.first} over {row.second}: {interval}, {row.outcome}"
-    return (
-        f'<tr class="{kinds}"><td class="text pair">{escape_text(row.first)} '
-        f"over {escape_text(row.second)}</td>"
-        f"<td>{_draw_strip(row, scale, margin, told)}</td>"
-        f'<td class="text">{interval}</td><td class="text p">{p}</td>'
-        f'<td class="text outcome">{escape_text(row.outcome)}</td></tr>'
-    )
+        ends = f"[{format_number(row.low)}, {format_number(row.high)}]"
+        interval = f"{format_number(row.difference)} {ends}"
+    label = f"{row.first} over {row.second}: {interval}, {row.outcome}"
+    is_untested = row.outcome.startswith("no verdict")
+    return {
+        "classes": " ".join(f"p{number}" for number in row.members),
+        "first": row.first,
+        "second": row.second,
+        "strip": _draw_strip(row, scale, margin, label),
+        "interval": interval,
+        "p": MISSING if is_untested else format_p(row.p),
+        "outcome": row.outcome,
+    }
 
 
-def _draw_strip(row: Row, scale: Scale, margin: float, told: str) -> str:
+def _draw_strip(row: Row, scale: Scale, margin: float, label: str) -> Markup:
     middle, zero = HEIGHT / 2, scale(0.0)
-    parts = [tag("title", escape_text(told))]
+    parts = [tag("title", escape_text(label))]
     if margin:
         left, right = scale(-margin), scale(margin)
         size = {"width": right - left, "height": HEIGHT}
@@ -183,14 +158,9 @@ def _draw_strip(row: Row, scale: Scale, margin: float, told: str) -> str:
         line = f"M{low:.1f} {middle:g}H{high:.1f}"
         parts.append(tag("path", class_="interval", d=line + caps))
     if row.difference is not None:
-        is_told = row.outcome.endswith(("is ahead", "is behind"))
-        kind = "dot" if is_told else "hollow"
+        is_significant = row.outcome.endswith(("is ahead", "is behind"))
+        kind = "dot" if is_significant else "hollow"
         place = scale(row.difference)
         parts.append(charts.draw_marker("o", place, middle, 4.5, kind=kind))
     box = f"0 0 {WIDTH} {HEIGHT}"
-    return tag("svg", *parts, viewBox=box, role="img", aria_label=told)
-
-
-def format_interval(row: Row) -> str:
-    """[low, high] of a row that has both."""
-    return f"[{format_number(row.low or 0.0)}, {format_number(row.high or 0.0)}]"
+    return Markup(tag("svg", *parts, viewBox=box, role="img", aria_label=label))

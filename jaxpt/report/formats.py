@@ -1,4 +1,18 @@
-"""How numbers are written in tables, sentences and plots."""
+"""Formatting of numbers, and grouping of runs by name, for tables, text and plots."""
+
+import math
+import numbers
+import os
+from typing import Any, TypeGuard
+
+import numpy as np
+
+MISSING = "\N{EM DASH}"  # in a table, for a number that does not exist
+
+
+def is_number(value: object) -> TypeGuard[float]:
+    """Whether a value of a report is a finite number; None stands for any other."""
+    return isinstance(value, numbers.Real) and math.isfinite(value)
 
 
 def format_count(number: float) -> str:
@@ -27,7 +41,8 @@ def format_number(value: float) -> str:
     >>> format_number(-0.1278), format_number(0.00012), format_number(0)
     ('-0.128', '1.2e-04', '0.000')
     """
-    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else f"{value:.3f}"
+    # Adding 0 removes the sign of -0.
+    return f"{value:.1e}" if 0 < abs(value) < 0.0005 else f"{value + 0.0:.3f}"
 
 
 def format_p(p: float) -> str:
@@ -37,3 +52,31 @@ def format_p(p: float) -> str:
     ('0.031', '< 0.0001', '1')
     """
     return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def to_plain(value: Any) -> Any:
+    """The same value in JSON's types; None for a number that is not finite."""
+    if isinstance(value, dict):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [to_plain(item) for item in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return to_plain(value.tolist())
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def first_runs(runs: list[dict]) -> dict[str, dict]:
+    """By name, its first run."""
+    return {name: group[0] for name, group in group_by_name(runs).items()}
+
+
+def group_by_name(runs: list[dict]) -> dict[str, list[dict]]:
+    """Runs by their name in the comparison, in order of first appearance."""
+    groups: dict[str, list[dict]] = {}
+    for run in runs:
+        groups.setdefault(run["name"], []).append(run)
+    return groups

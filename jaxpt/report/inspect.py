@@ -1,9 +1,11 @@
-"""Shows a step's rows as text: before and after corruption, with attention masks.
+"""Shows the rows of a training step before and after corruption (`jaxpt inspect`).
 
-They are exactly what training reads: the same rows, corrupted with the same random key
-as at that step.
+`inspect_rows` prints them as text with their attention masks; `inspect_passage` writes
+one passage under several objectives as a page. Both show exactly what training reads:
+the same rows, corrupted with the same random key as at that step.
 """
 
+import os
 import shutil
 from collections.abc import Collection
 from pathlib import Path
@@ -15,10 +17,12 @@ from jaxpt.config.plan import make_plans
 from jaxpt.config.settings import read_sections, to_dict
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import UserError
+from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
-from jaxpt.report import passage
-from jaxpt.report.passage_page import write_views
-from jaxpt.report.passage_plot import describe_costs
+from jaxpt.report import pages, passage
+from jaxpt.report.passage import View
+from jaxpt.report.passage_plot import COLORS, describe_costs, draw_mask_png, draw_views
+from jaxpt.report.plots import save_figure, show_token
 from jaxpt.text.dataset import Split, load_text
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import describe_rows, make_feed
@@ -39,7 +43,7 @@ def inspect_passage(
     """Writes one passage under several objectives as a page; returns lines to print.
 
     Args:
-      names: objectives or names of a comparison; none are the comparison's all.
+      names: objectives or names of a comparison; an empty list is all of a comparison.
       given: full names of the settings that the user has set.
 
     Raises:
@@ -47,7 +51,7 @@ def inspect_passage(
     """
     config = to_dict(config)
     _check_step(step)
-    # The budget, which a config of one run need not have, is not asked for here.
+    # A config of one run need not have a budget, so this reads only the sections.
     names = names or list(read_sections(config)["compare"]["objectives"])
     passage.check_names(config, names)
     plans = make_plans(config, names, given)
@@ -58,8 +62,50 @@ def inspect_passage(
         for name, plan in plans.items()
     ]
     heading = f"One passage, {len(views)} objectives" if len(views) > 1 else names[0]
-    lines = [f"{found.name}: {describe_costs(found)}" for found in views]
+    lines = [f"{view.name}: {describe_costs(view)}" for view in views]
     return [*lines, *map(str, write_views(views, heading, folder))]
+
+
+def write_views(
+    views: list[View], heading: str, folder: str | os.PathLike
+) -> list[Path]:
+    """Writes inspect.png and inspect.html; returns their paths.
+
+    Raises:
+      UserError: the folder cannot be written to.
+    """
+    folder = Path(folder)
+    paths = [folder / "inspect.png", folder / "inspect.html"]
+    page = pages.render(
+        "inspect.html",
+        title=heading,
+        colors=COLORS,
+        views=[_describe_view(view) for view in views],
+    )
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_figure(draw_views(views, heading), paths[0])
+        disk.replace(paths[1], page.encode())
+    except OSError as error:
+        raise UserError(f"--to={folder}: cannot be written: {error.strerror}") from None
+    return paths
+
+
+def _describe_view(view: View) -> dict:
+    """A view as inspect.html shows it."""
+    strips = [
+        {"name": strip.name, "cells": [*zip(tokens, strip.kinds, strict=True)]}
+        for strip in view.strips
+        for tokens in [map(show_token, strip.tokens)]
+    ]
+    return {
+        "name": view.name,
+        "title": view.title,
+        "strips": strips,
+        "costs": describe_costs(view),
+        "mask": pages.inline_png(draw_mask_png(view)),
+        "visible": f"{np.asarray(view.mask['mask']).mean():.0%}",
+    }
 
 
 def _check_step(step: int) -> None:
@@ -75,7 +121,7 @@ def inspect_rows(
     num_rows: int = 2,
     width: int = 0,
 ) -> list[str]:
-    """The lines that show the first rows of a step.
+    """The first rows of a step as lines of text.
 
     Args:
       width: of a line in characters; 0 is the terminal's width.
@@ -94,6 +140,7 @@ def inspect_rows(
     rows = feed[step]
     batch = passage.corrupt_batch(task, rows, step)
     batch = jax.tree.map(np.asarray, batch)
+    terms = task.spec.terms
     lines = [
         f"{task.plan.objective_name}, step {step}: {batch_size} rows of "
         f"{task.spec.row_length} tokens ({task.plan.rows.rows})",
@@ -105,17 +152,17 @@ def inspect_rows(
         )
         lines += ["", f"row {i}", *_show_row(row, tokenizer, width)]
         lines += [f"after {task.plan.objective_name}'s corruption"]
-        lines += _show_corrupted(corrupted, tokenizer, width)
+        lines += _show_corrupted(corrupted, tokenizer, width, terms)
         one = jax.tree.map(lambda x, i=i: x[i : i + 1], batch)
         masks = task.objective.masks(one)
         for name, mask in masks.items():
             num_queries, num_keys = _mask_shape(name, corrupted)
-            seen = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
+            visible = np.asarray(materialise(mask, num_queries, num_keys))[0, 0]
             lines.append(
                 f"  {name} mask, {num_queries} queries down, {num_keys} keys across, "
-                f"{seen.mean():.0%} visible"
+                f"{visible.mean():.0%} visible"
             )
-            lines += ["    " + line for line in draw_mask(seen)]
+            lines += ["    " + line for line in draw_mask(visible)]
     return lines
 
 
@@ -152,7 +199,9 @@ def _show_row(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
     return lines
 
 
-def _show_corrupted(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
+def _show_corrupted(
+    row: dict, tokenizer: Tokenizer, width: int, terms: passage.Terms
+) -> list[str]:
     """A row after corruption: its arrays in the order of `dims.BATCH_KEYS`."""
     lines = []
     for key in BATCH_KEYS:
@@ -163,7 +212,7 @@ def _show_corrupted(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
             for term, weights in value.items():
                 lines += _wrap(f"{term} weights", _runs(np.atleast_1d(weights)), width)
         elif key == "targets" and passage.has_gathered_targets(row):
-            is_read = passage.main_weights(row) > 0
+            is_read = passage.main_weights(row, terms) > 0
             positions = row["masked_positions"]
             read = positions[is_read].tolist(), value[is_read].tolist()
             pairs = sorted(zip(*read, strict=True))
@@ -177,7 +226,7 @@ def _show_corrupted(row: dict, tokenizer: Tokenizer, width: int) -> list[str]:
 
 
 def _decode(tokenizer: Tokenizer, ids: np.ndarray) -> str:
-    """The text of ids, and how many positions of padding follow it."""
+    """The text of ids, and the number of padding positions after it."""
     pad = tokenizer.vocab.pad
     num_padding = 0
     if pad is not None and (ids == pad).any():
@@ -217,8 +266,8 @@ def _wrap(name: str, text: str, width: int) -> list[str]:
 def draw_mask(mask: np.ndarray) -> list[str]:
     """A bool mask [T, S] in half blocks, filled where a key is visible.
 
-    A mask wider than `MASK_COLUMNS` is subsampled: a block shows one query and key of
-    those that it covers, the middle one.
+    A mask wider than `MASK_COLUMNS` is subsampled: a block shows the middle query and
+    key of those that it covers.
 
     >>> draw_mask(np.tri(4, dtype=bool))
     ['█▄  ', '███▄']

@@ -1,21 +1,26 @@
-"""The parts of a report's page that can be played with: charts and their controls.
+"""The interactive parts of a report's page: charts and the controls that choose them.
 
-Every view is drawn beforehand; a control says which of them is seen. The checkboxes of
-the objectives are in the curves' section, and other legends are labels of the same.
+Every view is drawn beforehand; the controls show one of them by CSS alone. The
+checkboxes of the objectives are in the first section of charts; the legends of the
+others are labels of the same checkboxes.
 """
 
-from typing import NamedTuple
+import dataclasses
+from collections.abc import Mapping
 
-from jaxpt.report import charts, forest
-from jaxpt.report.answer import rank
-from jaxpt.report.charts import escape_text, tag
+from markupsafe import Markup
+
+from jaxpt.report import charts, forest, pages
+from jaxpt.report.answer import find_levels, list_shared, rank
+from jaxpt.report.metrics import METRICS
 from jaxpt.report.probed_layers import STATES, draw_layers, list_poolings
 from jaxpt.report.report_charts import (
     CURVE_COSTS,
-    CURVE_METRICS,
     FINAL_COSTS,
     draw_curves,
     draw_pareto,
+    is_own_task,
+    label_curve,
     list_curve_metrics,
 )
 from jaxpt.report.styles import choose_styles
@@ -24,203 +29,172 @@ from jaxpt.report.tuned_curves import draw_tuned, list_tuned
 Groups = dict[str, list[dict]]
 
 
-class Section(NamedTuple):
-    """A part of the page, and how many values each of its radio groups has."""
+@dataclasses.dataclass
+class Charts:
+    """A section of charts, one of which is visible.
 
-    markup: str
-    counts: list[int]
+    Attributes:
+      id: of the section; radio buttons are `{id}-{choice}-{value}`.
+      kind: its CSS class.
+      choices: (title, labels) of each group of radio buttons.
+      panels: the chart by its place, such as "1-0": the second value of the first
+        choice and the first value of the second.
+      has_legend: whether the objectives are listed.
+      has_boxes: whether the legend has the checkboxes.
+    """
+
+    id: str
+    kind: str
+    choices: list[tuple[str, list[str]]]
+    panels: dict[str, Markup]
+    note: str
+    has_legend: bool = True
+    has_boxes: bool = False
 
 
-def build_curves(groups: Groups) -> Section:
-    """Learning curves of every metric against every cost."""
+def list_charts(report: dict, groups: Groups) -> dict[str, Charts]:
+    """The sections of charts that apply to a report, by their headings."""
+    shared = list_shared(report)
+    curves = {"Learning curves": _chart_curves(report, groups)}
+    pareto = {"Quality against cost": _chart_pareto(report, shared, groups)}
+    runs = [run for group in groups.values() for run in group]
+    has_shared_curve = any(not is_own_task(m) for m in list_curve_metrics(runs))
+    # The first chart shows a shared metric, if any was measured.
+    sections = curves | pareto if has_shared_curve else pareto | curves
+    sections |= {
+        "Differences": _chart_forests(shared, groups),
+        "Layers": _chart_layers(groups),
+        "Fine-tuning": _chart_tuned(groups),
+    }
+    applied = {title: section for title, section in sections.items() if section.panels}
+    for section in applied.values():
+        if section.has_legend:
+            section.has_boxes = True
+            break
+    return applied
+
+
+def _chart_curves(report: dict, groups: Groups) -> Charts:
+    """Learning curves of every metric against every cost, a shared metric first."""
     runs = [run for group in groups.values() for run in group]
     metrics = list_curve_metrics(runs)
-    if not metrics:
-        text = '<p class="soft">No run has measured anything while it trained.</p>'
-        return Section(f'<section id="curves">{text}</section>', [])
-    controls = [
-        _build_radios("curves", 0, "Metric", [CURVE_METRICS[m] for m in metrics]),
-        _build_radios("curves", 1, "Against", [c[0] for c in CURVE_COSTS.values()]),
-        _build_legend(list(groups), has_boxes=True),
+    levels = {e["metric"]: find_levels(report, e) for e in list_shared(report)}
+    labels = [
+        f"{label_curve(metric)} (not comparable)"
+        if is_own_task(metric)
+        else METRICS[metric].label
+        for metric in metrics
     ]
-    panels = [
-        _wrap_panel((i, j), draw_curves(groups, metric, cost))
+    panels = {
+        f"{i}-{j}": draw_curves(groups, metric, cost, levels.get(metric))
         for i, metric in enumerate(metrics)
         for j, cost in enumerate(CURVE_COSTS)
-    ]
+    }
     note = (
         "A line is the mean over seeds, up to the last step that all of them reached; "
-        "its band is one sample standard deviation to either side, which is no "
-        "confidence interval. Thin lines are seeds. Validation loss and accuracy are "
-        "of each objective's own task, so only the shape of such a line means "
-        "something, not its height beside another."
+        "its band is one sample standard deviation to either side, not a confidence "
+        "interval. Thin lines are seeds; dotted lines are the chance level and the "
+        "baselines. A shared metric that was not measured during training has a "
+        "straight line from random initialization to the end; "
+        "eval.probe_every_eval=True measures probes and cloze at every evaluation. "
+        "Validation loss and accuracy are of each objective's own task: only the shape "
+        "of such a curve is meaningful, not its height relative to another."
     )
-    return _assemble("curves", "curves", controls, panels, note, [len(metrics), 3])
+    choices = [("Metric", labels), ("Against", [c[0] for c in CURVE_COSTS.values()])]
+    return Charts("curves", "curves", choices, panels, note)
 
 
-def build_layers(groups: Groups) -> Section | None:
-    """The probe's accuracy by layer, if any run has chosen among its layers."""
-    poolings = list_poolings(groups)
-    if not poolings:
-        return None
-    controls = [
-        _build_radios("layers", 0, "Parameters", list(STATES)),
-        _build_radios("layers", 1, "States", poolings),
-        _build_legend(list(groups), has_boxes=False),
-    ]
-    panels = [
-        _wrap_panel((i, j), draw_layers(groups, state, pooling))
-        for i, state in enumerate(STATES)
-        for j, pooling in enumerate(poolings)
-    ]
-    note = (
-        "How well a linear layer tells the labels from what each layer of the network "
-        "gives, the mean over seeds. It is of training documents that were set apart "
-        "to choose the layer by: the held-out documents, of which the verdicts are, "
-        "have been asked of the chosen one alone."
-    )
-    counts = [len(STATES), len(poolings)]
-    return _assemble("layers", "curves", controls, panels, note, counts)
-
-
-def build_tuned(groups: Groups) -> Section | None:
-    """Fine-tuning curves, if any run was fine-tuned."""
-    tasks = list_tuned(groups)
-    if not tasks:
-        return None
-    controls = [
-        _build_radios("tuned", 0, "Task", tasks),
-        _build_legend(list(groups), has_boxes=False),
-    ]
-    panels = [
-        _wrap_panel((i,), draw_tuned(groups, task)) for i, task in enumerate(tasks)
-    ]
-    note = (
-        "Every run is fine-tuned with the same labelled examples as the runs of other "
-        "objectives that have its seed; smaller numbers lie within the larger ones. A "
-        "line is the mean over seeds, its band Student's 95 % interval, dashed is the "
-        "same network from fresh parameters, dotted the answer that is always the "
-        "same. The curves are not corrected for their number; Differences has the "
-        "significance tests."
-    )
-    return _assemble("tuned", "curves", controls, panels, note, [len(tasks)])
-
-
-def build_pareto(yardsticks: list[dict], groups: Groups, has_boxes: bool) -> Section:
-    """The final value of every run against what it cost, for each yardstick.
-
-    Args:
-      has_boxes: whether the checkboxes are here, because there are no curves.
-    """
-    controls = [
-        _build_radios("pareto", 0, "Yardstick", [y["label"] for y in yardsticks]),
-        _build_radios("pareto", 1, "Against", [c[0] for c in FINAL_COSTS.values()]),
-        _build_legend(list(groups), has_boxes),
-    ]
-    panels = [
-        _wrap_panel((i, j), draw_pareto(groups, yardstick, cost))
-        for i, yardstick in enumerate(yardsticks)
+def _chart_pareto(report: dict, shared: list[dict], groups: Groups) -> Charts:
+    """The final value of every run against its cost, for each shared metric."""
+    panels = {
+        f"{i}-{j}": draw_pareto(groups, entry, cost, find_levels(report, entry))
+        for i, entry in enumerate(shared)
         for j, cost in enumerate(FINAL_COSTS)
-    ]
+    }
     note = (
         "A large mark is the mean over seeds, a small one is a seed; up and to the "
-        "left is better, as a yardstick whose lower values are better is drawn upside "
-        "down. Where there are several objectives that no other is both better and "
-        "cheaper than, a dashed line joins them while all are shown. It goes by the "
+        "left is better, since the axis of a metric with lower values better is "
+        "reversed. A dashed line joins the objectives that no other is both better and "
+        "cheaper than, if there are several and all are shown. It is drawn from the "
         "means alone: Differences has the significance tests."
     )
-    counts = [len(yardsticks), len(FINAL_COSTS)]
-    return _assemble("pareto", "pareto", controls, panels, note, counts)
+    labels = [entry["label"] for entry in shared]
+    choices = [("Metric", labels), ("Against", [c[0] for c in FINAL_COSTS.values()])]
+    return Charts("pareto", "pareto", choices, panels, note)
 
 
-def build_forests(yardsticks: list[dict], groups: Groups) -> Section:
-    """The differences of all pairs, and of each objective from what teaches nothing."""
+def _chart_forests(shared: list[dict], groups: Groups) -> Charts:
+    """The differences of all pairs, and of each objective from the baselines."""
     numbers = {name: i for i, name in enumerate(groups)}
-    controls = [
-        _build_radios("forest", 0, "Yardstick", [y["label"] for y in yardsticks])
-    ]
-    panels = [
-        _wrap_panel((i,), _build_forest(yardstick, numbers))
-        for i, yardstick in enumerate(yardsticks)
-    ]
+    panels = {str(i): _draw_forest(e, numbers) for i, e in enumerate(shared)}
     note = (
-        "A mark is by how much the mean of the first is better than that of the "
-        "second; to the left of 0 it is worse. Its line is the simultaneous "
-        "interval; a filled mark is a significant difference, a hollow one is not. "
-        "The grey band is the margin within which a difference does not matter."
+        "A mark is the difference of two means; to the right of 0 the first objective "
+        "is better. Its line is the simultaneous interval; a filled mark is a "
+        "significant difference, a hollow one is not. The grey band is the margin "
+        "within which two objectives count as equivalent."
     )
-    return _assemble("forest", "forests", controls, panels, note, [len(yardsticks)])
+    choices = [("Metric", [entry["label"] for entry in shared])]
+    return Charts("forest", "forests", choices, panels, note, has_legend=False)
 
 
-def _build_forest(yardstick: dict, numbers: dict[str, int]) -> str:
-    better = "higher" if yardstick["higher_is_better"] else "lower"
-    parts = [f"<h3>{escape_text(yardstick['label'])} ({better} is better)</h3>"]
-    margin = yardstick["margin"]
-    pairs = forest.list_pairs(yardstick, numbers)
-    if pairs:
-        parts.append(forest.draw_forest(pairs, margin, "between objectives"))
-    else:
-        only = rank(yardstick)[0]
-        parts.append(f'<p class="soft">Only {escape_text(only)} was measured.</p>')
-    baselines = forest.list_baselines(yardstick, numbers)
-    if baselines:
-        heading = "against what teaches nothing"
-        parts.append(forest.draw_forest(baselines, margin, heading))
-    return "\n".join(parts)
-
-
-def _assemble(section, kind, controls, panels, note, counts) -> Section:
-    markup = (
-        f'<section id="{section}" class="{kind}">\n'
-        f'<div class="controls">{"".join(controls)}</div>\n'
-        + "\n".join(panels)
-        + f'\n<p class="soft">{note}</p>\n</section>'
+def _draw_forest(entry: dict, numbers: Mapping[str, int]) -> Markup:
+    pairs = forest.list_pairs(entry, numbers)
+    baselines = forest.list_baselines(entry, numbers)
+    tables = {"between objectives": pairs, "against baselines": baselines}
+    return pages.call(
+        "macros.html",
+        "forests",
+        label=entry["label"],
+        better="higher" if entry["higher_is_better"] else "lower",
+        only="" if pairs else rank(entry)[0],
+        tables=[
+            (heading, *forest.draw_rows(rows, entry["margin"]))
+            for heading, rows in tables.items()
+            if rows
+        ],
+        few=forest.FEW,
     )
-    return Section(markup, counts)
 
 
-def _wrap_panel(place: tuple[int, ...], drawn: str) -> str:
-    default = "" if any(place) else " default"
-    view = "-".join(map(str, place))
-    return f'<div class="plot panel v{view}{default}">{drawn}</div>'
+def _chart_layers(groups: Groups) -> Charts:
+    """The probe's accuracy by layer, of the runs whose probe chose among layers."""
+    poolings = list_poolings(groups)
+    panels = {
+        f"{i}-{j}": draw_layers(groups, state, pooling)
+        for i, state in enumerate(STATES)
+        for j, pooling in enumerate(poolings)
+    }
+    note = (
+        "The accuracy of a linear probe on each layer's output, the mean over seeds. "
+        "It is measured on training documents that are set apart for choosing the "
+        "layer; the held-out documents, which the verdicts are based on, are evaluated "
+        "with the chosen layer alone."
+    )
+    choices = [("Parameters", list(STATES)), ("States", poolings)]
+    return Charts("layers", "curves", choices, panels, note)
 
 
-def _build_radios(section: str, group: int, title: str, labels: list[str]) -> str:
-    """Radio buttons, the first of them chosen; their ids are what `make_rules` says."""
-    buttons = []
-    for i, label in enumerate(labels):
-        name = f"{section}-{group}"
-        chosen = {} if i else {"checked": "checked"}
-        button = tag(
-            "input",
-            type="radio",
-            name=name,
-            id=f"{name}-{i}",
-            autocomplete="off",
-            **chosen,
-        )
-        buttons.append(f"<label>{button}{escape_text(label)}</label>")
-    return f"<fieldset><legend>{title}:&nbsp;</legend>{''.join(buttons)}</fieldset>"
+def _chart_tuned(groups: Groups) -> Charts:
+    """Fine-tuning curves of each task."""
+    tasks = list_tuned(groups)
+    panels = {str(i): draw_tuned(groups, task) for i, task in enumerate(tasks)}
+    note = (
+        "Every run is fine-tuned on the same labelled examples as the runs of other "
+        "objectives with its seed; smaller sets are subsets of larger ones. A line is "
+        "the mean over seeds, its band Student's 95 % interval; dashed is the same "
+        "network from random initialization, dotted the constant baseline. The curves "
+        "are not corrected for multiple comparisons; Differences has the significance "
+        "tests."
+    )
+    return Charts("tuned", "curves", [("Task", tasks)], panels, note)
 
 
-def _build_legend(names: list[str], has_boxes: bool) -> str:
-    """Each objective's line, marker and name, which show or hide it in every chart."""
-    styles, labels = choose_styles(names), []
-    for i, name in enumerate(names):
-        line = tag("path", class_="mean", d="M1 6H33")
-        marker = charts.draw_marker(styles[name][1], 17, 6, 4.5)
-        swatch = tag(
-            "svg",
-            line,
-            marker,
-            class_="swatch",
-            viewBox="0 0 34 12",
-            aria_hidden="true",
-        )
-        box = ""
-        if has_boxes:
-            state = {"checked": "checked", "autocomplete": "off"}
-            box = tag("input", type="checkbox", id=f"show-{i}", **state)
-        label = f"{box}{swatch}{escape_text(name)}"
-        labels.append(f'<label class="o{i}" for="show-{i}">{label}</label>')
-    return f"<fieldset><legend>Show:&nbsp;</legend>{''.join(labels)}</fieldset>"
+def draw_swatches(names: list[str]) -> list[Markup]:
+    """Each objective's line and marker, for a legend."""
+    styles = choose_styles(names)
+    line = charts.tag("path", class_="mean", d="M1 6H33")
+    box = {"class_": "swatch", "viewBox": "0 0 34 12", "aria_hidden": "true"}
+    return [
+        Markup(charts.tag("svg", line, charts.draw_marker(marker, 17, 6, 4.5), **box))
+        for _, marker in styles.values()
+    ]

@@ -1,4 +1,4 @@
-"""One passage under several objectives: what is masked, attended to and predicted.
+"""One passage under several objectives: masked tokens, attention masks and targets.
 
 The passage is a row that training would read at some step, only shorter, corrupted with
 that step's random key.
@@ -6,6 +6,7 @@ that step's random key.
 
 import dataclasses
 import difflib
+from collections.abc import Callable, Iterator, Mapping
 from typing import cast
 
 import jax
@@ -15,6 +16,7 @@ from jaxpt.config.plan import Plan
 from jaxpt.dims import Batch
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import Split
@@ -26,18 +28,8 @@ from jaxpt.training.task import Task, make_task
 # The kinds of a strip's cells: a token of the text as it is, a token that is masked in
 # the input, a token of the input that replaces it, a target of a loss, and no token.
 KINDS = ("plain", "masked", "replacement", "target", "empty")
-# Losses over a row whose targets are no tokens: term -> name.
-TOKENLESS = {
-    "discriminator_loss": "replaced?",
-    "restoring_loss": "original?",
-    "kl_loss": "distilled",
-    "cosine_loss": "distilled state",
-}
-# Labels of a whole row, predicted at its first position: a question, its answers 0, 1.
-LABELS = {
-    "nsp_labels": ("is B next?", ("yes", "no")),
-    "sop_labels": ("A before B?", ("yes", "no")),
-}
+
+Terms = Mapping[str, Term]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +61,7 @@ class View:
 
 
 def check_names(config: dict, names: list[str]) -> None:
-    """Raises UserError for a name that is no objective and not in the comparison."""
+    """Raises UserError for a name of neither an objective nor the comparison."""
     compared = config.get("compare", {}).get("objectives", ())
     known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
@@ -96,7 +88,7 @@ def view(
     return View(
         name=name,
         title=(task.objective.__doc__ or "").partition("\n")[0],
-        strips=tuple(make_strips(row, batch, tokenizer)),
+        strips=tuple(make_strips(row, batch, tokenizer, task.spec.terms)),
         mask=compose_mask(task, batch, tokenizer),
         signal=_count_signal(whole, train, step),
         flops=whole.count_flops() / whole.spec.row_length,
@@ -109,13 +101,13 @@ def shorten(plan: Plan, vocab: Vocab, length: int) -> Task:
 
 
 def corrupt_batch(task: Task, rows: dict, step: int) -> dict:
-    """What training makes of a step's rows."""
+    """A step's rows after corruption, as training reads them."""
     rngs = split_step(stream(task.plan.train.seed, step, "train"))
     share = np.float32(step / task.plan.train.steps)
     if "progress" in task.spec.READS:
         rows = rows | {"progress": np.full(rows["index"].shape, share)}
 
-    @jax.jit  # as in training; operation by operation takes longer
+    @jax.jit  # as in training
     def corrupt(rng, rows):
         return task.objective.corrupt(rng, rows, task.vocab, task.spec)
 
@@ -133,35 +125,40 @@ def corrupt_row(task: Task, train: Split, step: int) -> tuple[dict, dict]:
 def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
-    weights = prediction_weights(corrupt_batch(task, rows, step))
+    batch = corrupt_batch(task, rows, step)
+    weights = prediction_weights(batch, task.spec.terms)
     return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
 
 
-def prediction_weights(batch: dict) -> dict:
+def prediction_weights(batch: dict, terms: Terms) -> dict:
     """The weights of each loss term at the positions that it predicts, 0 elsewhere.
 
     The loss of masked diffusion is a mean over all tokens, but only masked tokens are
     predicted.
     """
-    if "inverse_rates" not in batch:
-        return batch["weights"]
-    is_masked = batch["inverse_rates"] > 0
-    return {name: weight * is_masked for name, weight in batch["weights"].items()}
+    return {
+        name: weights * (batch[terms[name].selects] > 0)
+        if terms[name].selects
+        else weights
+        for name, weights in batch["weights"].items()
+    }
 
 
-def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
+def make_strips(
+    rows: dict, batch: dict, tokenizer: Tokenizer, terms: Terms
+) -> Iterator[Strip]:
     """The strips of a batch of one row."""
     row = jax.tree.map(lambda x: x[0], batch)
     text, inputs, pad = rows["tokens"][0], row["inputs"], tokenizer.vocab.pad
     is_text = rows.get("segment_ids", np.ones_like(rows["tokens"]))[0] > 0
-    is_masked, is_new = _find_masked(row, text, is_text, tokenizer)
+    is_masked, is_new = _find_masked(row, text, is_text, tokenizer, terms)
 
-    def strip(name, ids, kinds):
+    def strip(name: str, ids: np.ndarray, kinds: np.ndarray) -> Strip:
         names = [_name(tokenizer, int(i)) for i in ids]
         tokens = [n * (k != "empty") for n, k in zip(names, kinds, strict=True)]
         return Strip(name, tuple(tokens), tuple(map(str, kinds)))
 
-    def mark_padding(key, kinds):
+    def mark_padding(key: str, kinds: np.ndarray) -> np.ndarray:
         segments = row.get(key.replace("inputs", "segment_ids"))
         is_behind = np.cumsum((row[key] != pad)[::-1])[::-1] == 0
         empty = is_behind if segments is None else segments == 0
@@ -175,26 +172,24 @@ def make_strips(rows: dict, batch: dict, tokenizer: Tokenizer):
         ids = row["dec_inputs"]
         kinds = mark_padding("dec_inputs", np.full(len(ids), "plain"))
         yield strip("decoder input", ids, kinds)
-    yield from _make_targets(row, strip, tokenizer)
-    for term, name in TOKENLESS.items():
-        if term in row["weights"]:
-            weights = row["weights"][term]
-            found = tuple("target" if w > 0 else "empty" for w in weights)
-            tokens = tuple("?" * (kind == "target") for kind in found)
-            yield Strip(name, tokens, found)
-    for key, (question, answers) in LABELS.items():
-        if key in row:
-            yield Strip(question, (answers[int(row[key])],), ("target",))
+    yield from _make_targets(row, strip, tokenizer, terms)
+    for name, term in terms.items():
+        weights = row["weights"][name]
+        if term.answers:
+            answer = term.answers[int(row[term.targets])]
+            yield Strip(term.label, (answer,), ("target",))
+        elif not term.targets:
+            cells = tuple("target" if w > 0 else "empty" for w in weights)
+            tokens = tuple("?" * (cell == "target") for cell in cells)
+            yield Strip(term.label, tokens, cells)
 
 
-def main_weights(row: dict) -> np.ndarray:
-    """The weights of the targets: the largest of the terms that have one for each.
-
-    What is read backward has targets of its own.
-    """
-    weights = prediction_weights(row)
-    terms = [w for term, w in weights.items() if term != "backward_loss"]
-    return np.max([w for w in terms if w.shape == row["targets"].shape], axis=0)
+def main_weights(row: dict, terms: Terms) -> np.ndarray:
+    """The weights of the main targets: the largest of the terms that predict them."""
+    weights = prediction_weights(row, terms)
+    shape = row["targets"].shape
+    own = [w for n, w in weights.items() if terms[n].targets == "targets"]
+    return np.max([np.zeros(shape), *(w for w in own if w.shape == shape)], axis=0)
 
 
 def has_gathered_targets(row: dict) -> bool:
@@ -202,10 +197,12 @@ def has_gathered_targets(row: dict) -> bool:
     return len(row.get("masked_positions", ())) == len(row["targets"])
 
 
-def _make_targets(row: dict, strip, tokenizer: Tokenizer):
-    """The strips of what is to be predicted where."""
-    targets, positions = row["targets"], row.get("masked_positions")
-    is_target = main_weights(row) > 0
+def _make_targets(
+    row: dict, strip: Callable[..., Strip], tokenizer: Tokenizer, terms: Terms
+) -> Iterator[Strip]:
+    """The strips of target tokens: the main ones, then those of other keys."""
+    targets, weights = row["targets"], prediction_weights(row, terms)
+    is_target = main_weights(row, terms) > 0
     if has_gathered_targets(row):
         names_at: list[list[str]] = [[] for _ in row["inputs"]]
         positions = row["masked_positions"]
@@ -214,25 +211,30 @@ def _make_targets(row: dict, strip, tokenizer: Tokenizer):
         kinds = tuple("target" if names else "empty" for names in names_at)
         yield Strip("targets", tuple(map(" ".join, names_at)), kinds)
     else:
-        if positions is not None:  # of a row that is causal or masked
-            is_target[positions[row["weights"]["mlm_loss"] > 0]] = True
+        for name in weights:
+            if positions_key := terms[name].positions:  # of a row with both kinds
+                is_target[row[positions_key][weights[name] > 0]] = True
         yield strip("targets", targets, np.where(is_target, "target", "empty"))
-    if "back_targets" in row:
-        is_back = np.where(row["weights"]["backward_loss"] > 0, "target", "empty")
-        yield strip("backward targets", row["back_targets"], is_back)
+    for name, of_term in weights.items():
+        key = terms[name].targets
+        if key not in ("", "targets") and not terms[name].answers:
+            cells = np.where(of_term > 0, "target", "empty")
+            yield strip(terms[name].label, row[key], cells)
 
 
-def _find_masked(row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer):
+def _find_masked(
+    row: dict, text: np.ndarray, is_text: np.ndarray, tokenizer: Tokenizer, terms: Terms
+) -> tuple[np.ndarray, np.ndarray]:
     """Which tokens of the text [R] are masked, and which of the inputs [T] are new."""
     inputs, vocab = row["inputs"], tokenizer.vocab
     is_masked, is_new = np.zeros(len(text), bool), np.zeros(len(inputs), bool)
-    if "negatives" in row:  # neighbours are predicted, and nothing is masked
-        return is_masked, is_new
     if has_gathered_targets(row):
-        is_masked[row["masked_positions"][main_weights(row) > 0]] = True
+        if not all(term.is_in_place for term in terms.values()):
+            return is_masked, is_new  # others than the tokens at these positions
+        is_masked[row["masked_positions"][main_weights(row, terms) > 0]] = True
         return is_masked, inputs != text[: len(inputs)]
     is_masked[is_text], is_new = find_changes(text[is_text], inputs)
-    # What opens, closes or pads a row stands for nothing.
+    # Tokens that open, close or pad a row replace nothing.
     others = vocab.bos, vocab.eos, vocab.cls, vocab.sep, vocab.pad
     is_new &= ~np.isin(inputs, [i for i in others if i is not None])
     is_cut_off = is_masked[is_text].argmax() == is_text.sum() - is_masked.sum()

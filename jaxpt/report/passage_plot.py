@@ -1,4 +1,4 @@
-"""Plots one passage under several objectives: strips of tokens and attention masks."""
+"""Plots one passage under several objectives: tokens and attention masks."""
 
 import io
 import math
@@ -34,7 +34,7 @@ def describe_costs(view: View) -> str:
 
 
 def draw_views(views: list[View], heading: str) -> Figure:
-    """One block per objective: its strips, with its attention mask beside them."""
+    """One block per objective: its strips, with its attention mask to the right."""
     width = max(len(strip.tokens) for view in views for strip in view.strips)
     heights = [
         max(0.75 + LINE_HEIGHT * len(view.strips), MASK_SIZE + 0.35) for view in views
@@ -112,8 +112,8 @@ def _box(left, bottom, width, height, color, total) -> Rectangle:
     return Rectangle((left / total[0], bottom / total[1]), *size, color=color, lw=0)
 
 
-def draw_mask(view: View) -> bytes:
-    """The mask as a PNG with a square of some pixels per (query, key)."""
+def draw_mask_png(view: View) -> bytes:
+    """The attention mask as a PNG, a square of pixels per (query, key)."""
     mask = np.asarray(view.mask["mask"], bool)
     scale = math.ceil(240 / max(mask.shape))
     out = io.BytesIO()

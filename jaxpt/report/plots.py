@@ -1,7 +1,7 @@
 """The report's plots, one PNG each, drawn without pyplot's global state.
 
 An objective has the same colour (Okabe and Ito's colour-blind-safe palette) and marker
-in every plot; any other name takes those of an objective that is not in the plot.
+in every plot.
 """
 
 import functools
@@ -9,6 +9,7 @@ import io
 import math
 import os
 import textwrap
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from matplotlib.colors import ListedColormap
@@ -20,7 +21,16 @@ from matplotlib.text import Text
 from matplotlib.ticker import FuncFormatter, MaxNLocator, MultipleLocator
 
 from jaxpt.files import disk
-from jaxpt.report.formats import format_count, format_flops
+from jaxpt.report.formats import group_by_name
+from jaxpt.report.report_charts import (
+    CURVE_COSTS,
+    Point,
+    average,
+    is_own_task,
+    label_curve,
+    list_curve_metrics,
+    read_curve,
+)
 from jaxpt.report.styles import BLUE, GREY, ORANGE, choose_styles
 
 MASKS_PER_ROW = 5
@@ -30,8 +40,8 @@ WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 CAPTIONS = {
     "learning_curves": (
         "Learning curves against raw tokens, FLOPs and training seconds. Thin lines "
-        "are seeds, the thick line is their mean. Only the probe accuracy may be "
-        "compared across objectives; of a loss only its own slope means something."
+        "are seeds, the thick line is their mean; dotted lines are baselines. Shared "
+        "metrics are comparable across objectives, losses are not."
     ),
     "attention_masks": (
         "Attention masks. A row is a query, a column a key; a filled cell means that "
@@ -44,22 +54,25 @@ CAPTIONS = {
     ),
     "mask_fill": (
         "The model's predictions for the masked token _, likeliest first. The bar of "
-        "the true token is orange; if it is not among the predictions, the panel says "
-        "so."
+        "the true token is orange; the true token is also given below each panel."
     ),
     "pretrained_vs_random": (
-        "Accuracy on masked tokens of held-out text, after pretraining and at "
-        "random initialisation. The difference of the two is what pretraining taught."
+        "Accuracy on masked tokens of held-out text, after pretraining and at random "
+        "initialization. The difference of the two is due to pretraining."
     ),
-    "yardsticks": (
-        "The common yardsticks. A dot is the mean over seeds, its bar one standard "
+    "shared_metrics": (
+        "The shared metrics. A dot is the mean over seeds, its bar one standard "
         "deviation over seeds to either side; a dot without a bar is a single seed."
     ),
 }
 
 
-def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
-    """Validation loss, and probe accuracy where measured, against three costs.
+def learning_curves(
+    runs: list[dict],
+    path: str | os.PathLike,
+    levels: Mapping[str, Mapping[str, float]] | None = None,
+) -> None:
+    """Shared metrics, then validation loss, against three costs: a row each.
 
     A loss is divided by its first value: the objectives' losses have different units,
     and ELECTRA's, which is weighted 50-fold, would flatten the others.
@@ -67,67 +80,55 @@ def learning_curves(runs: list[dict], path: str | os.PathLike) -> None:
     Args:
       runs: entries of a report's `runs`; None in a curve interrupts its line.
       path: the PNG to write.
+      levels: by shared metric, the values of its baselines by name.
     """
-    rows = {
-        "valid_loss": (
-            "validation loss / its first value\nnot comparable across objectives"
-        )
-    }
-    if any("probe_accuracy" in point for run in runs for point in run["curve"]):
-        rows["probe_accuracy"] = "linear probe accuracy\ncomparable across objectives"
-    costs = {
-        "raw_tokens": ("raw tokens", FuncFormatter(lambda x, _: format_count(x))),
-        "flops": ("FLOPs", FuncFormatter(lambda x, _: format_flops(x))),
-        "seconds": ("training seconds", FuncFormatter(lambda x, _: f"{x:,g}")),
-    }
-    groups: dict[str, list[dict]] = {}
-    for run in runs:
-        groups.setdefault(run["name"], []).append(run)
+    shared = [m for m in list_curve_metrics(runs) if not is_own_task(m)]
+    groups = group_by_name(runs)
     styles = choose_styles(groups)
-    figure = Figure(figsize=(12, 0.8 + 3.2 * len(rows)), layout="constrained")
-    panels = figure.subplots(len(rows), 3, squeeze=False, sharey="row")
-    for line, (metric, title) in zip(panels, rows.items(), strict=True):
+    num_rows = len(shared) + 1
+    figure = Figure(figsize=(12, 0.8 + 3.2 * num_rows), layout="constrained")
+    panels = figure.subplots(num_rows, 3, squeeze=False, sharey="row")
+    for line, metric in zip(panels, [*shared, "valid_loss"], strict=True):
+        note = "not comparable" if is_own_task(metric) else "comparable"
         line[0].set_ylabel(metric.replace("_", " "))
-        for axes, (cost, (label, formatter)) in zip(line, costs.items(), strict=True):
-            axes.set_title(title, fontsize=10)
+        baselines = (levels or {}).get(metric, {})
+        for axes, (cost, (label, write)) in zip(line, CURVE_COSTS.items(), strict=True):
+            axes.set_title(
+                f"{label_curve(metric)}\n{note} across objectives", fontsize=10
+            )
             axes.set_xlabel(label)
-            axes.xaxis.set_major_formatter(formatter)
+            axes.xaxis.set_major_formatter(_make_formatter(write))
             axes.xaxis.set_major_locator(MaxNLocator(5))
-            _tidy(axes)
+            tidy(axes)
+            for value in baselines.values():
+                axes.axhline(value, color=GREY, lw=1.4, ls=":")
             for name, group in groups.items():
-                _draw_seeds(axes, styles[name], group, cost, metric)
+                curves = [read_curve(run, cost, metric) for run in group]
+                _draw_seeds(axes, styles[name], curves)
+        if baselines:
+            words = [f"{name} {value:.3g}" for name, value in baselines.items()]
+            line[1].set_xlabel(
+                f"{line[1].get_xlabel()}\ndotted: {', '.join(words)}", fontsize=9
+            )
     _add_legend(figure, styles)
     save_figure(figure, path)
 
 
-def _draw_seeds(axes, style, group, cost, metric):
+def _make_formatter(write: Callable[[float], str]) -> FuncFormatter:
+    return FuncFormatter(lambda value, _: write(value))
+
+
+def _draw_seeds(axes, style, curves: list[dict[int, Point | None]]) -> None:
+    """Each seed as a thin line, and the mean over the steps that all of them have."""
     color, marker = style
-    curves = [
-        {p["step"]: (p[cost], p[metric]) for p in run["curve"] if metric in p}
-        for run in group
-    ]
-    if metric == "valid_loss":
-        curves = [_relative(curve) for curve in curves]
+    gap = math.nan, math.nan
     if len(curves) > 1:
         for curve in curves:
-            points = np.array(list(curve.values()), float).reshape(-1, 2)
+            points = np.reshape([point or gap for point in curve.values()], (-1, 2))
             axes.plot(*points.T, color=color, lw=0.8, alpha=0.5)
-    # The mean is over all seeds: it would jump where one of them stops early.
-    shared = [step for step in curves[0] if all(step in curve for curve in curves)]
-    reached = [[curve[step] for step in shared] for curve in curves]
-    mean = np.array(reached, float).reshape(len(curves), -1, 2).mean(0)
-    every = math.ceil(len(shared) / 10) or 1
-    axes.plot(*mean.T, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
-
-
-def _relative(curve: dict) -> dict:
-    """Points whose second value is divided by the first one that is not None."""
-    known = (value for _, value in curve.values() if value is not None)
-    start = next(known, None)
-    return {
-        step: (cost, None if value is None else value / start)
-        for step, (cost, value) in curve.items()
-    }
+    means = [(mean.cost, mean.value) if mean else gap for mean in average(curves)]
+    line, every = np.reshape(means, (-1, 2)).T, math.ceil(len(means) / 10) or 1
+    axes.plot(*line, color=color, lw=2.2, marker=marker, ms=4.5, markevery=every)
 
 
 def attention_masks(masks: dict[str, dict], path: str | os.PathLike) -> None:
@@ -259,17 +260,17 @@ def pretrained_vs_random(
     axes.set_ylim(0, 1)
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:.0%}"))
     axes.set_ylabel("accuracy on held-out masks")
-    _tidy(axes)
+    tidy(axes)
     axes.grid(visible=False, axis="x")
     figure.legend(loc="outside upper center", ncols=2, frameon=False)
     save_figure(figure, path)
 
 
-def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
-    """Each common yardstick's mean and standard deviation over seeds, a panel each.
+def shared_metrics(summary: list[dict], path: str | os.PathLike) -> None:
+    """Each shared metric's mean and standard deviation over seeds, a panel each.
 
     Args:
-      summary: what `report.summarise` returned.
+      summary: of `report.summary.summarise`.
       path: the PNG to write.
     """
     common = [entry for entry in summary if entry["is_common"]]
@@ -289,11 +290,11 @@ def yardsticks(summary: list[dict], path: str | os.PathLike) -> None:
         axes.set_title(f"{entry['label']}\n{better} is better", fontsize=10)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.margins(x=0.15)
-        _tidy(axes)
+        tidy(axes)
     panels[0].set_yticks(range(len(names)), [_show_prose(name) for name in names])
     panels[0].set_ylim(max(1, len(names)) - 0.5, -0.5)
     if not common:
-        panels[0].set_title("no common yardstick was measured")
+        panels[0].set_title("no shared metric was measured")
     save_figure(figure, path)
 
 
@@ -335,17 +336,18 @@ def _wrap(text, width, num_lines):
 
 
 def list_names(summary: list[dict]) -> list[str]:
-    """The names of a summary's runs, in the order that every plot styles them in.
+    """The names of a summary's runs, in the order of the styles in every plot.
 
     >>> list_names([{"by_name": {"b": 0}}, {"by_name": {"a": 0, "b": 0}}])
     ['a', 'b']
     """
-    # First the yardstick that most runs have (the validation loss), then the others.
+    # First the metric that most runs have (the validation loss), then the others.
     groups = sorted((entry["by_name"] for entry in summary), key=len, reverse=True)
     return list(dict.fromkeys(name for group in groups for name in group))
 
 
-def _tidy(axes):
+def tidy(axes) -> None:
+    """A light grid behind the data, and no box around it."""
     axes.grid(color="#DDDDDD", lw=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -358,7 +360,7 @@ def _draw_bars(axes, tokens, values, colors):
     axes.set_ylim(len(tokens) - 0.5, -0.5)
     axes.margins(x=0.25)
     axes.xaxis.set_major_locator(MaxNLocator(4))
-    _tidy(axes)
+    tidy(axes)
     axes.grid(visible=False, axis="y")
 
 
@@ -381,7 +383,7 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> None:
 
 def render_figure(figure: Figure, dpi: int = 150) -> bytes:
     """A figure as a PNG."""
-    # Prompts, tokens and names are data: a $ in them is a dollar, never mathematics.
+    # Prompts, tokens and names are data: a $ in them never begins mathematics.
     for text in figure.findobj(Text):
         text.set_parse_math(False)
     content = io.BytesIO()

@@ -1,7 +1,7 @@
-"""The two charts of a report: learning curves, and quality against cost.
+"""The two main charts of a report: learning curves, and final quality against cost.
 
-Both show seeds thin or small, and their mean thick or large. A yardstick whose lower
-values are better is drawn upside down against cost: there, up and left is better.
+Both show seeds thin or small, and their mean thick or large. Against cost, a metric of
+which lower values are better has a reversed axis: up and to the left is better.
 """
 
 import math
@@ -9,13 +9,17 @@ import statistics
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from markupsafe import Markup
+
 from jaxpt.report import charts
 from jaxpt.report.charts import BOTTOM, FULL, LEFT, RIGHT, TOP, Axis, Point
 from jaxpt.report.formats import (
     format_count,
     format_flops,
     format_seconds,
+    is_number,
 )
+from jaxpt.report.metrics import METRICS
 from jaxpt.report.styles import choose_styles
 
 MOST_MARKERS = 10  # along one line
@@ -32,13 +36,9 @@ FINAL_COSTS = {
     "flops": ("FLOPs", format_flops),
     "params": ("parameters", format_count),
 }
-# What a curve can show, those first that may be compared across objectives.
-CURVE_METRICS = {
-    "probe_accuracy": "linear probe accuracy",
-    "word_accuracy": "hidden word accuracy",
-    "valid_loss": "validation loss / its first value",
-    "valid_accuracy": "validation accuracy",
-}
+# By cost of a curve, what a whole run spent.
+END_COSTS = {"raw_tokens": "raw_tokens", "flops": "flops", "seconds": "train_seconds"}
+OWN_CURVES = ("valid_loss", "valid_accuracy")  # of each objective's own task
 
 
 class Mean(NamedTuple):
@@ -52,24 +52,27 @@ class Mean(NamedTuple):
     std: float | None
 
 
-def is_number(value) -> bool:
-    """Whether a value of a report can be drawn: null stands for what is not finite."""
-    return isinstance(value, (int, float)) and math.isfinite(value)
-
-
 def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
-    """{step: (cost, value)} of one run; None where the value is not finite.
+    """{step: (cost, value)} of one run; None if the value is not finite.
 
     A validation loss is divided by its first value: the objectives' losses have
-    different units, and the largest would flatten the others.
+    different units, and the largest would flatten the others. A metric that was
+    measured only before and after training has these two points.
     """
     curve: dict[int, Point | None] = {}
     for point in run["curve"]:
         if metric not in point:
             continue
-        values = point.get(cost), point[metric]
-        is_known = is_number(values[0]) and is_number(values[1])
-        curve[point["step"]] = (values[0], values[1]) if is_known else None
+        at, value = point.get(cost), point[metric]
+        curve[point["step"]] = None
+        if is_number(at) and is_number(value):
+            curve[point["step"]] = at, value
+    if not curve and not is_own_task(metric):
+        metrics, spent = run.get("metrics", {}), run.get(END_COSTS[cost])
+        if is_number(metrics.get(f"{metric}_random")):
+            curve[0] = (0.0, metrics[f"{metric}_random"])
+        if is_number(metrics.get(metric)) and is_number(spent):
+            curve[run["steps"]] = (spent, metrics[metric])
     if metric != "valid_loss":
         return curve
     first = next((point[1] for point in curve.values() if point), None)
@@ -79,10 +82,15 @@ def read_curve(run: dict, cost: str, metric: str) -> dict[int, Point | None]:
     }
 
 
-def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
-    """The mean at each step that every seed has; None where one is not finite.
+def is_own_task(metric: str) -> bool:
+    """Whether a metric is of each objective's own task, so not comparable."""
+    return not METRICS[metric].is_common
 
-    Beyond the first seed to stop there is no mean: it would jump.
+
+def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
+    """The mean at each step that every seed has; None if one is not finite.
+
+    It ends with the first seed to stop, as it would jump there.
     """
     means: list[Mean | None] = []
     for step in curves[0]:
@@ -99,32 +107,48 @@ def average(curves: list[dict[int, Point | None]]) -> list[Mean | None]:
 
 
 def list_curve_metrics(runs: list[dict]) -> list[str]:
-    """The metrics of `CURVE_METRICS` that some run has measured on its way."""
-    return [
-        metric
-        for metric in CURVE_METRICS
-        if any(
-            point
-            for run in runs
-            for point in read_curve(run, "raw_tokens", metric).values()
-        )
-    ]
+    """The metrics that some run has a curve of: first those with the most points.
+
+    Shared metrics, of which a curve has two points or more, precede those of each
+    objective's own task.
+    """
+    shared = [metric for metric in METRICS if not is_own_task(metric)]
+    num_points = {}
+    for metric in (*shared, *OWN_CURVES):
+        curves = [read_curve(run, "raw_tokens", metric).values() for run in runs]
+        num_points[metric] = max(len([p for p in curve if p]) for curve in curves)
+    measured = [m for m, num in num_points.items() if num > (not is_own_task(m))]
+    return sorted(measured, key=lambda m: (is_own_task(m), -num_points[m]))
 
 
-def draw_curves(groups: Mapping[str, list[dict]], metric: str, cost: str) -> str:
+def label_curve(metric: str) -> str:
+    """The label of a curve's axis."""
+    label = METRICS[metric].label
+    return f"{label} / its first value" if metric == "valid_loss" else label
+
+
+def draw_curves(
+    groups: Mapping[str, list[dict]],
+    metric: str,
+    cost: str,
+    levels: Mapping[str, float] | None = None,
+) -> Markup:
     """The learning curves of all names, as SVG.
 
     Args:
       groups: the runs of each name, in the report's order.
-      metric, cost: keys of `CURVE_METRICS` and `CURVE_COSTS`.
+      metric: one of `list_curve_metrics`.
+      cost: a key of `CURVE_COSTS`.
+      levels: values of the metric by baseline, each drawn as a line.
     """
+    levels = levels or {}
     curves = {
         name: [read_curve(run, cost, metric) for run in runs]
         for name, runs in groups.items()
     }
     means = {name: average(seeds) for name, seeds in curves.items()}
     drawn = [p for seeds in curves.values() for s in seeds for p in s.values() if p]
-    reached = [
+    edges = [
         mean.value + sign * (mean.std or 0)
         for line in means.values()
         for mean in line
@@ -133,21 +157,21 @@ def draw_curves(groups: Mapping[str, list[dict]], metric: str, cost: str) -> str
     ]
     label, write = CURVE_COSTS[cost]
     x = charts.make_axis((p[0] for p in drawn), label, write, LEFT, RIGHT)
-    y = charts.make_axis(
-        [p[1] for p in drawn] + reached,
-        CURVE_METRICS[metric],
-        "{:g}".format,
-        BOTTOM,
-        TOP,
-    )
-    parts = [charts.draw_frame(x, y)]
-    places = _place_names(means, x, y)
-    styles = choose_styles(groups)
+    values, title = [p[1] for p in drawn] + edges, label_curve(metric)
+    y = charts.make_axis([*values, *levels.values()], title, "{:g}".format, BOTTOM, TOP)
+    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
+    known = {name: [mean for mean in line if mean] for name, line in means.items()}
+    ends = {
+        name: (x.scale(line[-1].cost), y.scale(line[-1].value))
+        for name, line in known.items()
+        if line
+    }
+    names, styles = charts.draw_names(ends), choose_styles(groups)
     for i, (name, seeds) in enumerate(curves.items()):
         line = _draw_objective(name, styles[name][1], seeds, means[name], x, y)
-        parts.append(charts.tag("g", line, places.get(name, ""), class_=f"s o{i}"))
-    told = f"{CURVE_METRICS[metric]} against {label}: {', '.join(groups)}"
-    return charts.draw_chart(told, *parts)
+        parts.append(charts.tag("g", line, names.get(name, ""), class_=f"s o{i}"))
+    summary = f"{title} against {label}: {', '.join(groups)}"
+    return charts.draw_chart(summary, *parts)
 
 
 def _draw_objective(name, marker, seeds, means, x: Axis, y: Axis) -> str:
@@ -169,10 +193,10 @@ def _draw_objective(name, marker, seeds, means, x: Axis, y: Axis) -> str:
     for i, mean in enumerate(means):
         # Counted from the end, so that the last value has its marker.
         if mean and (len(means) - 1 - i) % every == 0:
-            told = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
-            told += f" at {x.write(mean.cost)} {x.label}"
+            title = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
+            title += f" at {x.write(mean.cost)} {x.label}"
             at = x.scale(mean.cost), y.scale(mean.value)
-            parts.append(charts.draw_marker(marker, *at, 4, told))
+            parts.append(charts.draw_marker(marker, *at, 4, title))
     return "".join(parts)
 
 
@@ -180,31 +204,8 @@ def _write_std(std: float | None) -> str:
     return "" if std is None else f" ± {std:.2g}"
 
 
-def _place_names(means: Mapping[str, list], x: Axis, y: Axis) -> dict[str, str]:
-    """Each name right of the plot, near the end of its line, and a thread to it."""
-    ends = {
-        name: next((mean for mean in reversed(line) if mean), None)
-        for name, line in means.items()
-    }
-    known = {name: end for name, end in ends.items() if end}
-    wanted = [y.scale(end.value) for end in known.values()]
-    places = charts.spread(wanted, charts.LABEL_GAP, TOP + 4, BOTTOM)
-    drawn = {}
-    for (name, end), start, place in zip(known.items(), wanted, places, strict=True):
-        thread = [(x.scale(end.cost) + 5, start), (RIGHT + 14, place)]
-        drawn[name] = charts.draw_line("thread", thread) + charts.tag(
-            "text",
-            charts.tag("title", charts.escape_text(name)),
-            charts.escape_text(charts.shorten(name)),
-            class_="name",
-            x=RIGHT + 18,
-            y=place + 4,
-        )
-    return drawn
-
-
 class Final(NamedTuple):
-    """What an objective's runs came to: (cost, value) of each seed, and their mean."""
+    """The results of an objective: (cost, value) of each seed, and their mean."""
 
     seeds: list[Point]
     mean: Mean
@@ -245,36 +246,44 @@ def find_front(points: Mapping[str, Point], higher_is_better: bool) -> list[str]
     return front
 
 
-def draw_pareto(groups: Mapping[str, list[dict]], yardstick: dict, cost: str) -> str:
+def draw_pareto(
+    groups: Mapping[str, list[dict]],
+    entry: dict,
+    cost: str,
+    levels: Mapping[str, float] | None = None,
+) -> Markup:
     """Each run's final value against a cost, and the front of the means, as SVG.
 
     Args:
       groups: the runs of each name, in the report's order.
-      yardstick: an entry of the report's `yardsticks`.
+      entry: of a metric, in the report's `metrics`.
       cost: a key of `FINAL_COSTS`.
+      levels: values of the metric by baseline, each drawn as a line.
     """
-    finals = find_finals(groups, yardstick["metric"], cost)
-    higher = yardstick["higher_is_better"]
+    levels = levels or {}
+    finals = find_finals(groups, entry["metric"], cost)
+    higher = entry["higher_is_better"]
     label, write = FINAL_COSTS[cost]
     costs = [point[0] for final in finals.values() for point in final.seeds]
     is_log = bool(costs) and min(costs) > 0 and max(costs) > 10 * min(costs)
     label += " (logarithmic)" if is_log else ""
     x = charts.make_axis(costs, label, write, LEFT, FULL, is_log)
-    title = yardstick["label"] + ("" if higher else ", reversed")
+    title = entry["label"] + ("" if higher else ", reversed")
     values = [point[1] for final in finals.values() for point in final.seeds]
+    values += levels.values()
     ends = (BOTTOM, TOP) if higher else (TOP, BOTTOM)
     y = charts.make_axis(values, title, "{:g}".format, *ends)
     means = {name: (f.mean.cost, f.mean.value) for name, f in finals.items()}
     at = {name: (x.scale(a), y.scale(b)) for name, (a, b) in means.items()}
-    parts = [charts.draw_frame(x, y)]
+    parts = [charts.draw_frame(x, y), charts.draw_levels(levels, x, y)]
     parts.append(charts.draw_line("front", [at[n] for n in find_front(means, higher)]))
     names, styles = _label_points(at), choose_styles(groups)
     for i, name in enumerate(groups):
         if name in finals:
             drawn = _draw_final(name, styles[name][1], finals[name], x, y)
             parts.append(charts.tag("g", drawn, names[name], class_=f"s o{i}"))
-    told = f"{yardstick['label']} against {label}: {', '.join(finals)}"
-    return charts.draw_chart(told, *parts)
+    summary = f"Final {entry['label']} against {label}: {', '.join(finals)}"
+    return charts.draw_chart(summary, *parts)
 
 
 def _draw_final(name, marker, final: Final, x: Axis, y: Axis) -> str:
@@ -285,18 +294,18 @@ def _draw_final(name, marker, final: Final, x: Axis, y: Axis) -> str:
             for a, b in final.seeds
         ]
     mean = final.mean
-    told = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
-    told += f" for {x.write(mean.cost)} {x.label}"
+    title = f"{name}: {mean.value:.4g}{_write_std(mean.std)}"
+    title += f" for {x.write(mean.cost)} {x.label}"
     parts.append(
-        charts.draw_marker(marker, x.scale(mean.cost), y.scale(mean.value), 6.5, told)
+        charts.draw_marker(marker, x.scale(mean.cost), y.scale(mean.value), 6.5, title)
     )
     return "".join(parts)
 
 
 def _label_points(places: Mapping[str, Point]) -> dict[str, str]:
-    """A name beside each point, on the first side of it where it covers nothing.
+    """A name next to each point, on the first side of it that is free.
 
-    A point whose surroundings are full stays without: the legend has its marker.
+    A point without a free side has no name; the legend has its marker.
     """
     taken = [(x - 8, y - 8, x + 8, y + 8) for x, y in places.values()]
     drawn = {}

@@ -1,7 +1,6 @@
-"""Samples of each model's work in a report: taken, on the page, in the terminal.
+"""Takes samples of each model for a report, and prints them in the terminal.
 
-Every objective is given the same passages, which nobody chose: they are spread evenly
-over the held-out text.
+Every objective reads the same passages, spread evenly over the held-out text.
 """
 
 from collections.abc import Mapping
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from jaxpt.generation.samples import Piece, write_line
+from jaxpt.report.formats import first_runs
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training import passage_samples
@@ -19,7 +19,7 @@ NUM_PASSAGES = 3
 
 
 class Form(NamedTuple):
-    """How a form of samples is called, and what is seen in it."""
+    """The title of a form of samples, and its description."""
 
     title: str
     text: str
@@ -27,42 +27,41 @@ class Form(NamedTuple):
 
 FORMS = {
     "fakes": Form(
-        "spots fakes",
-        "one token in seven was filled by its generator, which draws as in training; "
-        "what differs from the text is a fake. As many tokens as there are fakes are "
-        "marked: those that the discriminator finds most likely replaced.",
+        "detects replaced tokens",
+        "one token in seven was drawn from its generator, as in training, and counts "
+        "as replaced if it differs from the text. With n replaced tokens, the n that "
+        "the discriminator finds most likely replaced are marked.",
     ),
     "spans": Form(
         "fills spans",
-        "up to three spans of three tokens were hidden behind sentinels; the decoder's "
-        "likeliest answer stands in their place.",
+        "up to three spans of three tokens were replaced by sentinels; the decoder's "
+        "likeliest answer is inserted.",
     ),
     "rewriting": Form(
-        "writes a text again",
-        "up to three spans of three tokens were hidden behind one [MASK] each; this is "
-        "the whole of what the decoder wrote.",
+        "reconstructs the text",
+        "up to three spans of three tokens were replaced by one [MASK] each; this is "
+        "the decoder's whole output.",
     ),
     "continuation": Form(
         "continues",
-        "the first half of the passage was read; the likeliest tokens follow, and "
-        "below them how the text continues.",
+        "the first half of the passage is the prompt; the likeliest tokens follow, and "
+        "below them the text's continuation.",
     ),
     "fills": Form(
         "fills [MASK]s",
-        "one token in seven was a [MASK]; the likeliest token stands in its place.",
+        "one token in seven was a [MASK]; the likeliest token is inserted.",
     ),
 }
 RULE = (
-    "The passages are spread evenly over the held-out text, the first one beginning "
-    "with its first token and the last one ending with its last, and are the same for "
-    "all that read this text; nobody chose them. What is hidden lies at fixed places. "
-    "Samples are of the first seed of an objective; they illustrate, and measure "
-    "nothing."
+    "The passages are spread evenly over the held-out text, from its first token to "
+    "its last, and are the same for all objectives with this text; they were not "
+    "selected by hand. The hidden positions are fixed. Samples are of an objective's "
+    "first seed; they are illustrations and not measurements."
 )
 
 
 class Collector:
-    """Takes samples of runs as they are drawn.
+    """Takes samples of runs while their figures are drawn.
 
     Attributes:
       found: {name: {"seed", "forms": {form: [a list of (text, kind, truth) of each
@@ -73,19 +72,16 @@ class Collector:
         self, report: dict, corpora_of: Mapping[str, dict[str, Split]], workdir: Path
     ):
         self._corpora_of = corpora_of
-        first: dict[str, dict] = {}
-        for entry in report["runs"]:
-            first.setdefault(entry["name"], entry)
         lengths = [
             passage_samples.passage_length(load_task(workdir / entry["workdir"])[0])
-            for name, entry in first.items()
+            for name, entry in first_runs(report["runs"]).items()
             if name in corpora_of
         ]
         self._length = min(lengths, default=0)
         self.found: dict[str, dict] = {}
 
     def add(self, entry: dict, program: Program, tokenizer: Tokenizer, params) -> None:
-        """Samples of one run's parameters, in every form that its network can give."""
+        """Takes samples of one run's parameters, in every form that its network has."""
         corpora = self._corpora_of[entry["name"]]
         split = corpora.get("heldout", corpora["valid"])
         passages = passage_samples.choose_passages(split, self._length, NUM_PASSAGES)
@@ -104,7 +100,7 @@ class Collector:
 
 
 def list_samples(report: dict) -> list[str]:
-    """Of each objective what it is trained for, on the first passage, a line each."""
+    """A line for each objective: a sample of its own task, on the first passage."""
     lines = []
     for name, taken in report.get("samples", {}).items():
         for form, of_passages in list(taken["forms"].items())[:1]:
@@ -113,6 +109,7 @@ def list_samples(report: dict) -> list[str]:
     if not lines:
         return []
     legend = (
-        "[right], [wrong≠truth]; of fakes [found≠truth], (not found≠truth), !no fake!"
+        "[right], [wrong≠truth]; replaced tokens: [detected≠truth], (missed≠truth), "
+        "!false alarm!"
     )
     return ["", f"samples of the first held-out passage: {legend}", *lines]

@@ -3,12 +3,11 @@
     scaling.json   the points, both fits, their intervals, the best sizes of each budget
     scaling.png    the loss over sizes and budgets, and what was fitted
 
-Losses of different objectives are not of one scale, so each objective is fitted by
-itself. N is the number of trained parameters (of ELECTRA those of both networks, of a
-distillation the student's), with or without the tables of the vocabulary and of
-positions; D the tokens of text that were read, a second reading counted again; C the
-training FLOPs as the run counts them. A run counts once, at its end: losses half-way
-along a schedule are not those of shorter runs.
+Losses of different objectives have different scales, so each objective has its own fit.
+N is the number of trained parameters (of both networks of ELECTRA, of a distillation's
+student), with or without the embeddings of tokens and positions; D is the number of
+tokens read, including repetitions; C is the run's count of training FLOPs. A run is one
+point, at its end: the loss in the middle of a schedule is not that of a shorter run.
 """
 
 import csv
@@ -34,9 +33,9 @@ from jaxpt.version import __version__
 NAME = "scaling.json"
 COLUMNS = ("params", "tokens", "flops", "loss")
 LEVEL = 0.05  # outside of an interval
-USUAL_FACTOR = 6.0  # C = 6 N D, where a table has no FLOPs
-# Parameters that only say which token stands where: tables of the vocabulary, of
-# positions and of segment types, and a head of its own over the vocabulary.
+USUAL_FACTOR = 6.0  # C = 6 N D, if a table has no FLOPs
+# Parameters of embeddings: of the vocabulary, of positions and of segment types, and of
+# an untied head over the vocabulary.
 TABLES = re.compile(
     r"(^|/)(embed|decoder_embed)/(tokens|types|positions)"
     r"|(^|/)head/(out/(kernel|bias)|bias)$|^(words|contexts)$|^words/table$"
@@ -45,7 +44,7 @@ Groups = Mapping[str, Points]
 
 
 def count_params(network: Network, count: str = "all") -> int:
-    """How many parameters of a network are trained.
+    """The number of trained parameters of a network.
 
     Args:
       count: "all", or "no_embeddings" to leave out `TABLES`.
@@ -66,10 +65,10 @@ def read_runs(
     """The points of each objective.
 
     Raises:
-      UserError: a run lacks the metric or reached no number, runs of an objective read
-        other text, or nothing is left of N without embeddings.
+      UserError: a run lacks the metric or its value is not above 0, runs of an
+        objective read different text, or N without embeddings is 0.
     """
-    found: dict[str, list[tuple[float, ...]]] = {}
+    groups: dict[str, list[tuple[float, ...]]] = {}
     first: dict[str, FoundRun] = {}
     for run in runs:
         value = run.result["metrics"].get(metric)
@@ -81,17 +80,15 @@ def read_runs(
         other = first.setdefault(run.objective, run)
         if not is_same_text(run, other):
             raise UserError(
-                f"--runs={run.folder}: has read other text than {other.folder}; losses "
-                f"of one fit must be of one text and tokenizer"
+                f"--runs={run.folder}: has read other text than {other.folder}; all "
+                f"losses of a fit must be of the same text and tokenizer"
             )
         params = count_params(run.task.model, count)
         if not params:
-            raise UserError(f"--count={count}: nothing is left of {run.folder}")
+            raise UserError(f"--count={count}: leaves no parameters of {run.folder}")
         point = params, run.result["raw_tokens"], run.result["flops"], value
-        found.setdefault(run.objective, []).append(point)
-    return {
-        name: Points(*np.array(points, np.float64).T) for name, points in found.items()
-    }
+        groups.setdefault(run.objective, []).append(point)
+    return _make_points(groups)
 
 
 def read_csv(path: Path) -> dict[str, Points]:
@@ -100,7 +97,7 @@ def read_csv(path: Path) -> dict[str, Points]:
     Without a column `flops`, C is 6 N D.
 
     Raises:
-      UserError: it cannot be read, lacks a column, or holds what is no number above 0.
+      UserError: it cannot be read, lacks a column, or has a value that is not above 0.
     """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
@@ -115,17 +112,21 @@ def read_csv(path: Path) -> dict[str, Points]:
                 f"--csv={path}: has no column {column}; must have params, tokens, loss "
                 f"and may have flops and name, not {', '.join(header) or 'nothing'}"
             )
-    found: dict[str, list[tuple[float, ...]]] = {}
+    groups: dict[str, list[tuple[float, ...]]] = {}
     for number, row in enumerate(rows, 2):
         values = {c: _read_number(path, number, c, row[c]) for c in COLUMNS if c in row}
         spent = USUAL_FACTOR * values["params"] * values["tokens"]
         values = {"flops": spent} | values
         point = tuple(values[column] for column in COLUMNS)
-        found.setdefault(row.get("name") or "runs", []).append(point)
-    if not found:
+        groups.setdefault(row.get("name") or "runs", []).append(point)
+    if not groups:
         raise UserError(f"--csv={path}: has no rows")
+    return _make_points(groups)
+
+
+def _make_points(groups: Mapping[str, list[tuple[float, ...]]]) -> dict[str, Points]:
     return {
-        name: Points(*np.array(points, np.float64).T) for name, points in found.items()
+        name: Points(*np.array(points, np.float64).T) for name, points in groups.items()
     }
 
 
@@ -145,25 +146,25 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
     """Fits every group and writes the folder, if any; returns the lines to print.
 
     Raises:
-      UserError: a group can be fitted by neither approach, or the folder not be
-        written; nothing has been written.
+      UserError: neither approach fits a group, or the folder cannot be written to;
+        nothing has been written.
     """
     if num_draws < 20:
         raise UserError(f"--num_draws={num_draws}: must be at least 20")
     if to is not None:
         check_output(to, NAME)
-    lines, found = [], {}
+    lines, fits = [], {}
     for name, points in groups.items():
         fit = fit_group(name, points, num_draws)
-        found[name] = fit
+        fits[name] = fit
         lines += [f"{name}: {len(points.loss)} runs", *format_fit(fit), ""]
     if to is not None:
-        write(groups, found, to)
+        write(groups, fits, to)
         lines.append(f"scaling: {to / NAME}, {to / 'scaling.png'}")
     return lines
 
 
-def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
+def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
     """Writes scaling.png and scaling.json.
 
     Raises:
@@ -173,11 +174,11 @@ def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
         name: {column: values.tolist() for column, values in p._asdict().items()}
         for name, p in groups.items()
     }
-    result = {"version": __version__, "points": points, "fits": dict(found)}
+    result = {"version": __version__, "points": points, "fits": dict(fits)}
     try:
         to.mkdir(parents=True, exist_ok=True)
         with hold(to):
-            scaling_plot.draw(groups, found, to / "scaling.png")
+            scaling_plot.draw(groups, fits, to / "scaling.png")
             write_json(to / NAME, result)
     except OSError as error:
         raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
@@ -186,7 +187,7 @@ def write(groups: Groups, found: Mapping[str, dict], to: Path) -> None:
 def fit_group(name: str, points: Points, num_draws: int) -> dict:
     """Both approaches on the points of one objective, as scaling.json has them.
 
-    What an approach lacks is said in its "lacks"; then it has no fit.
+    An approach without a fit has the reasons in its "lacks".
 
     Raises:
       UserError: neither can be fitted.
@@ -216,46 +217,46 @@ def _fit_parametric(points: Points, num_draws: int) -> dict:
         | _interval([getattr(draw, name) for draw in draws])
         for name in ("A", "B", "E", "alpha", "beta")
     }
-    found = {"law": constants, "objective": law.objective}
+    fit = {"law": constants, "objective": law.objective}
     if not law.is_sound:
-        return found | {"lacks": "an exponent is not above 0, so that no size is best"}
+        return fit | {"lacks": "an exponent is not above 0, so no size is optimal"}
     sound = [draw for draw in draws if draw.is_sound]
-    found["draws_without_best"] = len(draws) - len(sound)
-    found["exponent"] = {"value": law.exponents[0]} | _interval(
+    fit["draws_without_best"] = len(draws) - len(sound)
+    fit["exponent"] = {"value": law.exponents[0]} | _interval(
         [draw.exponents[0] for draw in sound]
     )
-    found["best"] = [
+    fit["best"] = [
         _describe_best(float(flops), law, sound, points.factor)
         for flops in list_budgets(points)
     ]
-    return found
+    return fit
 
 
 def list_budgets(points: Points) -> list[float]:
-    """Budgets whose best size is told: the least and most that was spent, ten times."""
+    """Budgets to report: the smallest, the largest, and ten times the largest."""
     low, high = float(points.flops.min()), float(points.flops.max())
     return [*dict.fromkeys((low, high)), 10 * high]
 
 
 def _describe_best(flops: float, law: Law, draws: Sequence[Law], factor: float) -> dict:
     params, tokens = law.best(flops, factor)
-    found = [draw.best(flops, factor) for draw in draws]
+    sizes = [draw.best(flops, factor) for draw in draws]
     return {
         "flops": flops,
-        "params": {"value": params} | _interval([each[0] for each in found]),
-        "tokens": {"value": tokens} | _interval([each[1] for each in found]),
+        "params": {"value": params} | _interval([each[0] for each in sizes]),
+        "tokens": {"value": tokens} | _interval([each[1] for each in sizes]),
         "loss": float(law.loss(params, tokens)),
     }
 
 
 def _fit_parabolas(points: Points, num_draws: int) -> dict:
     valleys, lacks = scaling_laws.find_valleys(points)
-    found: dict = {"valleys": [valley._asdict() for valley in valleys], "lacks": lacks}
+    fit: dict = {"valleys": [valley._asdict() for valley in valleys], "lacks": lacks}
     if len(valleys) < 2:
-        return found
+        return fit
     draws = scaling_laws.bootstrap_valleys(points, num_draws)
     usable = [draw for draw in draws if len(draw) == len(valleys)]
-    found["draws_without_lowest"] = len(draws) - len(usable)
+    fit["draws_without_lowest"] = len(draws) - len(usable)
     for name in ("params", "tokens"):
         fits = [
             scaling_laws.fit_power(
@@ -263,15 +264,15 @@ def _fit_parabolas(points: Points, num_draws: int) -> dict:
             )
             for draw in [valleys, *usable]
         ]
-        found[f"{name}_exponent"] = {
+        fit[f"{name}_exponent"] = {
             "value": fits[0].exponent,
             "intercept": fits[0].intercept,
-        } | _interval([fit.exponent for fit in fits[1:]])
-    return found
+        } | _interval([each.exponent for each in fits[1:]])
+    return fit
 
 
 def _interval(values: Sequence[float]) -> dict:
-    """The middle 95 % of the draws; None where there are too few to say."""
+    """The middle 95 % of the draws; None if there are too few."""
     kept = [value for value in values if math.isfinite(value)]
     if len(kept) < 20:
         return {"low": None, "high": None}
@@ -280,7 +281,7 @@ def _interval(values: Sequence[float]) -> dict:
 
 
 def format_fit(fit: dict) -> list[str]:
-    """The lines that the terminal shows of a fit."""
+    """A fit as lines for the terminal."""
     lines = [f"  C = {fit['flops_per_param_and_token']:.3g} N D (median of the runs)"]
     parametric, parabolas = fit["parametric"], fit["parabolas"]
     lines.append("  approach 3: L = E + A / N^alpha + B / D^beta")

@@ -10,7 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from jaxpt.analysis.scaling_laws import Law, Points
 from jaxpt.report.formats import format_count, format_flops
-from jaxpt.report.plots import save_figure
+from jaxpt.report.plots import save_figure, tidy
 from jaxpt.report.styles import BLUE, ORANGE
 
 MAP = "viridis"
@@ -18,20 +18,20 @@ MAP = "viridis"
 
 def draw(
     groups: Mapping[str, Points],
-    found: Mapping[str, dict],
+    fits: Mapping[str, dict],
     path: str | os.PathLike,
 ) -> None:
     """A row of two panels for each name.
 
     Args:
-      found: by name, as `report.scaling.fit_group` gives it.
+      fits: by name, as `report.scaling.fit_group` gives it.
       path: the PNG to write.
     """
     figure = Figure(figsize=(12, 4.6 * len(groups)), layout="constrained")
     lines = figure.subplots(len(groups), 2, squeeze=False)
     for (left, right), (name, points) in zip(lines, groups.items(), strict=True):
-        _draw_losses(figure, left, name, points, found[name])
-        _draw_best(right, points, found[name])
+        _draw_losses(figure, left, name, points, fits[name])
+        _draw_best(right, points, fits[name])
     save_figure(figure, path)
 
 
@@ -73,11 +73,11 @@ def _draw_losses(figure, axes, name: str, points: Points, fit: dict) -> None:
     axes.set_title(
         f"{name}\nsolid: parabola of a budget, dotted: the law there", fontsize=10
     )
-    _tidy(axes)
+    tidy(axes)
 
 
 def _draw_best(axes, points: Points, fit: dict) -> None:
-    """The best size of each budget by both approaches, beside what was trained."""
+    """The best size of each budget by both approaches, and the trained sizes."""
     axes.plot(points.flops, points.params, "o", color="#BBBBBB", ms=4, label="runs")
     parametric, parabolas = fit["parametric"], fit["parabolas"]
     law = _read_law(fit)
@@ -106,19 +106,13 @@ def _draw_best(axes, points: Points, fit: dict) -> None:
     most = format_flops(float(budgets[-1]))
     axes.set_title(f"best size of a budget, up to {most} FLOPs", fontsize=10)
     axes.legend(frameon=False, fontsize=8)
-    _tidy(axes)
+    tidy(axes)
 
 
 def _write_powers(axis, write: Callable[[float], str]) -> None:
-    """Plain numbers at a logarithmic axis, whose own labels are mathematics."""
+    """Plain numbers at a logarithmic axis, instead of powers of ten."""
     low, high = sorted(axis.get_view_interval())
     steps = (1.0,) if high > 50 * low else (1.0, 2.0, 5.0)
     axis.set_major_locator(LogLocator(subs=steps))
     axis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     axis.set_minor_formatter(NullFormatter())
-
-
-def _tidy(axes) -> None:
-    axes.grid(color="#DDDDDD", lw=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)

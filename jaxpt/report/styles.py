@@ -31,10 +31,44 @@ PALETTE = (
 
 
 def choose_styles(names: Iterable[str]) -> dict[str, tuple[str, str]]:
-    """(colour, marker) by name: as many as `PALETTE` has differ.
+    """(colour, marker) by name; those of `PALETTE` are all different.
 
     >>> choose_styles(["words", "clm"])["words"] == PALETTE[0]
     True
     """
     styles = itertools.chain(PALETTE, itertools.repeat((GREY, "o")))
     return dict(zip(names, styles, strict=False))
+
+
+DASHES = ("none", "8 4", "2 3", "10 3 2 3")  # of lines, in turn
+DARK_PAPER = "#16181b"  # the dark background in templates/style.css
+MIN_CONTRAST = 4.5  # of WCAG 2, level AA
+
+
+def lighten(color: str) -> str:
+    """The colour, mixed with white until it can be read on dark paper.
+
+    >>> lighten("#ffffff"), lighten("#000000")
+    ('#ffffff', '#808080')
+    """
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
+    for share in range(101):
+        mixed = [part + (255 - part) * share / 100 for part in (red, green, blue)]
+        mixed_color = "#" + "".join(f"{round(part):02x}" for part in mixed)
+        if find_contrast(mixed_color, DARK_PAPER) >= MIN_CONTRAST:
+            break
+    return mixed_color
+
+
+def find_contrast(one: str, other: str) -> float:
+    """The contrast of two colours as WCAG 2 defines it, from 1 to 21."""
+    bright, dark = sorted((_find_luminance(one), _find_luminance(other)), reverse=True)
+    return (bright + 0.05) / (dark + 0.05)
+
+
+def _find_luminance(color: str) -> float:
+    parts = [int(color[i : i + 2], 16) / 255 for i in (1, 3, 5)]
+    linear = [
+        p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts
+    ]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -1,10 +1,10 @@
-"""A report's numbers as tables for other programs: two of CSV and one of LaTeX.
+"""A report's numbers as tables for other programs: two CSV files and a LaTeX table.
 
     results.csv       a line for each run: its costs and every metric
-    differences.csv   a line for each two that were judged, and for each baseline
-    results.tex       the common yardsticks and the costs; needs booktabs alone
+    differences.csv   a line for each pair with a verdict, and for each baseline
+    results.tex       the shared metrics and the costs; needs booktabs only
 
-CSV is RFC 4180's with full precision; what was not measured is an empty cell.
+CSV is that of RFC 4180, with full precision and an empty cell for a missing value.
 """
 
 import csv
@@ -14,17 +14,19 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from jaxpt.files import checksums
+from jaxpt.report.answer import rank
 from jaxpt.report.costs import KINDS, list_extra_columns
 from jaxpt.report.diverged import list_diverged, list_lost
-from jaxpt.report.formats import format_flops
-from jaxpt.report.summary import COSTS, group_by_name, measure_spread
+from jaxpt.report.formats import format_flops, group_by_name
+from jaxpt.report.metrics import COSTS
+from jaxpt.report.summary import measure_spread
 
 RUN_COLUMNS = ("name", "objective", "seed", *COSTS)
 PAIR_COLUMNS = (
     *("better", "worse", "outcome", "difference", "low", "high", "p"),
     *("seeds", "documents"),
 )
-# What stands for a character of data in LaTeX, of any encoding of its fonts.
+# By character of data, its LaTeX, for any font encoding.
 ESCAPES = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -35,7 +37,7 @@ ESCAPES = {
     "\N{EM DASH}": "---",
     "\N{PLUS-MINUS SIGN}": r"$\pm$",
 } | {mark: f"\\{mark}" for mark in "&%$#_{}"}
-# Beside the best value and each that was judged against it with this outcome.
+# By outcome of the verdict on a value and the best one: its mark and its meaning.
 MARKS = {
     "tie": (r"\dagger", "not significantly different from the best value (a tie)"),
     "equivalent": (r"\ddagger", "equivalent to the best value, within the margin"),
@@ -77,21 +79,21 @@ def format_results(report: dict) -> str:
 
 
 def format_differences(report: dict) -> str:
-    """CSV with a line for each judged pair and each baseline of every yardstick."""
+    """CSV with a line for each pair and each baseline of every metric."""
     rows = [
-        [yardstick["metric"], *(pair[key] for key in PAIR_COLUMNS)]
-        for yardstick in report["yardsticks"]
-        for pair in list_pairs(yardstick)
+        [entry["metric"], *(pair[key] for key in PAIR_COLUMNS)]
+        for entry in report["metrics"]
+        for pair in list_pairs(entry)
     ]
-    return _write_csv(["yardstick", *PAIR_COLUMNS], rows)
+    return _write_csv(["metric", *PAIR_COLUMNS], rows)
 
 
-def list_pairs(yardstick: dict) -> list[dict]:
-    """All that was judged by a yardstick: two objectives, bounds, baselines."""
+def list_pairs(entry: dict) -> list[dict]:
+    """All pairs with a verdict: of two objectives, of bounds and of baselines."""
     return [
-        *yardstick["pairs"],
-        *yardstick.get("bounds", []),
-        *yardstick["baselines"],
+        *entry["pairs"],
+        *entry.get("bounds", []),
+        *entry["baselines"],
     ]
 
 
@@ -104,13 +106,13 @@ def _write_csv(header: list[str], rows: Iterable[list]) -> str:
 
 
 def _to_cell(value):
-    """A number that is not finite says no more than an empty cell."""
+    """A number that is not finite is an empty cell."""
     is_number = isinstance(value, float) and math.isfinite(value)
     return value if is_number or not isinstance(value, float) else None
 
 
 def escape(text: str) -> str:
-    r"""Any text as LaTeX that shows it, in one line.
+    r"""Any text as LaTeX that shows it, on one line.
 
     >>> escape("a_b & 5% of {C:\\x}")
     'a\\_b \\& 5\\% of \\{C:\\textbackslash{}x\\}'
@@ -120,14 +122,14 @@ def escape(text: str) -> str:
 
 
 def format_latex(report: dict) -> str:
-    """A table of LaTeX: a row for each objective, a column for each common yardstick.
+    """A LaTeX table: a row for each objective, a column for each shared metric.
 
     A cell is the mean, with the standard deviation over seeds as a subscript. It is
-    bold where verdicts say that it is ahead of all others. Costs are means.
+    bold if it is significantly better than all others. Costs are means.
     """
     groups = group_by_name(report["runs"])
-    judged = [y for y in report["yardsticks"] if y["is_common"]]
-    columns = [_list_cells(yardstick, list(groups)) for yardstick in judged]
+    judged = [y for y in report["metrics"] if y["is_common"]]
+    columns = [_list_cells(entry, list(groups)) for entry in judged]
     extras = [
         kind for kind in KINDS if any(f"{kind}_flops" in run for run in report["runs"])
     ]
@@ -147,8 +149,8 @@ def format_latex(report: dict) -> str:
         r"$\uparrow$" if y["higher_is_better"] else r"$\downarrow$" for y in judged
     ]
     labels = [
-        f"{escape(yardstick['label'])} {arrow}"
-        for yardstick, arrow in zip(judged, arrows, strict=True)
+        f"{escape(entry['label'])} {arrow}"
+        for entry, arrow in zip(judged, arrows, strict=True)
     ]
     num_costs = len(COSTS) + len(extras)
     for name in list_lost(report):
@@ -181,16 +183,16 @@ def format_latex(report: dict) -> str:
 
 
 def _write_extra(flops: float | None) -> str:
-    """What a teacher or the tuning cost; None is one that is not known."""
+    """The cost of a teacher or of tuning; None if it is unknown."""
     return "---" if flops is None else escape(format_flops(flops))
 
 
-def _list_cells(yardstick: dict, names: list[str]) -> dict[str, str]:
-    """A yardstick's cell of each name."""
-    by_name = yardstick["by_name"]
-    write = f"{{:{yardstick['format']}}}".format
-    best = find_best(yardstick)
-    marks = _find_marks(yardstick, best)
+def _list_cells(entry: dict, names: list[str]) -> dict[str, str]:
+    """The cell of each name in a metric's column."""
+    by_name = entry["by_name"]
+    write = f"{{:{entry['format']}}}".format
+    best = rank(entry)[0]
+    marks = _find_marks(entry, best)
     cells = {}
     for name in names:
         stats = by_name.get(name, {"n": 0})
@@ -198,7 +200,7 @@ def _list_cells(yardstick: dict, names: list[str]) -> dict[str, str]:
             cells[name] = "---"
             continue
         mean = write(stats["mean"])
-        if is_ahead_of_all(yardstick, name):
+        if is_ahead_of_all(entry, name):
             mean = rf"\mathbf{{{mean}}}"
         spread = f"_{{\\pm {write(stats['std'])}}}" if stats["std"] else ""
         mark = f"^{{{marks[name]}}}" if marks.get(name) else ""
@@ -206,29 +208,22 @@ def _list_cells(yardstick: dict, names: list[str]) -> dict[str, str]:
     return cells
 
 
-def find_best(yardstick: dict) -> str:
-    """The name with the best mean; of equal ones the first."""
-    sign = -1 if yardstick["higher_is_better"] else 1
-    means = {name: stats["mean"] for name, stats in yardstick["by_name"].items()}
-    return min(means, key=lambda name: (sign * means[name], name))
-
-
-def is_ahead_of_all(yardstick: dict, name: str) -> bool:
-    """Whether verdicts say that a name is ahead of every other that was measured."""
-    others = yardstick["by_name"].keys() - {name}
+def is_ahead_of_all(entry: dict, name: str) -> bool:
+    """Whether a name is significantly better than every other that was measured."""
+    others = entry["by_name"].keys() - {name}
     behind = {
         pair["worse"]
-        for pair in yardstick["pairs"]
+        for pair in entry["pairs"]
         if pair["outcome"] == "ahead" and pair["better"] == name
     }
     return bool(others) and others <= behind
 
 
-def _find_marks(yardstick: dict, best: str) -> dict[str, str]:
-    """What is put beside each value that no verdict tells from the best one."""
-    others = yardstick["by_name"].keys() - {best}
+def _find_marks(entry: dict, best: str) -> dict[str, str]:
+    """The mark of each value that is not significantly different from the best."""
+    others = entry["by_name"].keys() - {best}
     marks = dict.fromkeys(others, MARKS["apart"][0])
-    for pair in yardstick["pairs"]:
+    for pair in entry["pairs"]:
         names = {pair["better"], pair["worse"]}
         if best in names:
             (other,) = names - {best}
@@ -237,16 +232,16 @@ def _find_marks(yardstick: dict, best: str) -> dict[str, str]:
 
 
 def _list_notes(body: str, judged: list[dict]) -> str:
-    """What the marks in a table's body mean."""
+    """The meaning of the marks in a table's body."""
     notes = [
         "Means, with the standard deviation over seeds as a subscript; costs are of "
         "one run."
     ]
     if r"\mathbf" in body:
-        notes.append("Bold: ahead of all others, as verdicts say.")
+        notes.append("Bold: significantly better than all others.")
     for sign, meaning in MARKS.values():
         if f"^{{{sign}}}" in body:
             notes.append(f"${sign}$: {meaning}.")
     if not judged:
-        notes.append("No common yardstick was measured.")
+        notes.append("No shared metric was measured.")
     return " ".join(notes)

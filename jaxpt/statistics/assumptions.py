@@ -1,16 +1,16 @@
-"""Warnings if the seeds of a comparison contradict what its error rate assumes.
+"""Tests of the assumptions of a comparison's error rate, with warnings.
 
-The error rate of a verdict (`statistics.verdicts`) is stated for normal errors. A run
-that stays on a plateau, or diverges late, breaks that: with few seeds the mean and the
-standard deviation no longer say how other seeds would have done. Two tests see it:
+The error rate of a verdict (`statistics.verdicts`) holds for normal errors. A run that
+stays on a plateau or diverges late violates this: with few seeds, mean and standard
+deviation no longer predict other seeds. Two tests detect it:
 
     an outlying seed    Grubbs 1950: the largest |x - mean| / std of one objective
                         with `MIN_SEEDS` or more
     unequal spreads     F test of two objectives whose difference is significant, with
                         fewer than `FEW` seeds
 
-Neither test sees what no seed shows: if one run in five stays on a plateau, five seeds
-have none of these in .8^5 = 33 % of all comparisons.
+Neither test detects failures that no seed shows: if one run in five stays on a plateau,
+five seeds include none in .8^5 = 33 % of all comparisons.
 """
 
 import math
@@ -22,12 +22,12 @@ from scipy import stats
 from jaxpt.statistics.verdicts import Pair
 
 LEVEL = 0.01  # of either test
-MIN_SEEDS = 5  # of fewer, two or three may agree to a single right answer by chance
+MIN_SEEDS = 5  # of fewer, two or three may agree by chance up to a single answer
 FEW = 10  # seeds; with more, means are nearly normal
 
 
 def find_outlier(values: Mapping[int, float]) -> int | None:
-    """The seed whose value is an outlier among all of them (Grubbs' test), if any.
+    """The seed whose value is an outlier (Grubbs' test), if any.
 
     >>> find_outlier({0: 0.70, 1: 0.71, 2: 0.69, 3: 0.70, 4: 0.29})
     4
@@ -66,10 +66,10 @@ def has_unequal_spreads(first: Iterable[float], second: Iterable[float]) -> bool
 def check_seeds(
     label: str, values: Mapping[str, Mapping[int, float]], pairs: Iterable[Pair]
 ) -> list[str]:
-    """Warnings about one metric's seeds, each one line.
+    """One-line warnings about the seeds of a metric.
 
     Args:
-      label: the metric's.
+      label: the label of the metric.
       values: {objective: {seed: value}}.
       pairs: the verdicts on this metric.
     """
@@ -107,10 +107,10 @@ def check_seeds(
 
 
 def describe_seeds(seeds: Iterable[int], earlier: Iterable[int], alpha: float) -> str:
-    """How the seeds of a comparison were chosen, in one line.
+    """A one-line description of the choice of seeds.
 
     Args:
-      earlier: the seeds of the comparison that this one follows; () if none.
+      earlier: the seeds of an earlier comparison that this one follows up; () if none.
       alpha: the family-wise error rate of this comparison.
     """
     seeds, earlier = list(seeds), list(earlier)

@@ -1,4 +1,4 @@
-"""What a measure found on each test example, of which its value is the mean."""
+"""Per-example results of a metric, whose value is their weighted mean."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -11,9 +11,9 @@ class Examples(NamedTuple):
     """A mean over examples: the sum of `totals` divided by that of `weights`.
 
     Attributes:
-      totals: what was found on each, such as hits, or bits of a row.
-      weights: how much each counts, such as its masked tokens, or a row's bytes.
-      groups: the document of each; examples of one document are alike.
+      totals: the result of each example, such as hits, or bits of a row.
+      weights: the weight of each example, such as its masked tokens, or a row's bytes.
+      groups: the document of each; examples of one document are correlated.
     """
 
     totals: Float[np.ndarray, "E"]
@@ -22,23 +22,23 @@ class Examples(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """The measure's value; NaN where nothing counts."""
+        """The value of the metric; NaN if all weights are 0."""
         weight = self.weights.sum(dtype=np.float64)
         return float(self.totals.sum(dtype=np.float64) / weight) if weight else np.nan
 
     def influence(self) -> Float[np.ndarray, "E"]:
-        """By how much each example moves the mean; they add up to 0."""
+        """The influence of each example on the mean; the sum is 0."""
         weight = self.weights.sum(dtype=np.float64)
         return (self.totals - self.mean * self.weights) / weight
 
     def influence_by_group(
         self,
     ) -> tuple[Int[np.ndarray, "G"], Float[np.ndarray, "G"]]:
-        """The documents in order, and how much each moves the mean."""
+        """The documents in order, and the influence of each on the mean."""
         documents, places = np.unique(self.groups, return_inverse=True)
         return documents, np.bincount(places, weights=self.influence())
 
 
-def means(found: Mapping[str, Examples]) -> dict[str, float]:
-    """The value of each measure."""
-    return {name: examples.mean for name, examples in found.items()}
+def means(metrics: Mapping[str, Examples]) -> dict[str, float]:
+    """The value of each metric."""
+    return {name: examples.mean for name, examples in metrics.items()}

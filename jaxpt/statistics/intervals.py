@@ -1,7 +1,7 @@
-"""How sure a mean over test items is: its 95 % interval, and the method's name."""
+"""95 % confidence intervals of means over test items; the expected best of trials."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -10,8 +10,8 @@ from scipy import stats
 
 LEVEL = 0.95
 DRAWS = 2000  # of the bootstrap
-SEED = 0  # every run's items are drawn alike
-BATCH = 64  # draws in memory at a time
+SEED = 0  # the same draws of items for every run
+BATCH = 64  # draws in memory at once
 ONE_ITEM = "none: one item"
 
 
@@ -31,10 +31,10 @@ class Interval(NamedTuple):
 def mean_interval(values: Float[np.ndarray, "N"]) -> Interval:
     """The interval of a mean over items.
 
-    If each item is right or wrong it is Wilson's (1927), which stays within 0 and 1
-    and has a width also if all items are right; otherwise the percentile bootstrap's.
-    One item has no interval: both ends are NaN. (Wilson's of one item covers as little
-    as 79 % of the time.)
+    If each item is right or wrong it is Wilson's (1927), which stays within 0 and 1 and
+    has a width if all items are right, too; otherwise it is the percentile bootstrap.
+    One item has no interval: both ends are NaN. (Wilson's coverage for one item is as
+    low as 79 %.)
 
     >>> mean_interval(np.array([1.0] * 8 + [0.0] * 2))[0].__round__(4)
     0.4902
@@ -44,24 +44,16 @@ def mean_interval(values: Float[np.ndarray, "N"]) -> Interval:
         return Interval(math.nan, math.nan, ONE_ITEM)
     if np.isin(values, (0.0, 1.0)).all():
         hits = stats.binomtest(int(values.sum()), len(values))
-        found = hits.proportion_ci(LEVEL, method="wilson")
-        return Interval(float(found.low), float(found.high), "Wilson")
-    low, high = np.quantile(
-        bootstrap_means(values), [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    ).tolist()
-    return Interval(low, high, "bootstrap over items")
+        ends = hits.proportion_ci(LEVEL, method="wilson")
+        return Interval(float(ends.low), float(ends.high), "Wilson")
+    return ratio_interval(values, np.ones(len(values)))
 
 
 def bootstrap_means(
-    totals: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"] | None = None
+    totals: Float[np.ndarray, "N"], weights: Float[np.ndarray, "N"]
 ) -> Float[np.ndarray, "S"]:
-    """Means of as many items as there are, drawn with replacement.
-
-    Args:
-      weights: what the totals' sum is divided by; None counts each item once.
-    """
+    """Bootstrap draws of sum(totals) / sum(weights), with replacement."""
     rng, num = np.random.default_rng(SEED), len(totals)
-    weights = np.ones(num) if weights is None else weights
     means = []
     for start in range(0, DRAWS, BATCH):
         drawn = rng.integers(num, size=(min(BATCH, DRAWS - start), num))
@@ -75,12 +67,38 @@ def ratio_interval(
     """The interval of sum(totals) / sum(weights), by the bootstrap over items."""
     if len(totals) < 2:
         return Interval(math.nan, math.nan, ONE_ITEM)
-    ends = [(1 - LEVEL) / 2, (1 + LEVEL) / 2]
-    low, high = np.quantile(bootstrap_means(totals, weights), ends).tolist()
-    return Interval(low, high, "bootstrap over items")
+    return Interval(
+        *find_ends(bootstrap_means(totals, weights)), "bootstrap over items"
+    )
+
+
+def find_ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:
+    """The ends of the percentile interval of bootstrap draws."""
+    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
+    return low, high
 
 
 def map_interval(interval: Interval, function: Callable[[float], float]) -> Interval:
     """The interval of an increasing or decreasing function of the mean."""
     ends = sorted((function(interval.low), function(interval.high)))
     return Interval(ends[0], ends[1], interval.method)
+
+
+def expected_best(values: Sequence[float], n: int) -> float:
+    """The mean of the best of n of these values, drawn without replacement.
+
+    Unbiased: the sum of v_(i) C(i - 1, n - 1) / C(N, n) over the sorted values.
+      (Drawing
+    with replacement, as in the curves of Dodge et al. 2019, is biased downwards.)
+
+    Raises:
+      ValueError: n is not among 1 to the number of values.
+
+    >>> [round(expected_best([0.9, 0.5, 0.7, 0.6], n), 6) for n in (2, 3, 4)]
+    [0.783333, 0.85, 0.9]
+    """
+    ordered = np.sort(np.asarray(values, np.float64))
+    if not 1 <= n <= len(ordered):
+        raise ValueError(f"n={n}: must be among 1 to {len(ordered)}, the values given")
+    ways = [math.comb(i, n - 1) for i in range(len(ordered))]
+    return float(np.dot(ordered, ways) / math.comb(len(ordered), n))

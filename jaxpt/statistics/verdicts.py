@@ -1,30 +1,29 @@
-"""Which of two objectives is better on a metric, with a stated error rate.
+"""Pairwise comparison of objectives on a metric, with a stated error rate.
 
-All runs share seeds, rows and test examples, so a pair of objectives is compared by its
+All runs share seeds, rows and test examples, so two objectives are compared by their
 difference on each seed and on each example. The difference has two sources of error:
-other seeds would have trained other models, and other test documents would have given
-other scores. The multi-bootstrap resamples both at once (Sellam et al. 2022;
-google-research/language, language/multiberts/multibootstrap.py), and examples of one
-document together.
+other seeds train other models, and other test documents give other scores. The
+multi-bootstrap resamples both (Sellam et al. 2022; google-research/language,
+language/multiberts/multibootstrap.py), with all examples of a document together.
 
 Departure: the multi-bootstrap takes quantiles of its draws. With few seeds these are
 too narrow: with three seeds they exclude 0 for a quarter of all pairs of equal
-objectives, instead of one in twenty. Here the two variances that its draws converge to
+objectives, instead of one in twenty. Here the two variances to which its draws converge
 are computed in closed form, without the bias (n - 1) / n of a resample of n, and each
-source of error keeps its own Student's t quantile (Banerjee 1961):
+source of error has its own Student's t quantile (Banerjee 1961):
 
     half width² = (t[seeds - 1] · seeds_error)² + (t[documents - 1] · examples_error)²
 
-For normal errors this interval misses the truth with at most the stated probability,
-whatever the two variances are. Satterthwaite's pooled degrees of freedom do not: when a
-few seeds agree by chance, the pooled degrees of freedom jump to those of the documents.
+For normal errors this interval misses the true difference with at most the stated
+probability, for any two variances. Satterthwaite's pooled degrees of freedom do not: if
+a few seeds agree by chance, the pooled degrees of freedom jump to those of the
+documents.
 
-All pairs on all metrics that are judged form one family. Verdicts use Holm's adjusted p
-values (1979): if no two objectives differ, the probability that any verdict says
-"ahead" is at most `ALPHA`. Intervals are simultaneous (Bonferroni): the probability
-that any of them misses the true difference is at most `ALPHA`. An interval that
-excludes 0 implies the verdict "ahead"; Holm's test is more powerful, so the reverse
-need not hold.
+All pairs on all metrics form one family. Verdicts use Holm's adjusted p values (1979):
+if no two objectives differ, the probability of any verdict "ahead" is at most `ALPHA`.
+Intervals are simultaneous (Bonferroni): the probability that any of them misses the
+true difference is at most `ALPHA`. An interval that excludes 0 implies the verdict
+"ahead"; the converse does not hold, because Holm's test is more powerful.
 """
 
 import bisect
@@ -40,10 +39,10 @@ from scipy.special import stdtr, stdtrit
 from jaxpt.statistics import ALPHA
 from jaxpt.statistics.examples import Examples
 
-POWER = 0.8  # of the number of seeds that a follow-up is advised to have
+POWER = 0.8  # of a follow-up with the recommended number of seeds
 MAX_SEEDS = 1000
 ROUNDING = 1e-12
-MIN_LOG_P = -600.0  # p values are solved for above exp(MIN_LOG_P)
+MIN_LOG_P = -600.0  # the log of the smallest p value
 
 
 class Difference(NamedTuple):
@@ -51,10 +50,9 @@ class Difference(NamedTuple):
 
     Attributes:
       mean: over the seeds that both have.
-      seeds_error: the standard error of `mean` from the choice of seeds; NaN for one
-        seed.
-      examples_error: the standard error from the choice of test documents; 0 if no
-        examples were stored.
+      seeds_error: the standard error of `mean` due to seeds; NaN for one seed.
+      examples_error: the standard error due to test documents; 0 if no examples were
+        stored.
       num_seeds: the number of seeds that both have.
       num_groups: the number of test documents; 0 if no examples were stored.
     """
@@ -92,15 +90,15 @@ class Difference(NamedTuple):
 
     @property
     def _sign_p(self) -> float:
-        """The least p value if all seeds differ by the same; 0 if they do not.
+        """The minimum p value if all seeds have the same difference; otherwise 0.
 
-        Counts of right answers may agree by chance, above all of two seeds. Then their
-        variance is unknown, and only the signs are evidence.
+        Counts of correct answers may agree by chance, in particular of two seeds. Their
+        variance is then unknown, and only the signs are evidence.
         """
         return 2.0 ** (1 - self.num_seeds) if self.seeds_error == 0 else 0.0
 
     def half_width(self, level: float) -> float:
-        """Half the interval's width, if it may miss the truth with probability `level`.
+        """Half the width of the confidence interval of error probability `level`.
 
         >>> round(Difference(0.5, 0.3, 0.4, 3, 40).half_width(0.05), 4)
         1.5234
@@ -110,18 +108,17 @@ class Difference(NamedTuple):
         )
 
     def interval(self, level: float) -> tuple[float, float]:
-        """The confidence interval that misses the truth with probability `level`."""
+        """The confidence interval of error probability `level`."""
         if self.num_seeds < 2 or (self.mean != 0 and self._sign_p > level):
             return -math.inf, math.inf
         half = self.half_width(level)
         return self.mean - half, self.mean + half
 
     def seeds_needed(self, level: float) -> int | None:
-        """The number of seeds with which a new comparison probably has p <= `level`.
+        """The number of seeds with which a new comparison has p <= `level`.
 
-        If the objectives differ by as much as was measured, that happens with the
-        probability `POWER`. None if no number of seeds suffices: there are too few test
-        documents.
+        It has the power `POWER` if the true difference is the measured one. None if no
+        number of seeds suffices, because there are too few test documents.
         """
         if self.num_seeds < 2:
             return None
@@ -154,9 +151,9 @@ def subtract(
     """The difference of two objectives on one metric.
 
     Args:
-      first, second: the metric's value by seed; seeds that only one has are left out.
-      first_examples, second_examples: what each value is the mean of, by seed. Their
-        documents are the same; an objective may have cut them into other rows.
+      first, second: the values of the metric by seed; only common seeds are used.
+      first_examples, second_examples: the examples of each value, by seed. They are of
+        the same documents, which each objective may have cut into other rows.
     """
     seeds = sorted(first.keys() & second.keys())
     num_seeds = len(seeds)
@@ -167,7 +164,7 @@ def subtract(
     seeds_error = math.nan
     if num_seeds > 1:
         seeds_error = float(by_seed.std(ddof=1)) / math.sqrt(num_seeds)
-    # Equal to rounding: as if they were the same number.
+    # Equal up to rounding.
     if seeds_error < ROUNDING * max(map(abs, (*first.values(), *second.values()))):
         seeds_error = 0.0
     if not first_examples or not second_examples:
@@ -181,7 +178,7 @@ def subtract(
     documents, places = np.unique(np.concatenate(groups), return_inverse=True)
     influence = np.bincount(places, np.concatenate(pulls))
     num_groups = len(documents)
-    if num_groups < 2:  # one document says nothing about others
+    if num_groups < 2:  # one document has no variance
         return Difference(mean, seeds_error, 0.0, num_seeds, 0)
     error = math.sqrt(num_groups / (num_groups - 1) * float(influence @ influence))
     return Difference(mean, seeds_error, error, num_seeds, num_groups)
@@ -190,9 +187,9 @@ def subtract(
 def adjust(p_values: Iterable[float]) -> list[float]:
     """Holm's adjusted p values of a family, in the order given.
 
-    The smallest of m is multiplied by m, the next by m - 1, and so on; none is smaller
-    than the one before it. Rejecting those of at most alpha has a family-wise error
-    rate of at most alpha.
+    The smallest of m is multiplied by m, the next by m - 1, and so on, and they are
+    made monotone. Rejecting those up to alpha has a family-wise error rate of at most
+    alpha.
 
     >>> [round(p, 3) for p in adjust([0.01, 0.04, 0.03])]
     [0.03, 0.06, 0.06]
@@ -209,14 +206,14 @@ class Pair(NamedTuple):
     """Two objectives and the verdict on one metric.
 
     Attributes:
-      difference: how much better `better` is on the seeds that both have; its mean is
-        not negative, whether higher or lower values are better.
+      difference: the advantage of `better` on common seeds; its mean is not negative,
+        also if lower values are better.
       outcome: "ahead" (significantly better), "equivalent" (the interval is within the
         margin), "tie", or "untested" for a single seed.
       low, high: the simultaneous interval of the difference.
       p: Holm's adjusted p value.
-      seeds_needed: how many seeds a new comparison needs to separate them with
-        probability `POWER`; None if unknown.
+      seeds_needed: the number of seeds of a new comparison with the power `POWER`; None
+        if unknown.
     """
 
     metric: str
@@ -231,12 +228,12 @@ class Pair(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The measurements that verdicts on one metric are based on.
+    """The measurements of one metric.
 
     Attributes:
       metric: its name.
       higher_is_better: whether a larger value is better.
-      margin: smaller differences do not matter.
+      margin: the equivalence margin; smaller differences are irrelevant.
       values: {objective: {seed: value}}.
       examples: {objective: {seed: Examples}}; empty if none were stored.
     """
@@ -251,50 +248,51 @@ class Results(NamedTuple):
 def judge(family: Iterable[Results], alpha: float = ALPHA) -> list[Pair]:
     """A verdict on every pair of objectives on every metric of a family.
 
-    Pairs come by metric, those of the objective with the best mean first.
+    Pairs are sorted by metric, those of the objective with the best mean first.
 
     Args:
-      alpha: the family-wise error rate of verdicts, and of intervals.
+      alpha: the family-wise error rate of verdicts and of intervals.
     """
     compared = [each for results in family for each in _rank_pairs(results)]
-    # What cannot be tested is not in the family.
-    tested = [found for *_, found in compared if found.num_seeds > 1]
-    adjusted = iter(adjust(found.p for found in tested))
+    # Pairs that cannot be tested are not in the family.
+    tested = [each for *_, each in compared if each.num_seeds > 1]
+    adjusted = iter(adjust(each.p for each in tested))
     pairs = []
-    for results, better, worse, found in compared:
-        names = results.metric, better, worse, found
-        if found.num_seeds < 2:
+    for results, better, worse, difference in compared:
+        names = results.metric, better, worse, difference
+        if difference.num_seeds < 2:
             pairs.append(Pair(*names, "untested", -math.inf, math.inf, 1.0, None))
             continue
         p, level = next(adjusted), alpha / len(tested)
-        low, high = found.interval(level)
+        low, high = difference.interval(level)
         outcome, needed = "tie", None
         if p <= alpha:
             outcome = "ahead"
         elif max(-low, high) <= results.margin:
             outcome = "equivalent"
         else:
-            needed = found.seeds_needed(level)
+            needed = difference.seeds_needed(level)
         pairs.append(Pair(*names, outcome, low, high, p, needed))
     return pairs
 
 
 def _rank_pairs(results: Results) -> list[tuple[Results, str, str, Difference]]:
-    """Every two objectives, the better one first, with their difference."""
+    """All pairs of objectives, the better one first, with their difference."""
     names = [name for name, values in results.values.items() if values]
     means = {name: np.mean(list(results.values[name].values())) for name in names}
     sign = 1 if results.higher_is_better else -1
     ranked = sorted(names, key=lambda name: (-sign * means[name], name))
     pairs = []
     for better, worse in itertools.combinations(ranked, 2):
-        found = subtract(
+        difference = subtract(
             results.values[better],
             results.values[worse],
             results.examples.get(better),
             results.examples.get(worse),
         )
-        # The seeds that both have may order them differently than the means of all.
-        if sign * found.mean < 0:
+        # Common seeds may order them differently than the means of all seeds.
+        if sign * difference.mean < 0:
             better, worse = worse, better
-        pairs.append((results, better, worse, found._replace(mean=abs(found.mean))))
+        difference = difference._replace(mean=abs(difference.mean))
+        pairs.append((results, better, worse, difference))
     return pairs

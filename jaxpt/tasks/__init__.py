@@ -1,4 +1,4 @@
-"""The downstream tasks by name: one module each."""
+"""Downstream tasks for fine-tuning, by name: one module each."""
 
 from jaxpt.tasks import (
     choice,

@@ -6,21 +6,29 @@ Radford et al. 2018 and BERT's SWAG (Devlin et al. 2019, section 4.4).
 """
 
 import dataclasses
-from collections import Counter
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.tasks.encoder import TextEncoder
-from jaxpt.tasks.model import class_loss
-from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
+from jaxpt.tasks.model import TaskModel, class_loss
+from jaxpt.tasks.task import (
+    Described,
+    Labels,
+    Row,
+    Sums,
+    TaskSpec,
+    most_common,
+    pair_records,
+)
 from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import Table
 
-# The logit of an option that a question lacks, which is never the best.
+# The logit of a padding option, which is never the best.
 ABSENT = -1e9
-PADS: dict[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,10 +42,12 @@ class Spec(TaskSpec):
         that holds a list of them, or ARC's {"text": [...], "label": [...]}.
       answer: the column of the right one: its number, from `first` on, its letter, or
         one of ARC's labels.
-      first: the number of the first option, where the column has numbers.
+      first: the number of the first option, if the column has numbers.
     """
 
-    MAIN: ClassVar[str] = "accuracy"
+    COLUMNS: ClassVar[tuple[str, ...]] = ("context", "question", "answer")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("context",)
+    NUM_OUTPUTS: ClassVar[int | None] = 1
     EXPORT: ClassVar[str] = "MultipleChoice"
 
     question: str = "question"
@@ -46,16 +56,13 @@ class Spec(TaskSpec):
     answer: str = "answer"
     first: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("question", bool(self.question), "a column")
         self.check("options", len(self.options) > 0, "columns, one at least")
-        self.check("answer", bool(self.answer), "a column")
 
     @property
-    def columns(self):
-        names = [self.context, self.question, *self.options, self.answer]
-        return [name for name in names if name]
+    def columns(self) -> list[str]:
+        return [*super().columns, *filter(None, self.options)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +80,8 @@ def read(
     """See `Task.read`; there are no labels."""
     questions = table.texts(spec.question)
     if spec.context:
-        before = table.texts(spec.context)
-        questions = [" ".join(x) for x in zip(before, questions, strict=True)]
+        contexts = table.texts(spec.context)
+        questions = [" ".join(x) for x in zip(contexts, questions, strict=True)]
     examples = []
     for row, question in enumerate(questions):
         options = read_options(table, spec.options, row)
@@ -83,15 +90,10 @@ def read(
     return examples, ()
 
 
-def num_outputs(spec: Spec, labels: Labels) -> int:
-    """One for each option, by itself."""
-    return 1
-
-
 def encode(
     examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
 ) -> list[Row]:
-    """See `Task.encode`; a row is [k, n], of the most options that an example has."""
+    """See `Task.encode`; a row is [k, n], k the most options of any example."""
     most = max(len(example.options) for example in examples)
     rows = []
     for number, example in enumerate(examples):
@@ -114,19 +116,23 @@ def encode(
     return rows
 
 
-def outputs(model, params, batch, rngs):
-    """Logits [B, K]; an option that is not there has `ABSENT`."""
+def outputs(
+    model: TaskModel, params: dict, batch: dict, rngs: dict | None
+) -> jax.Array:
+    """Logits [B, K]; a padding option has `ABSENT`."""
     logits = model.outputs(params, batch, rngs)[..., 0]
     return jnp.where(batch["segment_ids"].any(-1), logits, ABSENT)
 
 
-def loss(outputs, batch: dict, spec: Spec):
+def loss(outputs: jax.Array, batch: dict, spec: Spec) -> Sums:
     """Cross-entropy over the options."""
     return {"loss": class_loss(outputs, batch["targets"], batch["row_weights"])}
 
 
-def predict(outputs, rows, examples: list[Example], spec: Spec) -> list[int]:
-    """The best option of each."""
+def predict(
+    outputs: list, rows: Sequence[Row], examples: list[Example], spec: Spec
+) -> list[int]:
+    """The best option of each question."""
     return [int(np.argmax(logits)) for logits in outputs]
 
 
@@ -139,20 +145,15 @@ def metrics(
 
 
 def describe(
-    outputs, predictions: list[int], examples: list[Example], spec: Spec, labels: Labels
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
     """The numbers of the options from 0, and the score 1 or 0."""
-    pairs = zip(predictions, examples, strict=True)
+    records = pair_records((example.right for example in examples), predictions)
     return Described(
-        [
-            {"gold": x.right, "prediction": said, "score": float(said == x.right)}
-            for said, x in pairs
-        ]
+        [x | {"score": float(x["gold"] == x["prediction"])} for x in records]
     )
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[int]:
-    """The place at which most right answers of the training data stand."""
-    counts = Counter(example.right for example in train)
-    best = min(counts, key=lambda place: (-counts[place], place))
-    return [best] * len(examples)
+    """The most frequent position of the right answer in the training data."""
+    return [most_common(example.right for example in train)] * len(examples)

@@ -1,13 +1,13 @@
-"""Classification of a text or of a pair: one label of several, or any number of them.
+"""Text classification of a text or a pair: one label of several, or a set of labels.
 
     "It works ." | 1  ->  [CLS] it works . [SEP]  ->  logits [C]  ->  argmax
 
-BERT's, section 4.1 of Devlin et al. 2019; with several labels to an example each has a
-sigmoid of its own.
+BERT's, section 4.1 of Devlin et al. 2019. In multi-label classification each label has
+its own sigmoid.
 """
 
 import dataclasses
-from collections import Counter
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import jax
@@ -18,11 +18,19 @@ from scipy.special import expit, softmax
 from jaxpt.errors import UserError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
-from jaxpt.tasks.model import class_loss
-from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
+from jaxpt.tasks.model import apply_head, class_loss
+from jaxpt.tasks.task import (
+    Described,
+    Labels,
+    Row,
+    Sums,
+    TaskSpec,
+    check_labels,
+    most_common,
+    number_labels,
+    read_label,
+)
 from jaxpt.text.labelled.tables import Table
-
-PADS: dict[str, int] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +42,17 @@ class Spec(TaskSpec):
       label: the column of the label.
       labels: the labels in the order of their outputs, as the column has them; () finds
         them in the training data, sorted.
-      label_names: what the labels are called where that is not what the column has
-        (exports carry it); as many as there are labels.
-      positive: the one of `labels` that binary F1 is of; "" is the second.
-      separator: what parts an example's labels in the column, such as ","; with it an
-        example has any number of labels, "" has one.
+      label_names: names for the labels in exports, if they differ from the column's
+        values; one for each label.
+      positive: the one of `labels` that binary F1 is computed for; "" is the second.
+      separator: separates the labels of an example in the column, such as ","; with it
+        an example has any number of labels, "" has one.
       both_orders: trains on each pair in both orders, as ELECTRA does on MRPC.
-      metric: what chooses between runs.
+      metric: selects the best run.
     """
 
+    COLUMNS: ClassVar[tuple[str, ...]] = ("text", "pair", "label")
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("pair",)
     EXPORT: ClassVar[str] = "SequenceClassification"
 
     text: str = "sentence"
@@ -55,16 +65,14 @@ class Spec(TaskSpec):
     both_orders: bool = False
     metric: str = "accuracy"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        self.check("text", bool(self.text), "a column")
-        self.check("label", bool(self.label), "a column")
         is_good = not self.both_orders or bool(self.pair)
         self.check("both_orders", is_good, "False without task.pair")
         is_good = len(set(self.labels)) == len(self.labels) != 1
         self.check("labels", is_good, "two labels or more, each once; or ()")
         is_good = len(self.label_names) in (0, len(self.labels))
-        self.check("label_names", is_good, "as many as task.labels, or ()")
+        self.check("label_names", is_good, "one for each of task.labels, or ()")
         is_good = self.positive in ("", *self.labels)
         self.check("positive", is_good, f'one of task.labels={self.labels}, or ""')
         several = ("accuracy", "micro_f1", "macro_f1")
@@ -73,22 +81,14 @@ class Spec(TaskSpec):
         self.check("metric", self.metric in allowed, f"one of {', '.join(allowed)}")
 
     @property
-    def columns(self):
-        return [name for name in (self.text, self.pair, self.label) if name]
-
-    @property
-    def problem_type(self):
+    def problem_type(self) -> str:
         kind = "multi_label" if self.separator else "single_label"
         return f"{kind}_classification"
-
-    @property
-    def main_metric(self):
-        return self.metric
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """A text or two, and the labels' numbers (one, unless there may be several)."""
+    """A text or a pair, and the numbers of its labels (one, unless multi-label)."""
 
     text: str
     pair: str | None
@@ -102,45 +102,31 @@ def read(
     """See `Task.read`."""
     texts = table.texts(spec.text)
     pairs = table.texts(spec.pair) if spec.pair else [None] * len(texts)
-    told = [_split_labels(value, spec) for value in table.columns[spec.label]]
-    known = labels or spec.labels or tuple(sorted({x for each in told for x in each}))
+    names = [_split_labels(value, spec) for value in table.columns[spec.label]]
+    known = labels or spec.labels or tuple(sorted({x for each in names for x in each}))
     if labels is None:
-        _check_labels(table, spec, known, told)
-    number = {name: i for i, name in enumerate(known)}
-    examples = []
-    for row, (text, pair, names) in enumerate(zip(texts, pairs, told, strict=True)):
-        for name in names:
-            if name not in number:
-                listed = ", ".join(map(repr, known))
-                whose = "task.labels has" if spec.labels else "the training data has"
-                raise UserError(
-                    f"{table.where(row)}: {spec.label}={name!r}: {whose} {listed}"
-                )
-        mine = tuple(sorted(number[name] for name in names))
-        examples.append(Example(text, pair, mine, len(known)))
-    return examples, known
+        _check_training(table, spec, known, names)
+    numbers = number_labels(table, spec.label, names, known, spec)
+    return [
+        Example(text, pair, tuple(sorted(own)), len(known))
+        for text, pair, own in zip(texts, pairs, numbers, strict=True)
+    ], known
 
 
 def _split_labels(value: Any, spec: Spec) -> list[str]:
-    """An example's labels, as strings; whole numbers as they are written."""
-    if isinstance(value, bool):
-        value = str(value).lower()
-    text = str(value).strip()
+    """An example's labels as strings; whole numbers keep their spelling."""
+    text = read_label(value)
     if not spec.separator:
         return [text]
     return [part.strip() for part in text.split(spec.separator) if part.strip()]
 
 
-def _check_labels(table: Table, spec: Spec, known: Labels, told: list) -> None:
-    """Raises UserError for training data in which some label does not occur."""
-    found = {name for each in told for name in each}
-    if len(known) < 2:
-        raise UserError(
-            f"{table.name}: {spec.label} has the one label {', '.join(known)!r}; must "
-            f"have two at least"
-        )
+def _check_training(table: Table, spec: Spec, known: Labels, names: list) -> None:
+    """Raises UserError if some label does not occur in the training data."""
+    present = {name for each in names for name in each}
+    check_labels(table, spec.label, known, "label")
     for name in known:
-        if name not in found:
+        if name not in present:
             raise UserError(
                 f"{table.name}: no example has the label {name!r} of task.labels, so "
                 f"it cannot be learned"
@@ -151,37 +137,28 @@ def _check_labels(table: Table, spec: Spec, known: Labels, told: list) -> None:
         )
 
 
-def num_outputs(spec: Spec, labels: Labels) -> int:
-    """One for each label."""
-    return len(labels)
-
-
 def encode(
     examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
 ) -> list[Row]:
     """See `Task.encode`; "targets" are int32 [], or float32 [C] of several labels."""
-    targets = [_target(example, spec) for example in examples]
-    both = spec.both_orders and is_training
-    return encoder.rows(examples, targets, both)
-
-
-def _target(example: Example, spec: Spec) -> Any:
-    if not spec.separator:
-        return np.asarray(example.labels[0], np.int32)
-    return _as_set(example.labels, example.num_labels).astype(np.float32)
+    targets: list[np.ndarray] = [
+        _as_set(x.labels, x.num_labels).astype(np.float32)
+        if spec.separator
+        else np.asarray(x.labels[0], np.int32)
+        for x in examples
+    ]
+    return encoder.rows(examples, targets, spec.both_orders and is_training)
 
 
 def _as_set(labels: tuple[int, ...], num_labels: int) -> np.ndarray:
     return np.isin(np.arange(num_labels), labels)
 
 
-def outputs(model, params, batch, rngs):
-    """Logits [B, C]."""
-    return model.outputs(params, batch, rngs)
+outputs = apply_head  # logits [B, C]
 
 
-def loss(outputs, batch: dict, spec: Spec):
-    """Cross-entropy; of several labels, the mean of each one's binary one."""
+def loss(outputs: jax.Array, batch: dict, spec: Spec) -> Sums:
+    """Cross-entropy; with several labels, the mean of their binary cross-entropies."""
     targets, weights = batch["targets"], batch["row_weights"]
     if not spec.separator:
         return {"loss": class_loss(outputs, targets, weights)}
@@ -190,7 +167,9 @@ def loss(outputs, batch: dict, spec: Spec):
     return {"loss": (jnp.sum(each.mean(axis=1) * weights), weights.sum())}
 
 
-def predict(outputs, rows, examples: list[Example], spec: Spec) -> list:
+def predict(
+    outputs: list, rows: Sequence[Row], examples: list[Example], spec: Spec
+) -> list:
     """The best label of each; of several, the tuple of those above one half."""
     if not spec.separator:
         return [int(np.argmax(logits)) for logits in outputs]
@@ -201,26 +180,27 @@ def metrics(predictions: list, examples: list[Example], spec: Spec) -> dict[str,
     """See `jaxpt.tasks.metrics`."""
     num_labels = examples[0].num_labels
     if spec.separator:
-        said, right = (
+        predicted, right = (
             np.array([_as_set(each, num_labels) for each in them])
             for them in (predictions, [example.labels for example in examples])
         )
-        return label_set_metrics(said, right)
+        return label_set_metrics(predicted, right)
     answers = [example.labels[0] for example in examples]
-    return class_metrics(predictions, answers, num_labels, _positive(spec))
+    positive = spec.labels.index(spec.positive) if spec.positive else 1
+    return class_metrics(predictions, answers, num_labels, positive)
 
 
 def describe(
-    outputs, predictions: list, examples: list[Example], spec: Spec, labels: Labels
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
-    """Labels as the column has them, lists of them if there may be several.
+    """Labels as the column has them, as lists if there may be several.
 
     "probabilities" are in the order of the labels, rounded to eight digits. The report
     is `jaxpt.tasks.metrics.class_report`.
     """
     logits, is_set = np.asarray(outputs, np.float64), bool(spec.separator)
     right = [example.labels for example in examples]
-    said = predictions if is_set else [(number,) for number in predictions]
+    predicted = predictions if is_set else [(number,) for number in predictions]
 
     def name(numbers: tuple[int, ...]) -> Any:
         names = [labels[i] for i in numbers]
@@ -234,27 +214,18 @@ def describe(
             "score": float(gold == own),
             "probabilities": each.round(8).tolist(),
         }
-        for gold, own, each in zip(right, said, probabilities, strict=True)
+        for gold, own, each in zip(right, predicted, probabilities, strict=True)
     ]
     ours, theirs = (
         np.array([_as_set(x, len(labels)) if is_set else x[0] for x in them])
-        for them in (said, right)
+        for them in (predicted, right)
     )
     return Described(records, class_report(probabilities, ours, theirs, labels))
 
 
-def _positive(spec: Spec) -> int:
-    """The number of the label that binary F1 is of."""
-    return spec.labels.index(spec.positive) if spec.positive else 1
-
-
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list:
-    """The commonest label; of several, each one that most examples have."""
+    """The most frequent label; of several, those that most examples have."""
     if not spec.separator:
-        counts = Counter(example.labels[0] for example in train)
-        best = min(counts, key=lambda label: (-counts[label], label))
-        return [best] * len(examples)
-    shares = np.mean(
-        [_as_set(example.labels, example.num_labels) for example in train], axis=0
-    )
+        return [most_common(x.labels[0] for x in train)] * len(examples)
+    shares = np.mean([_as_set(x.labels, x.num_labels) for x in train], axis=0)
     return [tuple(np.flatnonzero(shares > 0.5).tolist())] * len(examples)

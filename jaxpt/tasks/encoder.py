@@ -1,9 +1,9 @@
-"""Texts of a task to token ids, framed as the network's family frames them.
+"""Encodes the texts of a task to token ids, with the special tokens of the network.
 
     one text     before  A  after                 [CLS] A [SEP]
     two texts    before  A  between  B  after     [CLS] A [SEP] B [SEP]
 
-Host side, NumPy only. Special tokens in a text are plain text, as in pretraining.
+NumPy, on the host. Special tokens inside a text are plain text, as in pretraining.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ Ids = Int[np.ndarray, "n"]
 
 @dataclasses.dataclass(frozen=True)
 class Frame:
-    """The special ids around one text or two, and the segment type of the second.
+    """The special tokens around one text or two, and the segment type of the second.
 
     >>> frame = Frame((1,), (2,), (3,), second_type=1)
     >>> frame.num_special(is_pair=True)
@@ -35,19 +35,19 @@ class Frame:
     second_type: int = 0
 
     def num_special(self, is_pair: bool) -> int:
-        """How many special ids stand in a row."""
+        """The number of special tokens in a row."""
         return len(self.before) + len(self.after) + len(self.between) * is_pair
 
 
 @dataclasses.dataclass(frozen=True)
 class Framed:
-    """A row of ids, and where each came from.
+    """A row of ids, and the origin of each.
 
     Attributes:
       tokens: int32 [n].
       type_ids: int32 [n], the segment types.
-      sources: int8 [n]; 0 is a special id, 1 the first text, 2 the second.
-      places: int32 [n], the place in its text's ids; -1 at special ids.
+      sources: int8 [n]; 0 is a special token, 1 the first text, 2 the second.
+      places: int32 [n], the position in its text's ids; -1 at special tokens.
     """
 
     tokens: Ids
@@ -55,14 +55,19 @@ class Framed:
     sources: Int[np.ndarray, "n"]
     places: Ids
 
+    def row(self, example: int, **arrays: np.ndarray) -> dict[str, np.ndarray]:
+        """The `Row` of a task, with the number of its example and further arrays."""
+        row = {"tokens": self.tokens, "type_ids": self.type_ids} | arrays
+        return row | {"example": np.array(example, np.int32)}
+
 
 @dataclasses.dataclass(frozen=True)
 class Words:
-    """The ids of a list of words, and the word that each id is of.
+    """The ids of a list of words, and the number of the word of each id.
 
     Attributes:
       ids: int32 [n].
-      word_ids: int32 [n], rising.
+      word_ids: int32 [n], ascending.
     """
 
     ids: Ids
@@ -71,12 +76,12 @@ class Words:
 
 @dataclasses.dataclass(frozen=True)
 class TextEncoder:
-    """A tokenizer with the frame of a network, and the most tokens of a row.
+    """A tokenizer with the special tokens of a network, and the length of a row.
 
     Attributes:
-      max_len: the most tokens of a row, special ids included.
-      pad: an id for padding, which no network looks at.
-      writing: how the network writes an answer; None where it writes none.
+      max_len: the maximum number of tokens in a row, special tokens included.
+      pad: the id of padding, which is never attended to.
+      writing: how the network generates an answer; None if it cannot.
     """
 
     tokenizer: Tokenizer
@@ -85,7 +90,7 @@ class TextEncoder:
     pad: int = 0
     writing: Writing | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         least = self.frame.num_special(is_pair=True) + 2
         if self.max_len < least:
             raise UserError(
@@ -94,22 +99,22 @@ class TextEncoder:
             )
 
     def ids(self, text: str) -> Ids:
-        """The ids of a text, nothing around them."""
+        """The ids of a text, without special tokens."""
         return self.tokenizer.encode(text)
 
     def answer(self, ids: Ids) -> str:
-        """The text of an answer that was written."""
+        """The text of a generated answer."""
         if self.writing is not None:
             ids = self.writing.cut_answer(ids)
         return self.tokenizer.decode(ids).strip()
 
     def words(self, words: Sequence[str]) -> Words:
-        """The ids of words that are given apart, as of a text with spaces between.
+        """The ids of a list of words, as in a text with spaces between them.
 
-        A word of no ids (a character that the vocabulary strips) has none.
+        A word may have no ids (a character that the vocabulary strips).
         """
         kind = self.tokenizer.kind
-        # A WordPiece and a Unigram tokenizer begin every text as a word by itself.
+        # WordPiece and Unigram tokenizers start every text as a new word.
         space = "" if kind in ("wordpiece", "unigram") else " "
         parts = [
             self.ids(word if i == 0 else space + word) for i, word in enumerate(words)
@@ -120,18 +125,18 @@ class TextEncoder:
         return Words(ids, np.repeat(np.arange(len(words)), counts).astype(np.int32))
 
     def spans(self, text: str) -> tuple[Ids, Ids, Ids]:
-        """The ids of a text, and where each begins and ends in it, in characters.
+        """The ids of a text, and the start and end of each in characters.
 
         Spaces before a token are not part of it.
         """
         ids, sizes = self.tokenizer.encode_sized(text)
         data = text.encode("utf-8", "surrogatepass")
-        # Of each byte, the character that it is of; of the end, the text's length.
+        # The character of each byte; at the end, the text's length.
         starts = [byte & 0xC0 != 0x80 for byte in data]
         char_of = np.append(np.cumsum(starts) - 1, len(text)).astype(np.int32)
         ends = np.minimum(np.cumsum(sizes), len(data))
         begins = np.concatenate([[0], ends[:-1]]).astype(np.int64)
-        # A character that is cut belongs to both tokens.
+        # A character that is split belongs to both tokens.
         stops = np.where(ends > 0, char_of[np.maximum(ends - 1, 0)] + 1, 0)
         first = char_of[begins]
         for i, (start, stop) in enumerate(zip(first, stops, strict=True)):
@@ -140,9 +145,9 @@ class TextEncoder:
         return ids, np.minimum(first, stops).astype(np.int32), stops.astype(np.int32)
 
     def row(self, first: Ids, second: Ids | None = None) -> Framed:
-        """A row of one text or two, cut to `max_len`.
+        """A row of one text or two, truncated to `max_len`.
 
-        Of two texts the longer one loses its last token, until both fit
+        The longer of two texts loses its last token until both fit
         (google-research/bert: run_classifier.py, `_truncate_seq_pair`).
         """
         frame, is_pair = self.frame, second is not None
@@ -159,8 +164,8 @@ class TextEncoder:
         sizes = [len(part) for part in parts]
         if not sum(sizes):
             raise UserError(
-                "a text of a task is empty: this network's rows have no special "
-                "tokens, and so must have some text"
+                "a text of a task is empty: this network adds no special tokens, so "
+                "the text must not be empty"
             )
         places = [
             np.arange(size) if source else np.full(size, -1)
@@ -183,32 +188,25 @@ class TextEncoder:
         targets: Sequence[np.ndarray],
         both_orders: bool = False,
     ) -> list[dict[str, np.ndarray]]:
-        """The rows of examples of one text, or of a pair, each with its target.
+        """The rows of examples of one text or a pair, each with its target.
 
         Args:
-          examples: with `text` and `pair`, which is None where there is one text.
-          both_orders: a pair is also read the other way round, in a row of its own.
+          examples: with `text` and `pair`, which is None for one text.
+          both_orders: adds a row with the texts of a pair swapped.
         """
-        found = []
+        rows = []
         for number, example in enumerate(examples):
             orders = [(example.text, example.pair)]
             if both_orders and example.pair is not None:
                 orders.append((example.pair, example.text))
             for first, second in orders:
                 framed = self.texts(first, second)
-                found.append(
-                    {
-                        "tokens": framed.tokens,
-                        "type_ids": framed.type_ids,
-                        "targets": targets[number],
-                        "example": np.asarray(number, np.int32),
-                    }
-                )
-        return found
+                rows.append(framed.row(number, targets=targets[number]))
+        return rows
 
 
 def cut_pair(first: int, second: int, room: int) -> tuple[int, int]:
-    """How much of two texts is kept: the longer one loses a token, the second of two.
+    """The lengths of two truncated texts: the longer one loses a token, or the second.
 
     >>> cut_pair(7, 3, 8), cut_pair(9, 9, 9)
     ((5, 3), (5, 4))

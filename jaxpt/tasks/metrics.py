@@ -1,7 +1,6 @@
-"""Metrics of classes and of numbers.
+"""Metrics of classification and regression, computed by scikit-learn and scipy.
 
-A constant prediction has a Matthews and a rank correlation of 0, where they are not
-defined. scikit-learn and scipy compute them.
+A constant prediction has a Matthews and a rank correlation of 0, as they are undefined.
 """
 
 import warnings
@@ -11,19 +10,19 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-BINS = 15  # of the calibration error: Guo et al. 2017
+BINS = 15  # of the calibration error (Guo et al. 2017)
 
 
 def class_metrics(
     predicted: Sequence[int], right: Sequence[int], num_labels: int, positive: int
 ) -> dict[str, float]:
-    """Accuracy, Matthews correlation, macro F1, and of two labels F1 of one.
+    """Accuracy, Matthews correlation, macro F1, and binary F1 if there are two labels.
 
-    Macro F1 is the mean over labels that are predicted or right at least once, as
-    scikit-learn's.
+    Macro F1 is the mean over labels that are predicted or right at least once, as in
+    scikit-learn.
 
     Args:
-      positive: the label that binary F1 is of.
+      positive: the label that binary F1 is computed for.
 
     >>> y, p = [1, 1, 1, 0, 0, 1, 0, 1], [1, 0, 1, 0, 1, 1, 0, 1]
     >>> {k: round(v, 6) for k, v in class_metrics(p, y, 2, 1).items()}
@@ -32,22 +31,21 @@ def class_metrics(
     from sklearn.metrics import f1_score, matthews_corrcoef
 
     y, p = np.asarray(right), np.asarray(predicted)
-    found = {
+    values = {
         "accuracy": float(np.mean(y == p)),
         "mcc": float(matthews_corrcoef(y, p)),
         "macro_f1": float(f1_score(y, p, average="macro", zero_division=0)),
     }
     if num_labels == 2:
-        is_right, is_said = y == positive, p == positive
-        found["f1"] = float(f1_score(is_right, is_said, zero_division=0))
-    return found
+        values["f1"] = float(f1_score(y == positive, p == positive, zero_division=0))
+    return values
 
 
 def label_set_metrics(predicted: np.ndarray, right: np.ndarray) -> dict[str, float]:
-    """Of bool [N, C], where an example has any number of labels.
+    """Metrics of multi-label classification, of bool [N, C].
 
-    Accuracy is the share of examples all of whose labels are right; F1 is over all
-    decisions together (micro) and the mean over labels (macro).
+    Accuracy is the share of examples with all labels right; F1 is over all decisions
+    together (micro) and the mean over labels (macro).
     """
     from sklearn.metrics import f1_score
 
@@ -65,7 +63,7 @@ def calibration_error(
 ) -> float:
     """The expected calibration error (ECE): |accuracy - confidence| over bins.
 
-    Bins are of equal width, (0, 1 / n], (1 / n, 2 / n], ..., and each counts by its
+    Bins have equal widths, (0, 1 / n], (1 / n, 2 / n], ..., and are weighted by their
     share of the predictions (Guo et al. 2017, equation 3).
 
     Args:
@@ -86,18 +84,18 @@ def class_report(
     right: Int[np.ndarray, "N"] | Bool[np.ndarray, "N C"],
     labels: Sequence[str],
 ) -> dict[str, Any]:
-    """Confusion matrix, metrics of each label, AUC and calibration, as JSON has them.
+    """Confusion matrix, metrics of each label, AUC and calibration, as JSON values.
 
     Args:
-      predicted, right: numbers of labels; or, where an example has any number of
-        labels, whether it has each.
+      predicted, right: numbers of labels; for multi-label examples, whether each label
+        is there.
 
     Returns:
-      "confusion": counts [C, C], a row for each right label; of sets of labels [C, 2,
-      2]. "per_label": precision, recall, F1 and support by label. "auc": the mean over
-      labels of the area under the ROC curve of one against the rest (of two labels both
-      are equal), over labels that some examples have and some do not; None if there is
-      none. "ece": `calibration_error` of the predictions, with "ece_bins".
+      "confusion": counts [C, C], a row for each right label; multi-label [C, 2, 2].
+      "per_label": precision, recall, F1 and support by label. "auc": the mean over
+      labels of the area under the one-versus-rest ROC curve, over labels that some
+      examples have and some do not; None if there is none. "ece": `calibration_error`
+      of the predictions, with "ece_bins".
     """
     from sklearn import metrics
 
@@ -134,12 +132,12 @@ def class_report(
 def number_metrics(
     predicted: Sequence[float], right: Sequence[float]
 ) -> dict[str, float]:
-    """Pearson's and Spearman's correlation, and the root of the mean squared error.
+    """Pearson's and Spearman's correlation, and the root mean squared error.
 
     All are NaN if a prediction is not finite.
 
-    >>> found = number_metrics([0.1, 0.9, 2.5, 2.4, 5], [0, 1, 2, 3, 5])
-    >>> {name: round(value, 6) for name, value in found.items()}
+    >>> values = number_metrics([0.1, 0.9, 2.5, 2.4, 5], [0, 1, 2, 3, 5])
+    >>> {name: round(value, 6) for name, value in values.items()}
     {'pearson': 0.97856, 'spearman': 0.9, 'rmse': 0.354965}
     """
     from scipy import stats
@@ -149,9 +147,9 @@ def number_metrics(
         return dict.fromkeys(("pearson", "spearman", "rmse"), float("nan"))
     rmse = float(np.sqrt(np.mean((p - y) ** 2)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of a constant, which is 0 here
-        found = {
+        warnings.simplefilter("ignore")  # a constant prediction, which is 0 here
+        values = {
             "pearson": float(stats.pearsonr(p, y).statistic) if len(y) > 1 else 0.0,
             "spearman": float(stats.spearmanr(p, y).statistic) if len(y) > 1 else 0.0,
         }
-    return {k: 0.0 if np.isnan(v) else v for k, v in found.items()} | {"rmse": rmse}
+    return {k: 0.0 if np.isnan(v) else v for k, v in values.items()} | {"rmse": rmse}

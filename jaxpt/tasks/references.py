@@ -1,4 +1,4 @@
-"""Reads the references of texts to generate: one or more, not equally many per row.
+"""Reads the references of generated texts; each row may have several.
 
 {"ref": ["A cheap pub.", "A pub, and cheap."]}         a list in one column
 {"ref1": "A cheap pub.", "ref2": null}                 columns "ref*", some empty
@@ -22,9 +22,9 @@ def read_references(
 
     Args:
       target: the name of a column, or a pattern of several, whose values are texts or
-        lists of texts. Empty and missing values are left out.
-      others: columns that the pattern does not mean.
-      drop: a mark that is removed from each text.
+        lists of texts. Empty and missing values are skipped.
+      others: columns that the pattern excludes.
+      drop: a string that is removed from each text.
 
     Raises:
       UserError: the column is missing, a row has no reference, or a value is neither a
@@ -35,7 +35,7 @@ def read_references(
     if not columns:
         listed = ", ".join(map(repr, table.columns))
         raise UserError(f"{table.name}: no column {target!r}; it has {listed}")
-    found = []
+    references = []
     for row in range(len(table)):
         texts: list[str] = []
         for column in columns:
@@ -46,8 +46,8 @@ def read_references(
             raise UserError(
                 f"{table.where(row)}: {target!r} must be a text, or several; is null"
             )
-        found.append(tuple(text.replace(drop, "") if drop else text for text in texts))
-    return found
+        references.append(tuple(x.replace(drop, "") if drop else x for x in texts))
+    return references
 
 
 def _list_texts(table: Table, column: str, row: int) -> list[str]:
@@ -66,18 +66,18 @@ def _list_texts(table: Table, column: str, row: int) -> list[str]:
 def join_groups(
     table: Table, group: str, sources: Sequence[str], references: Sequence[References]
 ) -> list[tuple[str, References]]:
-    """The source and all references of each value of the column `group`.
+    """The source and all references of each group of rows with one value.
 
     Raises:
-      UserError: rows of one value have different sources.
+      UserError: the rows of a group have different sources.
     """
-    found: dict[Any, tuple[str, References]] = {}
+    groups: dict[Any, tuple[str, References]] = {}
     for row, value in enumerate(table.columns[group]):
-        source, held = found.get(value, (sources[row], ()))
+        source, before = groups.get(value, (sources[row], ()))
         if source != sources[row]:
             raise UserError(
                 f"{table.where(row)}: {group}={value!r}: rows of one group must have "
                 f"the same task.inputs"
             )
-        found[value] = source, held + references[row]
-    return list(found.values())
+        groups[value] = source, before + references[row]
+    return list(groups.values())

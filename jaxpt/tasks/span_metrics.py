@@ -1,9 +1,9 @@
 """Metrics of spans: entities among tagged words, and answers in a text.
 
-Entities are seqeval's in both of its modes, which differ for invalid tag sequences:
-"default" is conlleval's, in which an I- can begin an entity; "strict" accepts only the
-sequences of the tagging scheme. Answers are scored as SQuAD's scripts do (version 2.0:
-`evaluate-v2.0.py`).
+Entities are scored by seqeval in both of its modes, which differ for invalid tag
+sequences: "default" is conlleval's, in which an I- can begin an entity; "strict"
+accepts only the sequences of the tagging scheme. Answers are scored as in SQuAD 2.0
+(`evaluate-v2.0.py`).
 """
 
 import re
@@ -24,7 +24,7 @@ SCHEMES = {"IOB1": "I", "IOB2": "BI", "IOE2": "IE", "IOBES": "BIES", "BILOU": "B
 
 
 def need_seqeval() -> Any:
-    """The package seqeval's metrics, imported only when asked for.
+    """Imports seqeval, an optional dependency.
 
     Raises:
       UserError: it is not installed.
@@ -41,8 +41,8 @@ def find_scheme(labels: Sequence[str]) -> str:
     """The tagging scheme of labels: the first of `SCHEMES` that has all prefixes.
 
     Args:
-      labels: all tags of the training data, not those of one sentence: IOBES without
-        any E- and S- is indistinguishable from IOB2.
+      labels: all tags of the training data, not of one sentence: IOBES without any E-
+        and S- is indistinguishable from IOB2.
 
     Returns:
       Its name, or "" if the labels are not entity tags of one scheme.
@@ -54,8 +54,8 @@ def find_scheme(labels: Sequence[str]) -> str:
     """
     parts = [tag.partition("-") for tag in labels if tag != "O"]
     prefixes = {prefix if dash else "" for prefix, dash, _ in parts}
-    found = (name for name, allowed in SCHEMES.items() if prefixes <= set(allowed))
-    return next(found, "")
+    schemes = (name for name, allowed in SCHEMES.items() if prefixes <= set(allowed))
+    return next(schemes, "")
 
 
 def entity_metrics(
@@ -68,7 +68,7 @@ def entity_metrics(
     An entity is correct if its first word, its last word and its type are.
 
     Args:
-      scheme: of the tags, from `find_scheme`.
+      scheme: the tagging scheme, from `find_scheme`.
 
     Returns:
       entity_precision, entity_recall and entity_f1 in seqeval's default mode, which is
@@ -76,27 +76,27 @@ def entity_metrics(
       entity is predicted or none exists.
 
     >>> right = [["B-PER", "I-PER", "O", "B-LOC"]]
-    >>> found = entity_metrics([["I-PER", "I-PER", "O", "B-LOC"]], right)
-    >>> round(found["entity_f1"], 4), round(found["entity_f1_strict"], 4)
+    >>> values = entity_metrics([["I-PER", "I-PER", "O", "B-LOC"]], right)
+    >>> round(values["entity_f1"], 4), round(values["entity_f1_strict"], 4)
     (1.0, 0.6667)
-    >>> found = entity_metrics([["U-PER", "U-PER"]], [["U-PER", "U-PER"]], "BILOU")
-    >>> found["entity_f1"], found["entity_f1_strict"]
+    >>> values = entity_metrics([["U-PER", "U-PER"]], [["U-PER", "U-PER"]], "BILOU")
+    >>> values["entity_f1"], values["entity_f1_strict"]
     (1.0, 1.0)
     """
     seqeval = need_seqeval()
     metrics = seqeval.metrics
-    given = [[list(tags) for tags in each] for each in (right, predicted)]
+    tags_of = [[list(tags) for tags in each] for each in (right, predicted)]
     if scheme == "BILOU":
         # Another spelling of IOBES; seqeval's default mode knows only the latter.
-        given = [[[_to_iobes(tag) for tag in tags] for tags in x] for x in given]
+        tags_of = [[[_to_iobes(tag) for tag in tags] for tags in x] for x in tags_of]
         scheme = "IOBES"
     more: dict[str, Any] = {"average": "micro", "zero_division": 0}
     rules = {"mode": "strict", "scheme": getattr(seqeval.scheme, scheme)}
     return {
-        "entity_precision": float(metrics.precision_score(*given, **more)),
-        "entity_recall": float(metrics.recall_score(*given, **more)),
-        "entity_f1": float(metrics.f1_score(*given, **more)),
-        "entity_f1_strict": float(metrics.f1_score(*given, **rules, **more)),
+        "entity_precision": float(metrics.precision_score(*tags_of, **more)),
+        "entity_recall": float(metrics.recall_score(*tags_of, **more)),
+        "entity_f1": float(metrics.f1_score(*tags_of, **more)),
+        "entity_f1_strict": float(metrics.f1_score(*tags_of, **rules, **more)),
     }
 
 
@@ -116,23 +116,23 @@ def normalize_answer(text: str) -> str:
 
 
 def exact_match(predicted: str, right: str) -> float:
-    """1 where two answers are the same once normalised."""
+    """1 if two normalised answers are equal, else 0."""
     return float(normalize_answer(predicted) == normalize_answer(right))
 
 
 def word_f1(predicted: str, right: str) -> float:
-    """F1 of the words of two normalised answers; where one has none, their equality.
+    """F1 of the words of two normalised answers; equality if one has no words.
 
     >>> round(word_f1("cat on mat", "the cat sat on a mat"), 6)
     0.857143
     """
-    said, wanted = normalize_answer(predicted).split(), normalize_answer(right).split()
-    if not said or not wanted:
-        return float(said == wanted)
-    num_same = sum((Counter(said) & Counter(wanted)).values())
+    words, golds = normalize_answer(predicted).split(), normalize_answer(right).split()
+    if not words or not golds:
+        return float(words == golds)
+    num_same = sum((Counter(words) & Counter(golds)).values())
     if not num_same:
         return 0.0
-    precision, recall = num_same / len(said), num_same / len(wanted)
+    precision, recall = num_same / len(words), num_same / len(golds)
     return 2 * precision * recall / (precision + recall)
 
 
@@ -140,8 +140,8 @@ def answer_scores(predicted: str, right: Sequence[str]) -> tuple[float, float]:
     """The best exact match and the best F1 over the right answers.
 
     Args:
-      predicted: "" says that there is no answer.
-      right: answers that normalise to nothing are left out; with none, "" is right.
+      predicted: "" for no answer.
+      right: answers that normalise to nothing are skipped; without any, "" is right.
     """
     golds = [text for text in right if normalize_answer(text)] or [""]
     exact = max(exact_match(predicted, gold) for gold in golds)
@@ -151,40 +151,39 @@ def answer_scores(predicted: str, right: Sequence[str]) -> tuple[float, float]:
 def answer_metrics(
     predicted: Sequence[str], right: Sequence[Sequence[str]]
 ) -> dict[str, float]:
-    """Means over questions; where some have no answer, those of both kinds apart too.
+    """Mean scores over questions.
 
     Returns:
-      exact_match and f1; and where some of the questions have no answer has_answer_f1
-      and no_answer_f1.
+      exact_match and f1; if some questions have no answer, also has_answer_f1 and
+      no_answer_f1.
     """
     scores = np.array(
         [answer_scores(p, golds) for p, golds in zip(predicted, right, strict=True)]
     )
-    found = dict(zip(("exact_match", "f1"), scores.mean(axis=0).tolist(), strict=True))
+    values = dict(zip(("exact_match", "f1"), scores.mean(axis=0).tolist(), strict=True))
     has_answer = np.array([any(map(normalize_answer, golds)) for golds in right])
     if not has_answer.all():
         for name, chosen in (("has", has_answer), ("no", ~has_answer)):
             if chosen.any():
-                found[f"{name}_answer_f1"] = float(scores[chosen, 1].mean())
-    return found
+                values[f"{name}_answer_f1"] = float(scores[chosen, 1].mean())
+    return values
 
 
 def best_null_threshold(
     null_odds: Sequence[float], scores: Sequence[float], is_null: Sequence[bool]
 ) -> tuple[float, float]:
-    """The threshold above which "no answer" is said, and the mean score with it.
+    """The best threshold for predicting "no answer", and the mean score with it.
 
-    As SQuAD 2.0's script looks for it: all questions begin as unanswered and are
-    answered one by one, the surest first. Of equal means the first is taken, that with
-    the fewest answers.
+    As in SQuAD 2.0's script: all questions begin as unanswered and are answered one by
+    one, the most certain first. Of equal means the first wins, with the fewest answers.
 
     Args:
-      null_odds: of each question, the score of no answer less that of the best span.
-      scores: of each question, the metric of its best span.
+      null_odds: for each question, the score of "no answer" minus the best span's.
+      scores: for each question, the metric of its best span.
       is_null: which questions have no answer.
 
     Returns:
-      A threshold: no answer where the odds are above it. It is -inf where it is best to
+      A threshold: no answer if the odds are above it. It is -inf if it is best to
       answer nothing.
 
     >>> best_null_threshold([-2.0, 0.0, 1.0], [1.0, 0.0, 1.0], [False, True, False])

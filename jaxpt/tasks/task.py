@@ -1,15 +1,16 @@
-"""What a downstream task is: a module of functions, as an objective is one.
+"""The interface of a downstream task: a module of functions, like an objective.
 
     table -> read -> examples -> encode -> rows -> outputs -> loss
                                               outputs -> predict -> metrics
 
-`Task` states it as a type, which the modules of this folder satisfy. A task knows no
-network: how texts are framed is the encoder's (`jaxpt.tasks.encoder`), which vector a
-head reads is the family's (`jaxpt.nn.task_heads`).
+The protocol `Task` states it, and the modules of this folder satisfy it. A task does
+not know the network: the encoder adds special tokens (`jaxpt.tasks.encoder`), and the
+head chooses the vector to read (`jaxpt.nn.task_heads`).
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, ClassVar, Protocol
 
 import jax
@@ -22,21 +23,21 @@ from jaxpt.text.labelled.tables import Table
 
 # Loss terms: name -> (sum, weight).
 Sums = dict[str, tuple[jax.Array, jax.Array]]
-# What a network reads at once, without padding: "tokens" int32 [n], and what else is as
-# long ("type_ids", and a task's own, which its PADS names); "example" int32 [], the
-# example that it is of; and a task's targets, of the same shape in all rows. Where an
-# example is several texts at once (the options of a choice) "tokens" is [k, n].
+# One input of the network, without padding: "tokens" int32 [n]; other arrays of that
+# length ("type_ids", and those in the task's PADS); "example" int32 [], the number of
+# its example; the targets, of one shape in all rows. If an example is several texts
+# (the options of a question), "tokens" is [k, n].
 Row = dict[str, np.ndarray]
 Labels = tuple[str, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """What is stored of a split's predictions; all of it as JSON has it.
+    """The stored predictions of a split, as JSON values.
 
     Attributes:
-      records: of each example its "gold" answer, the "prediction", and where a metric
-        is a mean over examples the example's "score" in it; more as a task has it.
+      records: for each example its "gold" answer, the "prediction", a "score" if the
+        metric is a mean over examples, and further entries of the task.
       report: of the whole split; {} for none.
     """
 
@@ -46,37 +47,52 @@ class Described:
 
 @dataclasses.dataclass(frozen=True)
 class TaskSpec:
-    """The base of every task's settings.
+    """The settings that all tasks share.
 
     Attributes:
-      max_len: the most tokens of a row, special ones included; 0 is the model's.
+      max_len: the maximum number of tokens in a row, special tokens included; 0 is the
+        model's maximum.
       head: how a text becomes one vector, one of `jaxpt.nn.task_heads.FORMS`; "auto"
-        is that of the checkpoint, where it came with a head, or else what the source of
-        the network's family has. Where transformers' class has another head than the
-        source, "electra_dense" and "gpt2" are transformers': they can be exported.
+        takes the head of the checkpoint if it has one, else the head of the paper of
+        the network's family. Where transformers' head differs from the paper's,
+        "electra_dense" and "gpt2" are transformers', and can be exported.
       dropout: before the outputs; -1 is the family's.
     """
 
-    # What a head reads: "text", one vector of a row; "tokens", all of its states; ""
-    # where there is no head, and the vocabulary is asked.
+    # Input of the head: "text" is one vector a row; "tokens" all hidden states; "" for
+    # no head: the network generates the answer.
     READS: ClassVar[str] = "text"
-    # The metric that chooses between runs.
-    MAIN: ClassVar[str]
-    # What transformers' classes for such a task end with; "" where it has none.
+    # The settings that name a column, and those of them that may be "".
+    COLUMNS: ClassVar[tuple[str, ...]] = ()
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
+    # The allowed values of `metric`; () if the task checks them itself.
+    METRICS: ClassVar[tuple[str, ...]] = ()
+    # The padding value of each array of a row that has the length of the tokens, other
+    # than "tokens" and "type_ids".
+    PADS: ClassVar[dict[str, int]] = {}
+    # Outputs of the head for each vector; None for one a label, 0 for no head.
+    NUM_OUTPUTS: ClassVar[int | None] = None
+    # The end of the names of transformers' classes for the task; "" if there are none.
     EXPORT: ClassVar[str] = ""
-    # Whether a text that is too long for a row loses its end.
+    # Whether a text that is too long is truncated.
     CUTS: ClassVar[bool] = True
-    # Whether `tune` has something to choose.
+    # Whether `tune` chooses anything.
     TUNES: ClassVar[bool] = False
 
     max_len: int = 128
     head: str = "auto"
     dropout: float = -1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.check("max_len", self.max_len >= 0, "at least 0")
         is_good = self.dropout == -1 or 0 <= self.dropout < 1
         self.check("dropout", is_good, "-1, or at least 0 and below 1")
+        for name in self.COLUMNS:
+            is_good = name in self.OPTIONAL or bool(getattr(self, name))
+            self.check(name, is_good, "a column")
+        if self.METRICS:
+            is_good = self.main_metric in self.METRICS
+            self.check("metric", is_good, f"one of {', '.join(self.METRICS)}")
 
     def check(self, name: str, is_good: bool, allowed: str) -> None:
         """Raises UserError, naming the setting, unless its value is good."""
@@ -85,60 +101,56 @@ class TaskSpec:
 
     @property
     def columns(self) -> Collection[str]:
-        """The columns that are read of a table."""
-        raise NotImplementedError
+        """The columns of a table that are read."""
+        return [name for x in self.COLUMNS if (name := getattr(self, x))]
 
     @property
     def problem_type(self) -> str:
-        """What a config of transformers calls a task on texts."""
+        """`problem_type` in the config of transformers, of tasks on texts."""
         return "single_label_classification"
 
     @property
     def main_metric(self) -> str:
-        """The metric that chooses between runs; more of it is better."""
-        return self.MAIN
+        """The metric that selects the best run; higher is better."""
+        return getattr(self, "metric", "accuracy")
+
+    def num_outputs(self, labels: Labels) -> int:
+        """Outputs of the head for each vector that it reads; 0 for no head."""
+        return len(labels) if self.NUM_OUTPUTS is None else self.NUM_OUTPUTS
 
     def tune(self, predictions: list[Any], examples: list[Any]) -> "TaskSpec":
-        """The settings that are best on development data, for test data, too."""
+        """The settings that are best on development data; used on test data, too."""
         return self
 
 
 class Task(Protocol):
-    """All that a task is; a module of functions, or anything that has them.
-
-    Attributes:
-      Spec: its settings.
-      PADS: of what is as long as a row's tokens, and is neither "tokens" nor
-        "type_ids", the value at padding.
-    """
-
-    PADS: dict[str, int]
+    """The functions of a task: a module, or any object that has them."""
 
     @property
-    def Spec(self) -> type[TaskSpec]: ...
+    def Spec(self) -> type[TaskSpec]:
+        """Its settings."""
 
     def read(
         self, table: Table, spec: Any, labels: Labels | None
     ) -> tuple[list[Any], Labels]:
-        """A table's examples, checked, and the labels.
+        """The checked examples of a table, and the labels.
 
         Args:
           labels: those of the training data; None for the training data itself.
 
         Raises:
-          UserError: a value that is no label, or a label that training has not.
+          UserError: a value is not a label, or training does not have the label.
         """
-
-    def num_outputs(self, spec: Any, labels: Labels) -> int:
-        """Outputs of the head for each vector that it reads; 0 for no head."""
 
     def encode(
         self, examples: list[Any], encoder: TextEncoder, spec: Any, *, is_training: bool
     ) -> list[Row]:
-        """The rows of examples; one example may give several."""
+        """The rows of examples; one example may have several."""
 
-    def outputs(self, model: TaskModel, params: Any, batch: dict, rngs: Any) -> Any:
-        """What the network says of a batch: arrays [B, ...]; inside the compiled step.
+    def outputs(
+        self, model: TaskModel, params: dict, batch: dict, rngs: dict | None
+    ) -> Any:
+        """The network's outputs for a batch, arrays [B, ...]; runs when compiled.
 
         Args:
           params: {"network": ..., "head": ..., "extra": ...}.
@@ -153,17 +165,17 @@ class Task(Protocol):
     def predict(
         self, outputs: Any, rows: Sequence[Row], examples: list[Any], spec: Any
     ) -> list[Any]:
-        """The prediction of each example.
+        """The prediction for each example.
 
         Args:
-          outputs: as `outputs` gives, of each row in turn: a list of NumPy trees;
-            where there is no head, of the texts that were written.
+          outputs: of `outputs` for each row, a list of NumPy trees; of a task without a
+            head, the generated texts.
         """
 
     def metrics(
         self, predictions: list[Any], examples: list[Any], spec: Any
     ) -> dict[str, float]:
-        """Each metric by its name, between 0 and 1 where it is a share."""
+        """Each metric by name; shares are between 0 and 1."""
 
     def describe(
         self,
@@ -176,9 +188,63 @@ class Task(Protocol):
         """A record of each example, and a report of all of them.
 
         Args:
-          outputs: as `predict` takes them.
-          spec: as `TaskSpec.tune` gives it.
+          outputs: as in `predict`.
+          spec: the result of `TaskSpec.tune`.
         """
 
     def constant(self, train: list[Any], examples: list[Any], spec: Any) -> list[Any]:
-        """The best prediction that looks at no input, for each example."""
+        """The majority baseline: the best prediction that ignores the input."""
+
+
+def most_common(values: Iterable[Any], key: Callable | None = None) -> Any:
+    """The most frequent value; of equally frequent ones the smallest.
+
+    >>> most_common([2, 1, 1, 2, 3])
+    1
+    """
+    counts = Counter(values)
+    return min(counts, key=lambda x: (-counts[x], key(x) if key else x))
+
+
+def read_label(value: Any) -> str:
+    """A label of a table as text.
+
+    >>> read_label(True), read_label(" 01 ")
+    ('true', '01')
+    """
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+
+
+def check_labels(table: Table, column: str, labels: Labels, kind: str) -> None:
+    """Raises UserError unless the training data has two labels or more."""
+    if len(labels) < 2:
+        raise UserError(
+            f"{table.name}: {column} has the one {kind} {', '.join(labels)!r}; must "
+            f"have two at least"
+        )
+
+
+def number_labels(
+    table: Table, column: str, rows: Sequence[Sequence[str]], labels: Labels, spec: Any
+) -> list[tuple[int, ...]]:
+    """The numbers of each row's labels.
+
+    Raises:
+      UserError: a row has a label that `labels` lacks.
+    """
+    index = {name: i for i, name in enumerate(labels)}
+    for row, names in enumerate(rows):
+        for name in names:
+            if name not in index:
+                source = "task.labels" if spec.labels else "the training data"
+                raise UserError(
+                    f"{table.where(row)}: {column}={name!r}: {source} has "
+                    f"{', '.join(map(repr, labels))}"
+                )
+    return [tuple(index[name] for name in names) for names in rows]
+
+
+def pair_records(golds: Iterable[Any], predictions: Iterable[Any]) -> list[dict]:
+    """The plain record of each example: its "gold" answer and the "prediction"."""
+    pairs = zip(golds, predictions, strict=True)
+    return [{"gold": gold, "prediction": predicted} for gold, predicted in pairs]

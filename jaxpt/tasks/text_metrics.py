@@ -1,7 +1,7 @@
-"""Metrics of texts that a model writes: ROUGE, BLEU, and classes told in words.
+"""Metrics of generated texts: ROUGE, BLEU, and classes written as words.
 
-ROUGE is rouge_score's and BLEU is sacrebleu's; what is decided here is stated with each
-function: the stemmer, the lines of ROUGE-Lsum, and what several references count.
+ROUGE is computed by rouge_score and BLEU by sacrebleu. Each function states the choices
+made here: the stemmer, the lines of ROUGE-Lsum, and the use of several references.
 """
 
 import warnings
@@ -16,11 +16,11 @@ from jaxpt.text.stores.sentences import cut_sentences
 
 ROUGES = ("rouge1", "rouge2", "rougeL", "rougeLsum")
 OVER_REFERENCES = ("max", "mean")
-INVALID = -1  # the class of an answer that is none of the labels
+INVALID = -1  # the class of an answer that is not a label
 
 
 def need_rouge() -> Any:
-    """The package rouge_score, imported only when asked for.
+    """Imports rouge_score, an optional dependency.
 
     Raises:
       UserError: it is not installed.
@@ -33,7 +33,7 @@ def need_rouge() -> Any:
 
 
 def need_sacrebleu() -> Any:
-    """The package sacrebleu, imported only when asked for.
+    """Imports sacrebleu, an optional dependency.
 
     Raises:
       UserError: it is not installed.
@@ -46,9 +46,9 @@ def need_sacrebleu() -> Any:
 
 
 def split_into_lines(text: str) -> str:
-    """A text with a sentence a line, as ROUGE-Lsum needs it; lines it has are kept.
+    """One sentence per line, as ROUGE-Lsum needs it; existing lines are kept.
 
-    Without lines ROUGE-Lsum would be ROUGE-L, which is up to nine points less on
+    Without lines ROUGE-Lsum would be ROUGE-L, which is up to nine points lower on
     summaries of several sentences.
 
     >>> split_into_lines("One here. Two there!")
@@ -69,36 +69,33 @@ def rouge_metrics(
     """Mean F1 of ROUGE-1, -2, -L and -Lsum, between 0 and 1.
 
     Args:
-      references: of each text, one or more.
-      over_references: of several references, the mean of the scores or, for each of
-        the four by itself, their maximum.
+      references: one or more for each text.
+      over_references: the "mean" of the scores over several references, or the "max"
+        of each of the four separately.
       stemmer: rouge_score's Porter stemmer, of words of more than three letters.
 
-    >>> found = rouge_metrics(["Cats were running quickly"], [["The cat runs quick"]])
-    >>> found["rouge1"]
+    >>> rouge_metrics(["Cats were running quickly"], [["The cat runs quick"]])["rouge1"]
     0.5
     """
     scorer = need_rouge().rouge_scorer.RougeScorer(list(ROUGES), use_stemmer=stemmer)
     join = np.max if over_references == "max" else np.mean
     rows = []
     for text, golds in zip(predicted, references, strict=True):
-        said = split_into_lines(text)
-        found = [scorer.score(split_into_lines(gold), said) for gold in golds]
+        lines = split_into_lines(text)
+        scores = [scorer.score(split_into_lines(gold), lines) for gold in golds]
         rows.append(
-            [join([each[name].fmeasure for each in found], axis=0) for name in ROUGES]
+            [join([each[name].fmeasure for each in scores], axis=0) for name in ROUGES]
         )
     return dict(zip(ROUGES, np.mean(rows, axis=0).tolist(), strict=True))
 
 
 def bleu_metrics(
-    predicted: Sequence[str],
-    references: Sequence[Sequence[str]],
-    tokenize: str = "13a",
+    predicted: Sequence[str], references: Sequence[Sequence[str]], tokenize: str = "13a"
 ) -> dict[str, float]:
     """BLEU of all texts together, between 0 and 1 (a hundredth of sacrebleu's number).
 
     Args:
-      references: of each text, one or more; an n-gram is matched in any of them.
+      references: one or more for each text; an n-gram may match in any of them.
       tokenize: sacrebleu's; "13a" is its default, T5 takes "intl".
     """
     most = max(map(len, references))
@@ -108,30 +105,30 @@ def bleu_metrics(
     return {"bleu": bleu.corpus_score(list(predicted), streams).score / 100}
 
 
-def told_class_metrics(
+def written_class_metrics(
     predicted: Sequence[int], right: Sequence[int], num_labels: int, positive: int
 ) -> dict[str, float]:
-    """`class_metrics` where a prediction may be INVALID, which is always wrong.
+    """`class_metrics` if a prediction may be INVALID, which is always wrong.
 
-    F1 of two labels takes an invalid answer for the wrong label (T5:
+    F1 of two labels counts an invalid answer as the wrong label (T5:
     `f1_score_with_invalid`); macro F1 is over the labels alone; Matthews' correlation
-    counts it as a class of its own, as T5's does.
+    counts it as a separate class, as in T5.
 
     Returns:
-      What `class_metrics` gives, and "invalid", the share of such answers.
+      The values of `class_metrics`, and "invalid", the share of invalid answers.
     """
     from sklearn.metrics import f1_score
 
     p, y = np.asarray(predicted), np.asarray(right)
     is_invalid = p == INVALID
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # a class that is in one of the two alone
-        found = class_metrics(p.tolist(), y.tolist(), num_labels, positive)
+        warnings.simplefilter("ignore")  # a class that only one of the two has
+        values = class_metrics(p.tolist(), y.tolist(), num_labels, positive)
     seen = sorted({*p.tolist(), *y.tolist()} - {INVALID})
     macro = f1_score(y, p, labels=seen, average="macro", zero_division=0)
-    found["macro_f1"] = float(macro)
+    values["macro_f1"] = float(macro)
     if num_labels == 2:
         flipped = np.where(is_invalid, 1 - y, p)
         f1 = f1_score(y == positive, flipped == positive, zero_division=0)
-        found["f1"] = float(f1)
-    return found | {"invalid": float(is_invalid.mean())}
+        values["f1"] = float(f1)
+    return values | {"invalid": float(is_invalid.mean())}

@@ -1,29 +1,39 @@
-"""Text to text: the answer is written out, whatever the task is (Raffel et al. 2020).
+"""Text to text: the network generates the answer to any task (T5, Raffel et al. 2020).
 
     cola sentence: The cat sat.   ->  acceptable
     stsb sentence1: ... sentence2: ...  ->  3.8
     summarize: #Person1#: Hello ...  ->  #Person1# greets #Person2#.
 
-Trained with teacher forcing, read by greedy search or beams. A class is told by its
-word; any other answer is wrong. Words are compared without regard to case and white
-space, which some tokenizers do not keep (T5 compares them as they are).
+Training uses teacher forcing, evaluation greedy or beam search. Each class is a word;
+any other answer is wrong. Words are compared without case and white space, which some
+tokenizers do not preserve (T5 compares them exactly).
 """
 
 import dataclasses
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import jax
 import numpy as np
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
-from jaxpt.tasks.answers import answer_loss, write_answers
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
+from jaxpt.tasks.model import TaskModel, answer_loss, write_answers
 from jaxpt.tasks.references import join_groups, read_references
 from jaxpt.tasks.span_metrics import answer_metrics, answer_scores
-from jaxpt.tasks.task import Described, Labels, Row, TaskSpec
+from jaxpt.tasks.task import (
+    Described,
+    Labels,
+    Row,
+    Sums,
+    TaskSpec,
+    check_labels,
+    most_common,
+    number_labels,
+    read_label,
+)
 from jaxpt.tasks.text_metrics import (
     INVALID,
     OVER_REFERENCES,
@@ -31,50 +41,57 @@ from jaxpt.tasks.text_metrics import (
     need_rouge,
     need_sacrebleu,
     rouge_metrics,
-    told_class_metrics,
+    written_class_metrics,
 )
 from jaxpt.tasks.writing import IGNORED, pad_answers
 from jaxpt.text.labelled.tables import Table
 
-PADS: dict[str, int] = {"is_prefix": 0, "targets": IGNORED}
 CLASSES = ("accuracy", "mcc", "f1", "macro_f1")
 NUMBERS = ("pearson", "spearman")
 TEXTS = ("rouge1", "rouge2", "rougeL", "rougeLsum", "bleu")
 ANSWERS = ("f1", "exact_match")
 KINDS = {"classes": CLASSES, "number": NUMBERS, "text": TEXTS, "answer": ANSWERS}
+# Settings that only one kind has.
+ONLY = {
+    **dict.fromkeys(("labels", "words", "positive"), "classes"),
+    **dict.fromkeys(("group", "drop"), "text"),
+}
 STEP = 8  # answers are padded to a multiple of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(TaskSpec):
-    """What is read, what is written, and how it is scored.
+    """The inputs, the target, and the metrics.
 
     Attributes:
-      kind: what an answer is: one of the labels' words ("classes"), a "number", a
-        "text" scored by ROUGE and BLEU, or an "answer" scored as SQuAD's.
-      prefix: what a text begins with, as "cola" or "summarize:".
-      inputs: the columns that are read, in this order; T5's is that of their names.
-      keys: how a text calls each column, as "sentence" in "sentence: ..."; () is the
-        columns' names, "" leaves the name out.
-      target: the column of what is to be written; of a "text" a pattern such as
-        "summary*" takes all columns that match as references, the first to learn from.
-        A value may be a list, and rows may differ in their number of references. Of an
-        "answer" the values may be SQuAD's {"text": [...], ...}.
+      kind: the form of an answer: the word of a label ("classes"), a "number", a "text"
+        scored by ROUGE and BLEU, or an "answer" scored as in SQuAD.
+      prefix: the start of the input, as "cola" or "summarize:".
+      inputs: the columns of the input, in this order; T5 sorts them by name.
+      keys: the name of each column in the input, as "sentence" in "sentence: ..."; ()
+        takes the columns' names, "" omits the name.
+      target: the column of the target. For a "text", a pattern such as "summary*" takes
+        all columns that match as references; the first is trained on. A value may be a
+        list, and rows may differ in their number of references. For an "answer", the
+        values may be SQuAD's {"text": [...], ...}.
       group: a column; rows of development and test data with the same value are one
         text with several references. Training data are not grouped.
-      labels, words: the labels, and what is written for each; () are those of the
-        training data, and the labels themselves.
-      positive: the label that F1 is of; "" is the second.
-      drop: what is cut out of the text to be written, as a mark between sentences.
-      max_target: the most tokens of an answer, its end included.
+      labels, words: the labels, and the word for each; () takes the labels of the
+        training data, and the labels themselves as words.
+      positive: the label that F1 is computed for; "" is the second.
+      drop: a string that is removed from the target, as a mark between sentences.
+      max_target: the maximum number of tokens in an answer, its end included.
       num_beams: beams of the search; 1 is greedy.
-      length_penalty: as of `jaxpt generate`.
-      over_references: of several references, ROUGE's "max" or "mean"; BLEU matches any.
+      length_penalty: as in `jaxpt generate`.
+      over_references: "max" or "mean" of ROUGE over several references; BLEU matches
+        any of them.
       bleu_tokenize: sacrebleu's; T5's is "intl".
-      metric: what chooses between runs; "" is the first of its kind, of "text" rougeL.
+      metric: selects the best run; "" is the first of its kind, rougeL for a "text".
     """
 
+    NUM_OUTPUTS: ClassVar[int | None] = 0
     READS: ClassVar[str] = ""
+    PADS: ClassVar[dict[str, int]] = {"is_prefix": 0, "targets": IGNORED}
 
     max_len: int = 512
     kind: str = "classes"
@@ -94,28 +111,24 @@ class Spec(TaskSpec):
     bleu_tokenize: str = "13a"
     metric: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check("kind", self.kind in KINDS, f"one of {', '.join(KINDS)}")
         self.check("inputs", all(self.inputs) and len(self.inputs) > 0, "columns")
         is_good = len(self.keys) in (0, len(self.inputs))
-        self.check("keys", is_good, "as many as task.inputs, or ()")
+        self.check("keys", is_good, "one for each of task.inputs, or ()")
         self.check("target", bool(self.target), "a column")
         is_good = self.kind == "text" or "*" not in self.target
-        self.check("target", is_good, "one column, but with task.kind=text")
-        is_good = self.kind == "text" or not self.group
-        self.check("group", is_good, "'' but with task.kind=text")
-        for name in ("labels", "words", "positive"):
-            is_good = self.kind == "classes" or not getattr(self, name)
-            self.check(name, is_good, "left out but with task.kind=classes")
+        self.check("target", is_good, "one column without task.kind=text")
+        for name, kind in ONLY.items():
+            is_good = self.kind == kind or not getattr(self, name)
+            self.check(name, is_good, f"empty without task.kind={kind}")
         is_good = len(set(self.labels)) == len(self.labels) != 1
         self.check("labels", is_good, "two labels or more, each once; or ()")
         is_good = len(self.words) in (0, len(self.labels))
-        self.check("words", is_good, "as many as task.labels, or ()")
+        self.check("words", is_good, "one for each of task.labels, or ()")
         is_good = self.positive in ("", *self.labels)
         self.check("positive", is_good, "one of task.labels, or ''")
-        is_good = self.kind == "text" or not self.drop
-        self.check("drop", is_good, "'' but with task.kind=text")
         self.check("max_target", self.max_target >= 2, "at least 2")
         self.check("num_beams", self.num_beams >= 1, "at least 1")
         is_good = self.over_references in OVER_REFERENCES
@@ -125,25 +138,25 @@ class Spec(TaskSpec):
         self.check("metric", is_good, f"one of {', '.join(allowed)}, or ''")
 
     @property
-    def columns(self):
+    def columns(self) -> list[str]:
         named = [*self.inputs, self.target, self.group]
         return [] if "*" in self.target else list(filter(None, dict.fromkeys(named)))
 
     @property
-    def main_metric(self):
+    def main_metric(self) -> str:
         first = "rougeL" if self.kind == "text" else KINDS[self.kind][0]
         return self.metric or first
 
 
 @dataclasses.dataclass(frozen=True)
 class Example:
-    """What is read and written, and what is right.
+    """The input, the target, and the accepted answers.
 
     Attributes:
-      golds: references or answers; of a class and a number the one text.
-      label: the number of a class; -1 elsewhere.
+      golds: references or answers; for a class or a number the one text.
+      label: the number of a class; -1 for other kinds.
       value: of a number.
-      words: what is written for each class.
+      words: the word for each class.
     """
 
     source: str
@@ -155,7 +168,7 @@ class Example:
 
 
 def round_fifth(value: float) -> str:
-    """A number as T5 writes STS-B's: to the next 0.2, halves to the even one.
+    """A number rounded to 0.2, halves to even, as T5 writes those of STS-B.
 
     >>> [round_fifth(x) for x in (2.57, 0.5, 2.5, 3.5, 4.5)]
     ['2.6', '0.4', '2.4', '3.6', '4.4']
@@ -164,7 +177,7 @@ def round_fifth(value: float) -> str:
 
 
 def join_source(spec: Spec, texts: Sequence[str]) -> str:
-    """What is read, as T5 joins it.
+    """The input, joined from its columns as in T5.
 
     >>> join_source(Spec(prefix="cola"), ["A cat ."])
     'cola sentence: A cat .'
@@ -194,47 +207,34 @@ def read(
     if spec.kind == "text":
         need_rouge(), need_sacrebleu()
         return _read_texts(table, spec, sources, is_training=labels is None), ()
-    told = [_read_golds(table, spec, row) for row in range(len(table))]
-    pairs = zip(sources, told, strict=True)
+    answers = [_read_golds(table, spec, row) for row in range(len(table))]
+    pairs = zip(sources, answers, strict=True)
     return [Example(source, golds[0], golds) for source, golds in pairs], ()
 
 
-def _read_classes(table: Table, spec: Spec, labels: Labels | None, sources: list):
-    values = [_name_label(value) for value in table.columns[spec.target]]
-    known = labels or spec.labels or tuple(sorted(set(values)))
-    if len(known) < 2:
-        raise UserError(
-            f"{table.name}: {spec.target} has the one label {known[0]!r}; must have "
-            f"two at least"
-        )
+def _read_classes(
+    table: Table, spec: Spec, labels: Labels | None, sources: list[str]
+) -> tuple[list[Example], Labels]:
+    names = [read_label(value) for value in table.columns[spec.target]]
+    known = labels or spec.labels or tuple(sorted(set(names)))
+    check_labels(table, spec.target, known, "label")
     words = spec.words or known
     if len(set(map(_squeeze, words))) < len(words):
         raise UserError(f"task.words={words}: must differ in more than case and space")
-    examples = []
-    for row, (value, source) in enumerate(zip(values, sources, strict=True)):
-        if value not in known:
-            whose = "task.labels has" if spec.labels else "the training data has"
-            raise UserError(
-                f"{table.where(row)}: {spec.target}={value!r}: {whose} "
-                f"{', '.join(known)}"
-            )
-        label = known.index(value)
-        word = words[label]
-        examples.append(Example(source, word, (word,), label, words=words))
-    return examples, known
-
-
-def _name_label(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+    numbers = number_labels(table, spec.target, [[x] for x in names], known, spec)
+    return [
+        Example(source, words[label], (words[label],), label, words=words)
+        for (label,), source in zip(numbers, sources, strict=True)
+    ], known
 
 
 def _read_numbers(table: Table, spec: Spec, sources: list[str]) -> list[Example]:
     examples = []
-    for row, told in enumerate(table.columns[spec.target]):
-        value = read_number(str(told))
+    for row, cell in enumerate(table.columns[spec.target]):
+        value = read_number(str(cell))
         if value is None:
             raise UserError(
-                f"{table.where(row)}: {spec.target}={told!r}: must be a number"
+                f"{table.where(row)}: {spec.target}={cell!r}: must be a number"
             )
         text = round_fifth(value)
         examples.append(Example(sources[row], text, (text,), value=value))
@@ -254,20 +254,20 @@ def _read_texts(
 
 
 def _read_golds(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
-    told = table.columns[spec.target][row]
-    golds = told.get("text") if isinstance(told, dict) else told
+    cell = table.columns[spec.target][row]
+    golds = cell.get("text") if isinstance(cell, dict) else cell
     golds = [golds] if isinstance(golds, str) else golds
     is_good = isinstance(golds, list) and all(isinstance(x, str) for x in golds)
     if not is_good or not golds:
         raise UserError(
             f"{table.where(row)}: {spec.target} must be an answer, or several, is "
-            f"{told!r:.40}"
+            f"{cell!r:.40}"
         )
     return tuple(golds)
 
 
 def read_number(text: str) -> float | None:
-    """A finite number that a text is, white space left out; None if it is none.
+    """The finite number that a text spells, ignoring white space; else None.
 
     >>> read_number("2 . 6"), read_number("about 2"), read_number("nan")
     (2.6, None, None)
@@ -283,27 +283,22 @@ def _squeeze(text: str) -> str:
     return "".join(text.lower().split())
 
 
-def num_outputs(spec: Spec, labels: Labels) -> int:
-    """None: the network's own vocabulary is asked."""
-    return 0
-
-
 def encode(
     examples: list[Example], encoder: TextEncoder, spec: Spec, *, is_training: bool
 ) -> list[Row]:
-    """See `Task.encode`; `jaxpt.tasks.writing` says what a row holds.
+    """See `Task.encode`; for the arrays of a row see `jaxpt.tasks.writing`.
 
-    Training and evaluation cut texts to the same length.
+    Training and evaluation truncate texts to the same length.
 
     Raises:
-      UserError: the network does not write from left to right, or answers of
+      UserError: the network does not generate from left to right, or answers of
         `task.max_target` tokens do not fit.
     """
     writing = encoder.writing
     if writing is None:
         raise UserError(
-            "task.name=text_to_text: needs a network that writes from left to right: "
-            "a causal one, a prefix LM or an encoder with a decoder"
+            "task.name=text_to_text: needs a network that generates from left to "
+            "right: a causal LM, a prefix LM or an encoder with a decoder"
         )
     room = writing.room(encoder.max_len, spec.max_target)
     num_extra = 1 + (writing.has_decoder and writing.first is not None)
@@ -323,15 +318,12 @@ def encode(
     return rows
 
 
-def outputs(model, params, batch, rngs):
-    """Of training rows their loss, (sum, weight); of others what is written.
-
-    Raises:
-      ValueError: the model was made for no writing.
-    """
-    if model.writing is None:
-        raise ValueError("no writing")
+def outputs(
+    model: TaskModel, params: dict, batch: dict, rngs: dict | None
+) -> tuple[jax.Array, jax.Array] | dict[str, jax.Array]:
+    """The loss of training rows, (sum, weight); the generated answers of other rows."""
     writing, spec = model.writing, model.spec
+    assert writing is not None, "encode refuses a network that cannot generate"
     if "answer" in batch or "targets" in batch:
         return answer_loss(model, params, batch, writing, rngs)
     sampling = SampleSpec(
@@ -343,20 +335,22 @@ def outputs(model, params, batch, rngs):
     )
 
 
-def loss(outputs, batch: dict, spec: Spec):
+def loss(outputs: tuple[jax.Array, jax.Array], batch: dict, spec: Spec) -> Sums:
     """Cross-entropy over the tokens of all answers, their ends included."""
     return {"loss": outputs}
 
 
-def predict(outputs, rows, examples: list[Example], spec: Spec) -> list[Any]:
-    """The number of the class, a float (-1 if it is none, as T5's), or the text."""
+def predict(
+    outputs: list, rows: Sequence[Row], examples: list[Example], spec: Spec
+) -> list[Any]:
+    """The number of the class, a float (-1 if it is not one, as in T5), or the text."""
     texts: list[str] = [""] * len(examples)
     for text, row in zip(outputs, rows, strict=True):
         texts[int(row["example"])] = text
     if spec.kind == "classes":
         known = [_squeeze(word) for word in examples[0].words] if examples else []
-        said = map(_squeeze, texts)
-        return [known.index(t) if t in known else INVALID for t in said]
+        answers = map(_squeeze, texts)
+        return [known.index(x) if x in known else INVALID for x in answers]
     if spec.kind == "number":
         values = map(read_number, texts)
         return [-1.0 if value is None else value for value in values]
@@ -371,7 +365,7 @@ def metrics(
         positive = spec.labels.index(spec.positive) if spec.positive else 1
         right = [example.label for example in examples]
         num_labels = len(examples[0].words)
-        return told_class_metrics(predictions, right, num_labels, positive)
+        return written_class_metrics(predictions, right, num_labels, positive)
     if spec.kind == "number":
         return number_metrics(predictions, [example.value for example in examples])
     golds = [example.golds for example in examples]
@@ -382,41 +376,36 @@ def metrics(
 
 
 def describe(
-    outputs: list[str],
-    predictions: list[Any],
-    examples: list[Example],
-    spec: Spec,
-    labels: Labels,
+    outputs: Any, predictions: list, examples: list[Example], spec: Spec, labels: Labels
 ) -> Described:
-    """Answers, and of classes and numbers also the "text" that was written.
+    """Answers; for classes and numbers also the generated "text".
 
-    The prediction is None where the text is no label or no number. The score is 1 or 0
-    of a class, F1 of an answer and ROUGE-L of a text.
+    The prediction is None if the text is not a label or a number. The score is 1 or 0
+    for a class, F1 for an answer and ROUGE-L for a text.
     """
     records = []
-    for text, said, example in zip(outputs, predictions, examples, strict=True):
+    for text, predicted, example in zip(outputs, predictions, examples, strict=True):
         golds = list(example.golds)
         if spec.kind == "classes":
-            name = None if said == INVALID else labels[said]
+            name = None if predicted == INVALID else labels[predicted]
             record = {"gold": labels[example.label], "prediction": name, "text": text}
-            record["score"] = float(said == example.label)
+            record["score"] = float(predicted == example.label)
         elif spec.kind == "number":
             record = {"gold": example.value, "prediction": read_number(text)}
             record["text"] = text
         elif spec.kind == "answer":
-            _, score = answer_scores(said, golds)
-            record = {"gold": golds, "prediction": said, "score": score}
+            _, score = answer_scores(predicted, golds)
+            record = {"gold": golds, "prediction": predicted, "score": score}
         else:
-            score = rouge_metrics([said], [golds], spec.over_references)["rougeL"]
-            record = {"gold": golds, "prediction": said, "score": score}
+            score = rouge_metrics([predicted], [golds], spec.over_references)["rougeL"]
+            record = {"gold": golds, "prediction": predicted, "score": score}
         records.append(record)
     return Described(records)
 
 
 def constant(train: list[Example], examples: list[Example], spec: Spec) -> list[Any]:
-    """The commonest answer of the training data; of numbers, their mean."""
+    """The most frequent answer of the training data; for numbers, their mean."""
     if spec.kind == "number":
         return [float(np.mean([x.value for x in train]))] * len(examples)
-    counts = Counter(x.label if spec.kind == "classes" else x.target for x in train)
-    best = min(counts, key=lambda said: (-counts[said], str(said)))
-    return [best] * len(examples)
+    answers = (x.label if spec.kind == "classes" else x.target for x in train)
+    return [most_common(answers, key=str)] * len(examples)

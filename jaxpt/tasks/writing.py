@@ -1,9 +1,9 @@
-"""How a network writes an answer: its rows in training, and what generation is told.
+"""How a network generates an answer: its rows in training, and special tokens.
 
     two stacks     encoder  before A after         decoder  start [first] answer end
-    one stack      before A between answer end     A is read freely by a prefix LM
+    one stack      before A between answer end     a prefix LM reads A bidirectionally
 
-The loss is read at the answer and its end (Raffel et al. 2020; Radford et al. 2019).
+The loss covers the answer and its end (Raffel et al. 2020; Radford et al. 2019).
 """
 
 import dataclasses
@@ -14,22 +14,22 @@ from jaxtyping import Int
 from jaxpt.errors import UserError
 
 Row = dict[str, np.ndarray]
-IGNORED = -1  # the target where nothing is predicted
+IGNORED = -1  # the target of positions without a prediction
 
 
 @dataclasses.dataclass(frozen=True)
 class Writing:
-    """What stands around what is read and what is written.
+    """The special tokens around the input and the answer.
 
     Attributes:
-      has_decoder: the answer is a decoder's; else it follows in the same row.
-      sees_all: what is read sees all of itself, in one stack.
-      before, after: the ids around what is read.
-      end: the id that closes an answer in training; `ends` are those that stop one.
+      has_decoder: a decoder generates the answer; else it follows in the same row.
+      sees_all: attention within the input is bidirectional, in one stack.
+      before, after: the ids around the input.
+      end: the id that ends an answer in training; any of `ends` stops generation.
       start: a decoder's first input.
-      first, last: a decoder's forced first output, and its last.
-      banned: ids that no answer holds.
-      max_len: places that the model has.
+      first, last: a decoder's forced first and last output.
+      banned: ids that are never generated.
+      max_len: the number of the model's positions.
     """
 
     has_decoder: bool
@@ -46,7 +46,7 @@ class Writing:
     pad: int = 0
 
     def longest(self, max_len: int, max_target: int) -> int:
-        """The most tokens that are read before an answer, special tokens included.
+        """The maximum length of the input, special tokens included.
 
         Args:
           max_len: `task.max_len`; 0 is the model's.
@@ -54,10 +54,10 @@ class Writing:
         return (max_len or self.max_len) - (0 if self.has_decoder else max_target)
 
     def room(self, max_len: int, max_target: int) -> int:
-        """The most tokens of a text that is read.
+        """The maximum number of tokens of a text in the input.
 
         Raises:
-          UserError: answers of `max_target` tokens leave none.
+          UserError: answers of `max_target` tokens leave no room.
         """
         if max_target >= self.max_len + self.has_decoder:
             allowed = "at most" if self.has_decoder else "below"
@@ -74,17 +74,17 @@ class Writing:
         return room
 
     def read_row(self, ids: Int[np.ndarray, "n"], room: int) -> Row:
-        """What is read alone: "tokens", cut to the room at its end."""
+        """A row of the input alone: "tokens", truncated to the room."""
         parts = self.before, ids[:room], self.after
         return {"tokens": np.concatenate(parts).astype(np.int32)}
 
     def train_row(
         self, ids: Int[np.ndarray, "n"], target: Int[np.ndarray, "m"], room: int
     ) -> Row:
-        """What is read with the answer that is learned.
+        """A row of the input and the answer to learn.
 
-        With a decoder "answer" is what it writes; else "targets" are as long as
-        "tokens", and -1 where nothing is predicted.
+        With a decoder, "answer" is its output; else "targets" has the length of
+        "tokens", with -1 at positions without a prediction.
         """
         row, first = self.read_row(ids, room), self.first
         opening = [] if first is None or not self.has_decoder else [first]
@@ -101,7 +101,7 @@ class Writing:
         }
 
     def cut_answer(self, ids: Int[np.ndarray, "m"]) -> Int[np.ndarray, "n"]:
-        """What was written without what was forced first, and without its end."""
+        """A generated answer without the forced first token and without its end."""
         if self.has_decoder and len(ids) and ids[0] == self.first:
             ids = ids[1:]
         stops = (*self.ends, self.last)
@@ -109,7 +109,7 @@ class Writing:
 
 
 def pad_answers(rows: list[Row], size: int) -> list[Row]:
-    """Rows whose "answer" are all [size], -1 at padding."""
+    """Pads the "answer" of each row with -1 to [size]."""
     padded = []
     for row in rows:
         answer = np.full(size, IGNORED, np.int32)

@@ -1,4 +1,4 @@
-"""Loads the splits of tokens that the settings `data.*` describe, as stores on disk."""
+"""Loads the training, validation and held-out splits of a text from stores on disk."""
 
 import dataclasses
 import hashlib
@@ -8,8 +8,9 @@ from fractions import Fraction
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.library import Reporter, open_stores
+from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
+from jaxpt.text.stores.prepare import Reporter
 from jaxpt.text.stores.store import Store
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import Tokenizer
@@ -17,7 +18,7 @@ from jaxpt.text.tokens.tokenizer import Tokenizer
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """The text for training or validation: one source, or a mixture of several.
+    """A split of the text: one source, or a mixture of several.
 
     Attributes:
       parts: one corpus per source; their labels index the same `label_names`.
@@ -38,11 +39,11 @@ class Split:
         return sum(len(part.labels) for part in self.parts)
 
     def count_tokens(self, size: int, limit: int = 100_000_000) -> np.ndarray:
-        """How often each of `size` ids occurs in the parts, int64 [size].
+        """Counts each of `size` ids in the parts, int64 [size].
 
         Args:
-          limit: if the parts have more tokens in total, evenly spaced pieces of about
-            so many tokens are counted.
+          limit: of more tokens, a sample of about this size is counted, in evenly
+            spaced pieces.
         """
         counts, piece = np.zeros(size, np.int64), 1 << 16
         step = max(1, -(-self.num_tokens // limit))
@@ -86,13 +87,13 @@ def load_text(
     workers: int = 0,
     reporter: Reporter = Reporter(),
 ) -> tuple[Tokenizer, dict[str, Split]]:
-    """The splits "train", "valid" and, if set, "heldout"; prepares the text if needed.
+    """Loads the splits "train", "valid" and, if set, "heldout"; prepares the text.
 
     Args:
-      tokenizer: the tokenizer; None means the spec's, which is trained on the training
-        text unless it is a file.
-      workers: processes that tokenise; 0 means one per core. The result does not depend
-        on it.
+      tokenizer: None means the spec's, which is read from a file or trained on the
+        training text.
+      workers: tokenizing processes; 0 means one per core. The result is independent of
+        it.
 
     Raises:
       UserError: the text cannot be read, tokenised or split as the spec says.
@@ -100,16 +101,18 @@ def load_text(
     tokenizer, stores, valid_store = open_stores(
         spec, tokenizer, workers=workers, reporter=reporter
     )
-    found = [_split(store, spec, valid_store is not None) for store, _ in stores]
+    corpora = [_split(store, spec, valid_store is not None) for store, _ in stores]
     if valid_store is not None:
         valid = _main(valid_store)
         _check_tokens(valid, "valid", spec.valid_path)
+    weights = [weight for _, weight in stores]
+    fractions = _fractions(spec, weights, [splits["train"] for splits in corpora])
     splits = {}
-    for name in found[0]:
+    for name in corpora[0]:
         if name == "valid" and valid_store is not None:
             continue
-        parts = [splits_of[name] for splits_of in found]
-        splits[name] = (parts, _fractions(spec, stores, [f["train"] for f in found]))
+        parts = [corpus[name] for corpus in corpora]
+        splits[name] = (parts, fractions)
     if valid_store is not None:
         splits["valid"] = ([valid], (1.0,))
     names = sorted(
@@ -129,10 +132,10 @@ def load_text(
 
 
 def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
-    """The split without a fraction of it, and that fraction, which valid is no part of.
+    """Splits off a fraction for tuning, which is separate from the validation split.
 
-    Whole documents, evenly spaced, of each part that has enough of them; else the end
-    of its text.
+    It consists of evenly spaced whole documents of each part, or of the end of a part
+    with too few documents.
 
     Raises:
       UserError: a part has too little text.
@@ -145,17 +148,17 @@ def hold_out(split: Split, fraction: float) -> tuple[Split, Split]:
 def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
     is_held = _spread(len(corpus.labels), fraction)
     if is_held.any() and not is_held.all():
-        found = select(corpus, ~is_held, "rest"), select(corpus, is_held, "held")
+        parts = select(corpus, ~is_held, "rest"), select(corpus, is_held, "held")
     else:
         size = corpus.num_tokens
         border = int((1 - fraction) * size)
-        found = cut(corpus, 0, border, "rest"), cut(corpus, border, size, "held")
-    if not all(part.num_tokens for part in found):
+        parts = cut(corpus, 0, border, "rest"), cut(corpus, border, size, "held")
+    if not all(part.num_tokens for part in parts):
         raise UserError(
             f"compare.tune_fraction={float(fraction)}: leaves nothing of a text of "
-            f"{corpus.num_tokens} tokens to train on, or nothing to choose by"
+            f"{corpus.num_tokens} tokens for training, or nothing for tuning"
         )
-    return found
+    return parts
 
 
 def _whole(store: Store) -> Corpus:
@@ -182,7 +185,7 @@ def _main(store: Store) -> Corpus:
 
 
 def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
-    """A store's corpus for each split."""
+    """Splits a store; one corpus per split."""
     path = store.card["path"]
     main, num_main = _main(store), store.card["num_main"]
     # Exact, as (1 - 0.1) * 80000 and 3 * 0.1 are not whole numbers in floats.
@@ -208,7 +211,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
         if border == 0:
             raise UserError(
                 f"data.valid_fraction={float(fraction)}: of {main.num_tokens} tokens "
-                "it leaves none for train"
+                "nothing is left for train"
             )
         splits = {
             "train": cut(main, 0, border, "train"),
@@ -226,24 +229,24 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
 def _check_tokens(part: Corpus, name: str, path: str) -> None:
     if not part.num_tokens:
         raise UserError(
-            f"data.path={path}: the {name} split holds no token; "
+            f"data.path={path}: the {name} split has no token; "
             "it needs more text, or a tokenizer that knows its characters"
         )
 
 
 def _spread(num: int, fraction: Fraction) -> np.ndarray:
-    """A bool array [num] that is True at a fraction of its items, evenly spaced."""
+    """A bool array [num] that is True at a fraction of the items, evenly spaced."""
     counts = [i * fraction.numerator // fraction.denominator for i in range(num + 1)]
     return np.diff(np.array(counts, np.int64)) > 0
 
 
-def _fractions(spec: TextSpec, stores, trains: list[Corpus]) -> tuple[float, ...]:
-    """The fraction of the rows that each source gives.
+def _fractions(
+    spec: TextSpec, weights: list[float], trains: list[Corpus]
+) -> tuple[float, ...]:
+    """Each source's fraction of the rows.
 
-    Weights by documents are multiplied by a source's mean document length: a source of
-    longer documents gives more tokens at the same number of documents.
+    Weights by documents are multiplied by a source's mean document length.
     """
-    weights = [weight for _, weight in stores]
     if spec.mixture_unit == "documents":
         weights = [
             weight * train.num_tokens / len(train.labels)

@@ -1,11 +1,11 @@
-"""The rows of any step, as a pure function of (seed, step): no iterator has a state.
+"""The data feed: the rows of a step as a pure function of (seed, step).
 
     row k of the run = step * batch_size + index in the batch
     one part:         epoch k // num_rows, row shuffle(epoch)[k % num_rows]
     several parts:    every 4096 rows hold each part's fraction, shuffled; each part
-                      counts its own rows and epochs
+                      counts its rows and epochs separately
 
-Nothing depends on the number of processes, nor on where a run resumes.
+The rows are independent of the number of processes and of resuming.
 """
 
 import atexit
@@ -14,23 +14,25 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from jaxpt.errors import UserError
+from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows
 
-BLOCK = 4096  # rows in which each part has its exact fraction
-ROUNDS = 16  # with 8 rounds the orders of 5 rows were not equally likely
+BLOCK = 4096  # rows of a block, of which each part has its exact fraction
+ROUNDS = 16  # with 8 rounds, the orders of 5 rows were not equally likely
 
-# The purposes of random bits: (last bit of the key, word of the counter). These numbers
-# never change, as old runs could not be repeated otherwise.
+# Purposes of random bits: (last bit of the key, word of the counter). If these numbers
+# changed, old runs could not be repeated.
 EPOCH, WINDOW, MIX = (0, 0), (1, 0), (0, 1)
 
 
 @dataclass(frozen=True)
 class FeedSpec:
-    """How rows become batches.
+    """The batch size and the seed of the order of rows.
 
     Attributes:
       batch_size: rows in a step, over all processes.
@@ -43,17 +45,15 @@ class FeedSpec:
 class Feed:
     """`feed[step]` is {"tokens": int32 [B, R], "index": int32 [B], ...} of a process.
 
-    Each of several processes reads the rows of the same global batch at its `indices`.
-    The keys are those of the rows, and "index", each row's index in the global batch.
-
-    Each row is read once per epoch, in a new order every epoch; rows that are sampled
-    (`Rows.is_sampled`) are read in any order, uniformly and with replacement.
+    The keys are those of the rows (`RowArrays`) and "index", each row's index in the
+    global batch, of which each process reads its `indices`. Each row is read once per
+    epoch, in a new order every epoch; sampled rows (`Rows.is_sampled`) are drawn
+    uniformly with replacement.
 
     Args:
       parts: rows and their weight in every batch; weights need not sum to 1, and all
         rows have the same keys.
-      indices: of the rows of the batch to read, ascending, below `spec.batch_size`;
-        None means all.
+      indices: the rows of the batch to read, ascending; None means all.
 
     Raises:
       UserError: a setting is not allowed.
@@ -80,13 +80,13 @@ class Feed:
             raise ValueError("all parts must have the same keys")
         self._quotas = make_quotas([weight for _, weight in parts])
         self._index = index
-        self._known: dict[tuple, np.ndarray] = {}  # a cache of round keys
+        self._round_key_cache: dict[tuple, np.ndarray] = {}
 
     def __getitem__(self, step: int) -> dict[str, np.ndarray]:
         return {key: values[0] for key, values in self.stack(step, 1).items()}
 
     def stack(self, step: int, num_steps: int) -> dict[str, np.ndarray]:
-        """K steps from `step`: {"tokens": int32 [K, B, R], "index": int32 [K, B]...}.
+        """Reads K steps: {"tokens": int32 [K, B, R], "index": int32 [K, B], ...}.
 
         Raises:
           IndexError: the step is negative.
@@ -97,28 +97,29 @@ class Feed:
         steps = np.arange(step, step + num_steps)
         numbers = (steps[:, None] * self.spec.batch_size + self._index).ravel()
         parts, numbers = self._mix(numbers)
-        found = {}
+        arrays: dict[str, np.ndarray] = {}
         for part in range(len(self.parts)):
             here = np.flatnonzero(parts == part)
             for key, values in self._read(part, steps, numbers, here).items():
                 if len(here) == len(parts):
-                    found[key] = values
+                    arrays[key] = values
                     continue
                 shape = len(parts), *values.shape[1:]
-                found.setdefault(key, np.empty(shape, values.dtype))[here] = values
-        index = self._index.astype(np.int32)
-        shape = num_steps, len(index)
-        found = {
-            key: rows.reshape(*shape, *rows.shape[1:]) for key, rows in found.items()
-        }
-        return found | {"index": np.tile(index, (num_steps, 1))}
+                arrays.setdefault(key, np.empty(shape, values.dtype))[here] = values
+        index = np.tile(self._index.astype(np.int32), (num_steps, 1))
+        arrays = {k: v.reshape(*index.shape, *v.shape[1:]) for k, v in arrays.items()}
+        return arrays | {"index": index}
 
-    def _read(self, part: int, steps, numbers, here) -> dict[str, np.ndarray]:
-        """A part's rows of some steps: those at the indices `here` among all rows."""
+    def _read(
+        self, part: int, steps: np.ndarray, numbers: np.ndarray, here: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Reads the rows of a part: those at the indices `here` among all rows."""
         rows = self.parts[part]
         if rows.is_sampled:
-            return rows.read(self._sample(steps, rows.num_rows)[here])
-        return rows.read(self._shuffle(part, numbers[here]))
+            indices = self._sample(steps, rows.num_rows)[here]
+        else:
+            indices = self._shuffle(part, numbers[here])
+        return as_dict(rows.read(indices))
 
     def _mix(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Each row's part and its number among the rows of that part, int64 [n]."""
@@ -153,19 +154,21 @@ class Feed:
         # The bias of the remainder is negligible, as num_rows is far below 2**64.
         return (np.concatenate(bits) % np.uint64(num_rows)).astype(np.int64)
 
-    def _round_keys(self, purpose: tuple[int, int], number: int, part: int):
+    def _round_keys(
+        self, purpose: tuple[int, int], number: int, part: int
+    ) -> np.ndarray:
         name = purpose, number, part
-        keys = self._known.get(name)
+        keys = self._round_key_cache.get(name)
         if keys is None:
             keys = random_bits(self.spec.seed, purpose, number, ROUNDS, part)
-            if len(self._known) > 100:
-                self._known.clear()
-            self._known[name] = keys
+            if len(self._round_key_cache) > 100:
+                self._round_key_cache.clear()
+            self._round_key_cache[name] = keys
         return keys
 
 
 def make_quotas(weights: Sequence[float]) -> np.ndarray:
-    """How many of BLOCK rows each part gets, int64, by the largest remainder method.
+    """Each part's number of BLOCK rows, int64, by the largest remainder method.
 
     Raises:
       UserError: a part would get no row.
@@ -191,7 +194,7 @@ def permute(indices: np.ndarray, size: int, keys: np.ndarray) -> np.ndarray:
 
     A Feistel network on pairs (a, b) below (A, B), with A * B just above size: a round
     adds a function of one side to the other, modulo its limit, which subtraction
-    inverts. Results beyond size are mapped again until they lie within it
+    inverts. Results of at least `size` are mapped again until they are below it
     (https://web.cs.ucdavis.edu/~rogaway/papers/subset.pdf).
 
     Args:
@@ -247,21 +250,21 @@ def prefetch(
     depth: int = 2,
     place: Callable[[dict[str, np.ndarray]], object] | None = None,
 ) -> Generator:
-    """Yields `feed.stack` of each count of steps, read ahead in a thread.
+    """Yields `feed.stack` of each count of steps, read ahead by a thread.
 
-    Closing the generator ends the thread; an exception of the thread is raised here.
+    Closing the generator ends the thread; the thread's exceptions are raised here.
 
     Args:
-      counts: numbers of steps of consecutive stacks, from `first_step` on.
+      counts: the numbers of steps of consecutive stacks.
       depth: the number of stacks to read ahead.
-      place: a function that the thread applies to every stack, such as to send it to
-        the device; its result is yielded.
+      place: a function that the thread applies to every stack, for example to send it
+        to the device; its result is yielded.
     """
     slots, end = threading.Semaphore(depth), object()
-    ready: queue.SimpleQueue = queue.SimpleQueue()
+    ready: queue.SimpleQueue[tuple[Any, BaseException | None]] = queue.SimpleQueue()
     is_closed = threading.Event()
 
-    def read():
+    def read() -> None:
         step = first_step
         try:
             for count in counts:
@@ -272,18 +275,18 @@ def prefetch(
                 ready.put((stack if place is None else place(stack), None))
                 step += count
             ready.put((end, None))
-        except BaseException as error:  # any, or the consumer would wait for ever
+        except BaseException as error:  # any, or the consumer would wait forever
             ready.put((None, error))
 
     thread = threading.Thread(target=read, daemon=True, name="jaxpt-feed")
 
-    def close():
+    def close() -> None:
         is_closed.set()
         slots.release()
         thread.join()
 
-    # In case the generator is never closed: a thread that still runs while Python shuts
-    # down can abort the process.
+    # If the generator is never closed, a thread that still runs while Python shuts down
+    # can abort the process.
     atexit.register(close)
     thread.start()
     try:

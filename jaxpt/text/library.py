@@ -1,4 +1,4 @@
-"""The cache of stores and tokenizers on disk: loads them, or makes missing ones."""
+"""The disk cache of stores and tokenizers; creates missing ones."""
 
 import dataclasses
 import hashlib
@@ -6,8 +6,8 @@ import json
 import os
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.text.sources.hashes import Hashes
@@ -17,26 +17,12 @@ from jaxpt.text.sources.source import (
     list_contents,
     read_documents,
 )
-from jaxpt.text.stores.prepare import check_unchanged, prepare
+from jaxpt.text.stores.prepare import Reporter, check_unchanged, prepare
 from jaxpt.text.stores.store import FORMAT, Store, is_store, open_store
 from jaxpt.text.stores.tasks import take
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
-
-
-@dataclass(frozen=True)
-class Reporter:
-    """How the preparation of text reports: lines of text, and a progress callback.
-
-    Attributes:
-      say: called with each line.
-      progress: given a title and the expected bytes (0: not known), makes a callback
-        that is called with (bytes, documents, tokens), and with None at the end.
-    """
-
-    say: Callable[[str], None] = print
-    progress: Callable | None = None
 
 
 def open_stores(
@@ -47,10 +33,10 @@ def open_stores(
     workers: int = 0,
     reporter: Reporter = Reporter(),
 ) -> tuple[Tokenizer, list[tuple[Store, float]], Store | None]:
-    """The tokenizer, each source's store with its weight, and valid_path's store.
+    """Opens the tokenizer, each source's store with its weight, and valid_path's store.
 
     Args:
-      folder: the folder for the store of the only source; None is one in the cache.
+      folder: the folder of the only source's store; None is a folder in the cache.
 
     Raises:
       UserError: as `load_text`; or `folder` is set and there are several sources.
@@ -58,8 +44,8 @@ def open_stores(
     sources = spec.sources
     if folder is not None and (len(sources) > 1 or spec.valid_path):
         raise UserError(
-            f"--to={folder}: holds one text; prepare the sources of data.mixture and "
-            "data.valid_path one by one"
+            f"--to={folder}: can hold one text; prepare the sources of data.mixture "
+            "and data.valid_path one by one"
         )
     opened = {s.path: open_store(s.path) for s, _ in sources if is_store(s.path)}
     if tokenizer is None and spec.tokenizer.kind == "file":
@@ -97,10 +83,10 @@ def cache_root(spec: TextSpec) -> Path:
 
 
 def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenizer:
-    """The spec's tokenizer, trained on the training text.
+    """Trains the spec's tokenizer on the training text.
 
     Raises:
-      UserError: the text cannot be read, or such a tokenizer cannot be made from it.
+      UserError: the text cannot be read, or the tokenizer cannot be trained on it.
     """
     wanted = spec.tokenizer
     title = f"training a {wanted.kind} tokenizer of {wanted.vocab_size} tokens"
@@ -116,7 +102,7 @@ def train_tokenizer(spec: TextSpec, reporter: Reporter = Reporter()) -> Tokenize
 
 
 def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
-    """The training text of all sources in order, in parts of documents."""
+    """Yields the training text of all sources, in parts of documents."""
     num_bytes = num_documents = 0
     for source, _ in spec.sources:
         documents = take(
@@ -130,20 +116,20 @@ def _main_texts(spec: TextSpec, progress: Callable | None) -> Iterator[str]:
                 progress((num_bytes, num_documents, 0))
 
 
-def _key(*values) -> str:
+def _key(*values: Any) -> str:
     text = json.dumps(values, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
-    """The tokenizer of this text in the cache, or a new one, which is put there."""
+    """Loads the tokenizer of this text from the cache, or trains it into the cache."""
     wanted = spec.tokenizer
     if wanted.kind == "byte":
         return make_tokenizer(wanted, ())
     sources = [source for source, _ in spec.sources]
     described = [describe_source(source) for source in sources]
-    held = [(_reading(source), _list_contents(spec, source)) for source in sources]
-    key = _key(dataclasses.asdict(wanted), held, spec.limit_chars)
+    texts = [(_reading(source), _list_contents(spec, source)) for source in sources]
+    key = _key(dataclasses.asdict(wanted), texts, spec.limit_chars)
     path = cache_root(spec) / "tokenizers" / f"{wanted.kind}-{key}.json"
     if path.exists():
         return tokenizers.load(path)
@@ -159,7 +145,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
 
 
 def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
-    """`list_contents`, reading only files that changed since their hash was cached."""
+    """`list_contents` with cached hashes of unchanged files."""
     name = _key(os.path.abspath(source.path), source.tfds_data_dir)
     hashes = Hashes(cache_root(spec) / "hashes" / f"{name}.json")
     contents = list_contents(source, hashes)
@@ -168,14 +154,14 @@ def _list_contents(spec: TextSpec, source: SourceSpec) -> list[dict]:
 
 
 def _reading(source: SourceSpec) -> dict:
-    """The settings of how a source is read, without its location."""
+    """The settings for reading a source, without its location."""
     reading = dataclasses.asdict(source)
     del reading["path"], reading["tfds_data_dir"]
     return reading
 
 
 def _settings(spec: TextSpec, source: SourceSpec, limited: bool) -> dict:
-    """The settings that a store depends on, beside its text and tokenizer."""
+    """The settings that a store depends on, apart from its text and tokenizer."""
     return _reading(source) | {
         "sentences": spec.sentences,
         "limit_chars": spec.limit_chars if limited else 0,
@@ -192,35 +178,31 @@ def _find_store(
     workers: int,
     reporter: Reporter,
 ) -> Store:
-    """The store of this text in the cache (or in `folder`), or a new one."""
+    """Opens the store of this text in the cache or in `folder`, or prepares it."""
     settings = _settings(spec, source, limited)
     described = describe_source(source)
     contents = _list_contents(spec, source)
-    is_keyed = folder is None
-    if is_keyed:
+    place = folder
+    if place is None:
         key = _key(FORMAT, settings, contents, tokenizers.fingerprint(tokenizer))
         slug = re.sub(r"\W+", "-", Path(source.path).name).strip("-")[:40]
-        folder = cache_root(spec) / "stores" / f"{slug}-{key}"
+        place = cache_root(spec) / "stores" / f"{slug}-{key}"
     return prepare(
         source,
         described,
         contents,
         tokenizer,
         spec.tokenizer,
-        folder,
+        place,
         settings=settings,
         workers=workers,
         reporter=reporter,
-        is_keyed=is_keyed,
+        is_keyed=folder is None,
     )
 
 
 def _check_store(spec: TextSpec, path: str, store: Store) -> None:
-    """Compares the settings of preparation that are set with those of the store.
-
-    Raises:
-      UserError: one of them differs.
-    """
+    """Raises UserError if a setting that is set differs from the store's."""
     default = TextSpec()
     settings = _settings(spec, spec.source(path), True)
     for name, value in settings.items():
@@ -230,7 +212,7 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
                 f"data.{name}={value!r}: the store {path} was prepared with {made!r}"
             )
     if spec.tokenizer.kind == "file":
-        return  # its content is compared, not its path
+        return  # the content is compared, not the path
     wanted, made = dataclasses.asdict(spec.tokenizer), store.card["tokenizer"]["spec"]
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
         mine = list(wanted[name]) if isinstance(value, tuple) else wanted[name]

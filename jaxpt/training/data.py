@@ -7,6 +7,7 @@ import numpy as np
 from jaxpt.config.plan import Plan
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.feed import Feed, FeedSpec
+from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows, make_rows, window_starts, windows
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.task import Task
@@ -52,14 +53,14 @@ def held_rows(task: Task, split: Split, num: int) -> dict[str, np.ndarray]:
     """
     made = _make_rows(task, split, HELD_SEED)
     numbers = split_count(num, split.fractions)
-    found = []
+    found: list[dict[str, np.ndarray]] = []
     for rows, part, n in zip(made, split.parts, numbers, strict=True):
         if rows.keys == ("tokens",):
             found.append({"tokens": windows(part, task.spec.row_length, n)})
             continue
         n = min(n, rows.num_rows) or rows.num_rows
         indices = np.arange(n) * (rows.num_rows - 1) // max(n - 1, 1)
-        found.append(rows.read(indices))
+        found.append(as_dict(rows.read(indices)))
     return {key: np.concatenate([rows[key] for rows in found]) for key in found[0]}
 
 

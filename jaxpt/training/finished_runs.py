@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from jaxpt.errors import UserError
 from jaxpt.files import checksums
-from jaxpt.files.folder import UNTOLD, load_config, load_json
+from jaxpt.files.folder import UNVERSIONED, load_config, load_json
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -199,7 +199,7 @@ def _load_run(folder: Path) -> FoundRun:
         _check_result(folder, result, settings)
     return FoundRun(
         folder=folder,
-        version=str(stored.get("version", UNTOLD)),
+        version=str(stored.get("version", UNVERSIONED)),
         settings=json.loads(json.dumps(settings)),
         result=result,
         examples=examples,
@@ -236,7 +236,7 @@ def _check_sums(folder: Path) -> None:
         path = folder / name
         if path.exists():
             checksums.read(path)
-        elif checksums.is_vouched(path):
+        elif checksums.has_checksum(path):
             raise UserError(
                 f"--runs={folder}: {name} was removed after it was written; "
                 f"{checksums.CURE}"

@@ -68,7 +68,9 @@ class MetricWriter:
             kept = b"".join(line + b"\n" for line, _ in lines)
             self._num_bytes, self._digest = len(kept), hashlib.sha256(kept)
             # First: the existing files begin with it, too.
-            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            checksums.record_prefix(
+                self._path, self._num_bytes, self._digest.hexdigest()
+            )
             disk.replace(self._path, kept)
             self._file = disk.open_append(self._path)
             self._held = [tracker.last for tracker in self._trackers]
@@ -128,7 +130,9 @@ class MetricWriter:
         """Flushes the log to the disk, and records its checksum to detect damage."""
         try:
             os.fsync(self._file.fileno())
-            checksums.note(self._path, self._num_bytes, self._digest.hexdigest())
+            checksums.record_prefix(
+                self._path, self._num_bytes, self._digest.hexdigest()
+            )
         except OSError as error:
             raise self._user_error(error) from error
 

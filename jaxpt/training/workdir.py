@@ -97,8 +97,8 @@ def lock_workdir(
         check_same(workdir, plan, tokenizer, corpora)
         if not (workdir / "data.json").exists():  # an imported run: text not read yet
             write_json(workdir / "data.json", _describe(corpora))
-        if not checksums.is_vouched(workdir / "config.json"):  # of an earlier version
-            checksums.adopt(workdir, NAMES)
+        if not checksums.has_checksum(workdir / "config.json"):  # of an earlier version
+            checksums.adopt_existing(workdir, NAMES)
         return
     for name, what in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():

@@ -1,20 +1,20 @@
-"""How likely a model finds a text behind another one: ids, windows, sums.
+"""Likelihood of a continuation given a context: ids, windows, sums.
 
     context         continuation    after
     The cat sat on  _the mat        .
 
-Ids are those of the whole text, cut where the context's own ids end; white space at the
-context's end goes to the continuation (both as EleutherAI/lm-evaluation-harness has it,
-lm_eval/api/model.py). A context that does not fit the model's window loses its
-beginning; where the continuation alone does not fit, there is no answer.
+The whole text is encoded and cut where the ids of the context end; white space at the
+end of the context belongs to the continuation (both as in
+EleutherAI/lm-evaluation-harness, lm_eval/api/model.py). A context that does not fit the
+model's window is truncated on the left; if the continuation does not fit, there is no
+answer.
 
-What follows (`after`) counts only where the rule does not see it: by a causal model the
-options of a question are compared with all that stands behind them, a masked model
-reads it.
+The text after the continuation (`after`) is scored only by rules that do not read it: a
+causal model scores it together with the continuation, a masked model reads it.
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,15 +22,15 @@ from jaxtyping import Bool, Float, Int
 
 from jaxpt.zero_shot.scoring import TextScorer
 
-# Rules that score a text behind another one, the first that a network has is used.
-# Where a text is to be continued, an encoder-decoder reads the first in its encoder.
+# Rules for continuations; the first that a network supports is used. The encoder of an
+# encoder-decoder reads the context.
 PREFERRED = ("causal", "prefix", "suffix", "pll_word_l2r", "mntp_word_l2r", "both")
-# Rules by which a token is scored without what follows it.
+# Rules by which a token is scored without the text after it.
 LEFT_TO_RIGHT = frozenset({"causal", "prefix", "suffix", "forward"})
 
 
 class Pair(NamedTuple):
-    """A text that is scored behind another one, and before a third."""
+    """A continuation with the texts before and after it."""
 
     context: str
     continuation: str
@@ -38,12 +38,12 @@ class Pair(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a model says of the tokens of a continuation.
+    """The scores of the tokens of a continuation.
 
     Attributes:
-      log_probs: of each token, in nats.
-      is_best: whether each is the one likeliest token in its place, as far as asked.
-      is_cut: whether the context has lost its beginning.
+      log_probs: log p of each token, in nats.
+      is_best: whether each is the single likeliest token (if requested).
+      is_cut: whether the context was truncated.
     """
 
     log_probs: Float[np.ndarray, "N"]
@@ -52,11 +52,11 @@ class Answer(NamedTuple):
 
     @property
     def total(self) -> float:
-        """log p of all of them, summed in float64."""
+        """The sum of log p in float64."""
         return float(self.log_probs.sum(dtype=np.float64))
 
 
-# Texts -> answers; None where a text does not fit.
+# Texts -> answers; None if a text does not fit.
 Score = Callable[[Sequence[Pair]], list[Answer | None]]
 
 
@@ -69,10 +69,10 @@ class Cut(NamedTuple):
 
 
 def cut_pair(encode: Callable[[str], np.ndarray], pair: Pair) -> Cut:
-    """The ids of a pair's whole text, and which of them are the continuation's.
+    """The ids of the whole text of a pair, and the range of the continuation.
 
-    Where tokens reach over the border the continuation begins behind as many ids as the
-    context has alone, but has at least one.
+    If a token spans the border, the continuation begins after the number of ids that
+    the context alone has. It has at least one id.
     """
     bare = pair.context.rstrip()
     text = pair.context + pair.continuation
@@ -84,7 +84,7 @@ def cut_pair(encode: Callable[[str], np.ndarray], pair: Pair) -> Cut:
 
 
 def fit(cut: Cut, room: int) -> Cut | None:
-    """The last ids that a window of `room` has (0: any number); None without them all.
+    """Truncates the context to `room` ids in all (0: unlimited); None if impossible.
 
     >>> fit(Cut(np.arange(6), 4, 5), 3)[1:]
     (1, 2)
@@ -98,7 +98,7 @@ def fit(cut: Cut, room: int) -> Cut | None:
 
 
 def pick_rule(rules: Sequence[str]) -> str:
-    """The rule by which a text behind another one is scored, if none is asked for."""
+    """The default rule for continuations."""
     return next((rule for rule in PREFERRED if rule in rules), rules[0])
 
 
@@ -108,25 +108,25 @@ def make_score(
     rule: str,
     with_best: bool = False,
 ) -> Score:
-    """What scores pairs by a rule of the scorer's.
+    """A function that scores pairs by a rule of the scorer.
 
     Args:
       encode: text -> ids.
-      with_best: also find out which tokens are the likeliest ones.
+      with_best: also determine which tokens are the likeliest.
     """
     room = scorer.room(rule)
 
     def score(pairs: Sequence[Pair]) -> list[Answer | None]:
         whole = [cut_pair(encode, pair) for pair in pairs]
         cuts = [fit(cut, room) for cut in whole]
-        held = [cut for cut in cuts if cut is not None]
-        found = _score_ids(scorer, held, rule, with_best)
+        fitting = [cut for cut in cuts if cut is not None]
+        scores = _score_ids(scorer, fitting, rule, with_best)
         answers: list[Answer | None] = []
         for cut, full in zip(cuts, whole, strict=True):
             if cut is None:
                 answers.append(None)
                 continue
-            log_probs, is_best = next(found)
+            log_probs, is_best = next(scores)
             num = cut.stop - cut.start
             count = None if rule in LEFT_TO_RIGHT else num
             is_cut = len(cut.ids) < len(full.ids)
@@ -136,19 +136,20 @@ def make_score(
     return score
 
 
-def _score_ids(scorer: TextScorer, cuts: list[Cut], rule: str, with_best: bool):
-    """log p of each token from a text's start on, and whether it is the likeliest."""
+def _score_ids(
+    scorer: TextScorer, cuts: list[Cut], rule: str, with_best: bool
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """log p of each token from the start on, and whether it is the likeliest."""
     texts, starts = [cut.ids for cut in cuts], [cut.start for cut in cuts]
-    found = scorer.score(texts, starts, (rule,), with_best=with_best)
-    best = found.get("best", found[rule])
-    return iter(zip(found[rule], best, strict=True))
+    scores = scorer.score(texts, starts, (rule,), with_best=with_best)
+    return iter(zip(scores[rule], scores.get("best", scores[rule]), strict=True))
 
 
 def hide_rest(scorer: TextScorer) -> TextScorer:
-    """The scorer with all that follows a masked token masked, in each rule of words.
+    """A scorer whose word rules mask everything after a masked token.
 
-    As if no token began a word: what is left for the text's end is a prediction of its
-    first token that does not see its others.
+    It treats the whole text as one word, so that the prediction of a token does not see
+    later tokens.
     """
     size = scorer.network.spec.vocab_size
     form = dataclasses.replace(scorer.form, is_word_start=np.zeros(size, bool))

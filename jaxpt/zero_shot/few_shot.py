@@ -1,12 +1,12 @@
-"""Few-shot prompts: solved questions of the training data before each question.
+"""Few-shot prompts: solved training questions before each question.
 
     Question: ...\\nAnswer: no
 
     Question: ...\\nAnswer:          a blank line between, as in the GPT-3 paper
 
-What a model answers depends on which questions are shown, and in which order (Lu et al.
-2022): both are drawn several times, and the spread over draws, and over orders of one
-draw, stands beside the mean. A draw is the same for every model and every question.
+The answers of a model depend on the selection and order of the shots (Lu et al. 2022).
+Both are drawn several times, and the spread over draws, and over orders within a draw,
+is reported with the mean. A draw is the same for every model and every question.
 """
 
 import math
@@ -23,13 +23,13 @@ BETWEEN = "\n\n"
 
 
 class ShotSpec(NamedTuple):
-    """Which prompts are made.
+    """The settings of few-shot prompts.
 
     Attributes:
-      num_shots: solved questions before each; 0 is none.
-      num_draws: how often the questions are drawn anew.
-      num_orders: of each draw, in how many orders they are shown.
-      seed: of the draws.
+      num_shots: the number of solved questions before each question.
+      num_draws: the number of selections of shots.
+      num_orders: the number of orders of each selection.
+      seed: the seed of the draws.
     """
 
     num_shots: int = 0
@@ -38,7 +38,7 @@ class ShotSpec(NamedTuple):
     seed: int = 0
 
     def check(self, num_train: int) -> None:
-        """Raises UserError for what cannot be drawn from so many questions."""
+        """Raises UserError if `num_train` questions do not allow these draws."""
         for name in ("num_shots", "num_draws", "num_orders"):
             least = 0 if name == "num_shots" else 1
             if getattr(self, name) < least:
@@ -62,18 +62,18 @@ def draw_prompts(
 ) -> list[tuple[int, int, str]]:
     """(draw, order, text before a question) of each prompt.
 
-    The shots are balanced where all questions have the same options: of each class
-    equally many, as far as they go; otherwise any of the questions.
+    If all questions have the same options, the shots are balanced over classes as far
+    as possible.
 
     Raises:
-      UserError: the spec asks for more than there is.
+      UserError: there are too few questions.
     """
     spec.check(len(train))
     prompts = []
     for draw in range(spec.num_draws):
         rng = np.random.default_rng([spec.seed, draw])
         chosen = _draw(train, spec.num_shots, rng)
-        orders: dict[tuple[int, ...], None] = {}  # no order twice
+        orders: dict[tuple[int, ...], None] = {}  # distinct orders
         while len(orders) < spec.num_orders:
             orders[tuple(rng.permutation(chosen).tolist())] = None
         for order, numbers in enumerate(orders):
@@ -87,7 +87,7 @@ def _draw(train: Sequence[Question], num: int, rng: np.random.Generator) -> list
     order = rng.permutation(len(train)).tolist()
     if len({question.options for question in train}) > 1:
         return order[:num]
-    # The k-th of each class come before the (k+1)-th of any.
+    # The k-th questions of all classes come before the (k+1)-th of any class.
     seen: dict[int, int] = {}
     ranked = []
     for place, i in enumerate(order):
@@ -98,13 +98,13 @@ def _draw(train: Sequence[Question], num: int, rng: np.random.Generator) -> list
 
 
 class Spread(NamedTuple):
-    """How a figure varies over prompts.
+    """The variation of a metric over prompts.
 
     Attributes:
       mean: over all prompts.
-      sd_draws: the standard deviation of the draws' means; NaN of one draw.
-      sd_orders: the root of the mean variance over orders within a draw; NaN of one.
-      lowest, highest: of all prompts.
+      sd_draws: the standard deviation of the means of draws; NaN for one draw.
+      sd_orders: the root of the mean variance over orders in a draw; NaN for one order.
+      lowest, highest: over all prompts.
     """
 
     mean: float
@@ -115,10 +115,10 @@ class Spread(NamedTuple):
 
 
 def find_spread(values: Float[np.ndarray, "D O"]) -> Spread:
-    """The spread of a figure [draws, orders].
+    """The spread of a metric over draws and orders.
 
-    >>> found = find_spread(np.array([[0.5, 0.7], [0.6, 0.6]]))
-    >>> round(found.mean, 3), round(found.sd_draws, 3), round(found.sd_orders, 3)
+    >>> spread = find_spread(np.array([[0.5, 0.7], [0.6, 0.6]]))
+    >>> round(spread.mean, 3), round(spread.sd_draws, 3), round(spread.sd_orders, 3)
     (0.6, 0.0, 0.1)
     """
     num_draws, num_orders = values.shape
@@ -127,10 +127,5 @@ def find_spread(values: Float[np.ndarray, "D O"]) -> Spread:
     sd_orders = np.nan
     if num_orders > 1:
         sd_orders = float(np.sqrt(values.var(axis=1, ddof=1).mean()))
-    return Spread(
-        float(values.mean()),
-        sd_draws,
-        sd_orders,
-        float(values.min()),
-        float(values.max()),
-    )
+    ends = float(values.min()), float(values.max())
+    return Spread(float(values.mean()), sd_draws, sd_orders, *ends)

@@ -1,19 +1,19 @@
-"""The last word of a passage, of which all the passage is needed: LAMBADA.
+"""LAMBADA: prediction of the last word of a passage, which needs a long context.
 
     ... I can make it there on my own,   context
      Shane                               target, with the space before it
 
-Two conventions are reported, which differ by some 13 points for GPT-2 small:
+Two conventions are reported, which differ by about 13 points for GPT-2 small:
 
-    accuracy, perplexity               of the whole word, as EleutherAI's harness has it
-                                       (lm_eval/tasks/lambada): right if each of its
+    accuracy, perplexity               of the whole word, as in EleutherAI's harness
+                                       (lm_eval/tasks/lambada): correct if each of its
                                        tokens is the likeliest; the perplexity is per
-                                       word, exp of -the mean of passages' log p
-    last_token_accuracy, ..._perplexity   of the last token alone, with the others
-                                       before it given (the GPT-2 paper's figures)
+                                       word, exp of minus the mean log p of passages
+    last_token_accuracy, ..._perplexity   of the last token alone, given the others
+                                       (as in the GPT-2 paper)
 
-The target is what stands behind the last space: seven of the 5,153 passages have a line
-end in it. Paperno et al. 2016; the text that is used is OpenAI's detokenised form.
+The target is the text after the last space; it contains a line end in seven of the
+5,153 passages. Paperno et al. 2016; the text is OpenAI's detokenised form.
 """
 
 from collections.abc import Sequence
@@ -28,24 +28,24 @@ from jaxpt.zero_shot.continuations import Answer, Pair, Score
 
 
 class Passage(NamedTuple):
-    """A passage and its last word, which brings its space along."""
+    """A passage without its last word, and this word with its space."""
 
     context: str
     target: str
 
 
 def split_passage(text: str) -> Passage:
-    """Cuts a passage before its last space.
+    """Splits a passage before its last space.
 
     >>> split_passage("to the\\nend\\n\\nShane")
     Passage(context='to', target=' the\\nend\\n\\nShane')
 
     Raises:
-      UserError: there is no word behind a space.
+      UserError: the passage does not end with a word after a space.
     """
     context, space, word = text.rpartition(" ")
     if not space or not word.strip() or not context.strip():
-        raise UserError(f"{text[-20:]!r}: must end with a word behind a space")
+        raise UserError(f"{text[-20:]!r}: must end with a word after a space")
     return Passage(context, space + word)
 
 
@@ -65,14 +65,14 @@ def read_passages(path: str) -> list[Passage]:
 
 
 class Asked(NamedTuple):
-    """What came of asking for last words.
+    """The results on last words.
 
     Attributes:
-      figures: with their intervals.
-      trivial: the same figures' values without any context.
-      words: of each passage that was asked for, 1 where its word was found.
-      kept: the indices of these passages.
-      num_cut: passages that lost their beginning.
+      figures: metrics with their intervals.
+      trivial: the values of the same metrics without context.
+      words: for each evaluated passage, 1 if its word is correct.
+      kept: the indices of the evaluated passages.
+      num_cut: the number of truncated passages.
     """
 
     figures: dict[str, tuple[float, Interval]]
@@ -83,18 +83,18 @@ class Asked(NamedTuple):
 
 
 def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
-    """Asks for the last word of all passages.
+    """Evaluates the last words of all passages.
 
     Args:
-      score: with the likeliest tokens.
-      has_empty: whether a text can be scored with nothing before it.
+      score: must determine the likeliest tokens.
+      has_empty: whether a text can be scored without context.
 
     Raises:
       UserError: no target fits the model's window.
     """
-    found = score([Pair(passage.context, passage.target) for passage in passages])
-    kept = [i for i, answer in enumerate(found) if answer is not None]
-    answers = [answer for answer in found if answer is not None]
+    scores = score([Pair(passage.context, passage.target) for passage in passages])
+    kept = [i for i, answer in enumerate(scores) if answer is not None]
+    answers = [answer for answer in scores if answer is not None]
     if not answers:
         raise UserError("no last word fits the model's window (model.max_len)")
     trivial = {}
@@ -108,13 +108,13 @@ def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
 
 
 def judge(answers: Sequence[Answer]) -> dict[str, tuple[float, Interval]]:
-    """The figures of the answers to all passages, with their intervals."""
+    """The metrics of the answers, with their intervals."""
     sums = np.array([answer.total for answer in answers])
     last = np.array([float(a.log_probs[-1]) for a in answers])
     words = np.array([float(a.is_best.all()) for a in answers])
     tokens = np.array([float(a.is_best[-1]) for a in answers])
 
-    def perplexity(values):
+    def perplexity(values: np.ndarray) -> tuple[float, Interval]:
         interval = map_interval(mean_interval(values), _invert)
         return _invert(float(values.mean())), interval
 
@@ -127,6 +127,6 @@ def judge(answers: Sequence[Answer]) -> dict[str, tuple[float, Interval]]:
 
 
 def _invert(log_prob: float) -> float:
-    """exp(-x), infinite where it has no other number."""
+    """exp(-x), infinite on overflow."""
     with np.errstate(over="ignore"):
         return float(np.exp(-np.float64(log_prob)))

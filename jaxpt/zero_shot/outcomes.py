@@ -1,23 +1,24 @@
-"""What zero-shot tasks are asked with, and what they give."""
+"""The interface of zero-shot tasks: options, inputs and results."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from jaxpt.statistics.intervals import Interval
 from jaxpt.zero_shot.scoring import TextScorer
 
 
 class Options(NamedTuple):
-    """How some tasks ask; a task names those that it reads.
+    """Options of tasks; a task names those that it reads.
 
     Attributes:
-      window, stride: of long texts, tokens that are read at once, and by how many the
-        next window lies further; 0 is the model's limit, and half a window.
-      shots: a file of the training data; "" is none.
-      num_shots: solved questions of it before each question.
-      num_draws, num_orders: how often they are drawn, and each draw shown in an order.
-      shot_seed: of the draws.
+      window, stride: for long texts, the tokens of a window and the offset of the next
+        window; 0 means the model's limit, and half a window.
+      shots: a file of training data; "" for none.
+      num_shots: the number of solved questions before each question.
+      num_draws, num_orders: the number of draws of shots, and of orders per draw.
+      shot_seed: the seed of the draws.
     """
 
     window: int = 0
@@ -30,15 +31,15 @@ class Options(NamedTuple):
 
 
 class Asker(NamedTuple):
-    """What a task asks with: texts are encoded and then scored.
+    """The encoder and scorer of texts for a task.
 
     Attributes:
-      scorer: of texts as ids.
-      encode: the ids of a text, without what a run puts around it.
-      encode_sized: these, and the bytes of each.
-      options: how the task asks.
+      scorer: scores texts as ids.
+      encode: the ids of a text, without special tokens.
+      encode_sized: the ids of a text, and the bytes of each.
+      options: the options of the task.
       shots: solved items of the training data.
-      count_unknown: how much of a text the vocabulary lacks.
+      count_unknown: the number of parts of a text that are not in the vocabulary.
     """
 
     scorer: TextScorer
@@ -50,7 +51,7 @@ class Asker(NamedTuple):
 
 
 class Figure(NamedTuple):
-    """A number with the ends of its 95 % interval, and how that was found."""
+    """A number with the ends of its 95 % interval, and the method of the interval."""
 
     value: float
     low: float
@@ -58,15 +59,22 @@ class Figure(NamedTuple):
     method: str
 
 
+def make_figures(values: Mapping[str, tuple[float, Interval]]) -> dict[str, Figure]:
+    """Figures of values with their intervals, by name."""
+    return {
+        name: Figure(value, *interval) for name, (value, interval) in values.items()
+    }
+
+
 class Outcome(NamedTuple):
-    """What a task found by one rule.
+    """The results of a task by one rule.
 
     Attributes:
-      figures: by name, the main one first.
-      trivial: what answers without the network would have, by name.
-      groups: by kind of group and its name, numbers by name.
-      columns: by name a number of each item.
-      notes: whole sentences on what one should know.
+      figures: metrics by name, the main one first.
+      trivial: baselines by name.
+      groups: by kind and name of a group, numbers by name.
+      columns: by name, one number per item.
+      notes: remarks in whole sentences.
     """
 
     figures: dict[str, Figure]
@@ -80,10 +88,10 @@ class Task(NamedTuple):
     """A downstream task without training.
 
     Attributes:
-      read: a path -> its items, in an order of which any evenly spaced part is fair.
-      evaluate: (asker, items, rules) -> by rule, what was found.
+      read: path -> items, in an order in which evenly spaced items are representative.
+      evaluate: (asker, items, rules) -> results by rule.
       options: the names of the options that it reads.
-      read_shots: a path -> items of the training data; None where `read` reads them.
+      read_shots: path -> items of the training data; None to use `read`.
     """
 
     read: Callable[[str], Sequence]

@@ -1,13 +1,13 @@
-"""Minimal pairs: which of two texts a network finds likelier, the good or the bad one.
+"""Minimal pairs: whether the acceptable text is likelier than the unacceptable one.
 
     good   Who should Derek hug after shocking Richard?
     bad    Who should Derek hug Richard after shocking?
 
 BLiMP (Warstadt et al. 2020) has 67 paradigms of 1,000 pairs, named by their UID; the
-BabyLM challenge has a part of them and a supplement of five files. A score is the sum
-over a text's tokens. Where both are equal the pair counts one half: the constant answer
-then has 0.5. (BLiMP's own script counts a tie as wrong, lm-eval and BabyLM as right.)
-BLiMP holds seven pairs of two identical texts.
+BabyLM challenge has a part of them and a supplement of five files. The score of a text
+is the sum over its tokens. A tie counts one half, so that constant scores have 0.5.
+(BLiMP's script counts a tie as wrong, lm-eval and BabyLM as correct.) BLiMP contains
+seven pairs of identical texts.
 """
 
 import gzip
@@ -22,22 +22,22 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from jaxpt.errors import UserError
-from jaxpt.statistics.intervals import Interval, mean_interval
+from jaxpt.statistics.intervals import Interval, find_ends, mean_interval
 from jaxpt.text.labelled.tables import parse_rows
 from jaxpt.zero_shot.scoring import TextScorer
 
-DRAWS, SEED, LEVEL = 2000, 0, 0.95  # of the bootstrap
+DRAWS, SEED = 2000, 0  # of the bootstrap
 METHOD = "bootstrap over the pairs of each paradigm"
 FIELDS = (("sentence_good", "sentence_bad"), ("good", "bad"))
 ENDINGS = (".jsonl", ".tsv", ".csv")
-MOST_NAMED = 5  # files that an error names
+MOST_NAMED = 5  # the maximum number of files in an error
 _ALLOWED = f"files must be {', '.join(ENDINGS)}, perhaps with .xz or .gz"
 _ARCHIVES = ".tar, .tar.xz, .tar.gz, .tar.bz2 or .tgz"
 OPENERS: dict[str, Callable] = {".xz": lzma.decompress, ".gz": gzip.decompress}
 
 
 class Pair(NamedTuple):
-    """Two texts, and the groups that they belong to; "" is none."""
+    """Two texts and their groups; "" for none."""
 
     good: str
     bad: str
@@ -55,22 +55,18 @@ def read_pairs(path: str) -> list[Pair]:
     `sentence_bad`, or `good` and `bad`; a paradigm is named by `UID`, else by its file.
 
     Raises:
-      UserError: there is no such file, no pair in it, or one lacks a text.
+      UserError: the file does not exist or has no pair, or a pair lacks a text.
     """
-    found, skipped = [], []
+    pairs, skipped = [], []
     for name, data in _read_files(path):
         if data is None:
             skipped.append(name.removeprefix(path).strip("/"))
         else:
-            found += _parse(name, data)
-    if not found:
-        raise UserError(f"{path}: holds no pair of texts{_describe_skipped(skipped)}")
-    return found
-
-
-def _describe_skipped(names: list[str]) -> str:
-    """The part of an error about files with other endings."""
-    return f"; skipped {_list_names(names)}: {_ALLOWED}" if names else ""
+            pairs += _parse(name, data)
+    if not pairs:
+        others = f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
+        raise UserError(f"{path}: holds no pair of texts{others}")
+    return pairs
 
 
 def _list_names(names: list[str]) -> str:
@@ -79,7 +75,7 @@ def _list_names(names: list[str]) -> str:
 
 
 def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
-    """Name and bytes of each file, by name; None for one that is not of pairs."""
+    """Name and bytes of each file, by name; None for files of other formats."""
     place = Path(path)
     try:
         if place.is_dir():
@@ -106,7 +102,7 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
 
 
 def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | None]]:
-    """The files below a folder of an archive; "." is all of them.
+    """The files below a folder of an archive; "." for all files.
 
     Raises:
       UserError: the archive has no such folder.
@@ -125,12 +121,12 @@ def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | Non
                 f"{archive}/{folder}: the archive has no such folder; it has {listed}"
             )
         for name in sorted(inside):
-            held = members.extractfile(files[name]) if _ending(name) else None
-            yield f"{archive}/{name}", None if held is None else held.read()
+            file = members.extractfile(files[name]) if _ending(name) else None
+            yield f"{archive}/{name}", None if file is None else file.read()
 
 
 def _ending(name: str) -> str:
-    """Which of `ENDINGS` a name has, compressed or not; "" for another."""
+    """The ending of a name among `ENDINGS`, compressed or not; "" for others."""
     parts = Path(name).suffixes
     if parts and parts[-1] in OPENERS:
         parts = parts[:-1]
@@ -157,12 +153,12 @@ def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
     names = next((names for names in FIELDS if names[0] in row), FIELDS[0])
     for field in names:
         if not isinstance(row.get(field), str) or not row[field].strip():
-            held = ", ".join(str(each) for each in row)
+            fields = ", ".join(str(each) for each in row)
             raise UserError(
-                f"{where}: {field} must be a text; the fields are {held} (a path may "
+                f"{where}: {field} must be a text; the fields are {fields} (a path may "
                 f"name one file, or a folder of an archive)"
             )
-    # Two spellings of one field occur in BLiMP.
+    # BLiMP has two spellings of one field.
     field = str(row.get("field") or "").replace("/", "_")
     return Pair(
         row[names[0]],
@@ -194,12 +190,12 @@ def score_pairs(
     pairs: Sequence[Pair],
     rules: Sequence[str],
 ) -> tuple[dict[str, Float[np.ndarray, "N 2"]], Float[np.ndarray, "N 2"]]:
-    """Of each pair the scores of the good and the bad text, by rule; and their lengths.
+    """The scores of the good and the bad text of each pair by rule, and their lengths.
 
-    Both texts of a pair are scored under the same draws, where a rule draws.
+    Random rules score both texts of a pair with the same draws.
 
     Raises:
-      UserError: a text has no token, or is longer than the model reads.
+      UserError: a text has no token or is too long for the model.
     """
     texts = [encode(text) for pair in pairs for text in (pair.good, pair.bad)]
     for i, text in enumerate(texts):
@@ -207,17 +203,17 @@ def score_pairs(
             shown = pairs[i // 2][i % 2]
             raise UserError(f"{shown!r}: has no token of the run's tokenizer")
     seeds = [i // 2 for i in range(len(texts))]
-    found = scorer.score(texts, None, rules, seeds)
+    by_rule = scorer.score(texts, None, rules, seeds)
     sums = {
         rule: np.array([each.sum(dtype=np.float64) for each in scores]).reshape(-1, 2)
-        for rule, scores in found.items()
+        for rule, scores in by_rule.items()
     }
     lengths = np.array([len(text) for text in texts], np.float64).reshape(-1, 2)
     return sums, lengths
 
 
 def find_hits(scores: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N"]:
-    """1 where the good text's score is the larger one, 0.5 where they are equal.
+    """1 if the good text has the higher score, 0.5 for a tie, else 0.
 
     >>> find_hits(np.array([[-1.0, -2.0], [-2.0, -1.0], [-1.0, -1.0]])).tolist()
     [1.0, 0.0, 0.5]
@@ -227,13 +223,13 @@ def find_hits(scores: Float[np.ndarray, "N 2"]) -> Float[np.ndarray, "N"]:
 
 
 def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
-    """How often the good text has the better score, overall and by group.
+    """The accuracy of pairs, overall and by group.
 
-    Figures: accuracy, the mean of the paradigms' accuracies (BLiMP's and BabyLM's);
-    accuracy_of_pairs, that of all pairs.
+    Metrics: accuracy, the mean over paradigms (as in BLiMP and BabyLM);
+    accuracy_of_pairs, the mean over pairs.
 
     Raises:
-      UserError: a score is not a number.
+      UserError: a score is not finite.
     """
     if not np.isfinite(scores).all():
         num = int((~np.isfinite(scores)).any(1).sum())
@@ -247,11 +243,11 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
     sizes = np.array([len(own) for own in of_each], np.float64)
     means = np.array([own.mean() for own in of_each])
 
-    def find_interval(own, weights) -> Interval:
-        """Of a weighted mean of the paradigms `own`."""
+    def find_interval(own: np.ndarray, weights: np.ndarray) -> Interval:
+        """The interval of a weighted mean of the paradigms `own`."""
         if len(own) == 1:
             return mean_interval(of_each[own[0]])
-        low, high = _ends(weights[own] @ draws[own] / weights[own].sum())
+        low, high = find_ends(weights[own] @ draws[own] / weights[own].sum())
         return Interval(max(low, 0.0), min(high, 1.0), METHOD)
 
     everything, equal = np.arange(len(names)), np.ones(len(names))
@@ -262,27 +258,27 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
     groups = {}
     for kind in ("field", "phenomenon", "paradigm"):
         labels, label_codes = _number(getattr(pair, kind) for pair in pairs)
-        found = {}
+        by_label = {}
         for code, label in enumerate(labels):
             is_own = label_codes == code
-            # As overall: a group's accuracy is the mean of its paradigms'.
+            # The accuracy of a group is the mean of its paradigms, too.
             own = np.unique(codes[is_own])
             interval = find_interval(own, equal)
-            found[label] = {
+            by_label[label] = {
                 "accuracy": float(means[own].mean()),
                 "low": interval.low,
                 "high": interval.high,
                 "ties": float((hits[is_own] == 0.5).sum()),
                 "pairs": float(is_own.sum()),
             }
-        found.pop("", None)
-        if found:
-            groups[kind] = found
+        by_label.pop("", None)
+        if by_label:
+            groups[kind] = by_label
     return Judged(figures, groups, int((hits == 0.5).sum()))
 
 
 def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
-    """The kinds of labels, sorted, and which of them each is."""
+    """The distinct labels, sorted, and the index of each label."""
     listed = list(labels)
     names = sorted(set(listed))
     index = {name: i for i, name in enumerate(names)}
@@ -292,10 +288,10 @@ def _number(labels: Iterable[str]) -> tuple[list[str], Int[np.ndarray, "N"]]:
 def weigh_hits(
     pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]
 ) -> tuple[Float[np.ndarray, "N"], Float[np.ndarray, "N"]]:
-    """Each pair's hit and its weight, by which their mean is the mean of paradigms.
+    """The hit and weight of each pair; their weighted mean is the mean of paradigms.
 
-    >>> found = [Pair("", "", name) for name in "aab"]
-    >>> hits, weights = weigh_hits(found, np.array([[1.0, 0], [0, 1], [1, 0]]))
+    >>> pairs = [Pair("", "", name) for name in "aab"]
+    >>> hits, weights = weigh_hits(pairs, np.array([[1.0, 0], [0, 1], [1, 0]]))
     >>> float((hits * weights).sum() / weights.sum())
     0.75
     """
@@ -309,9 +305,8 @@ def _draw_paradigms(
 ) -> Float[np.ndarray, "K S"]:
     """Bootstrap means of each paradigm's hits, stratified by paradigm.
 
-    A paradigm of one pair shows no spread of its own. As surveys do with strata of one
-    unit, its spread is that of all such pairs together, or of all pairs if it is the
-    only one.
+    A paradigm of one pair has no variance. As in surveys with strata of one unit, the
+    variance of all such pairs is used, or that of all pairs if it is the only one.
     """
     rng = np.random.default_rng(SEED)
     alone = [own for own in of_each if len(own) == 1]
@@ -326,13 +321,10 @@ def _draw_paradigms(
     )
 
 
-def _draw_means(hits: Float[np.ndarray, "N"], num: int, rng) -> Float[np.ndarray, "S"]:
-    """Means of `num` pairs drawn with replacement; a multinomial of three counts."""
+def _draw_means(
+    hits: Float[np.ndarray, "N"], num: int, rng: np.random.Generator
+) -> Float[np.ndarray, "S"]:
+    """Means of `num` pairs drawn with replacement, by a multinomial of three counts."""
     shares = np.array([(hits == value).mean() for value in (1.0, 0.5, 0.0)])
     counts = rng.multinomial(num, shares, size=DRAWS)
     return counts @ np.array([1.0, 0.5, 0.0]) / num
-
-
-def _ends(draws: Float[np.ndarray, "S"]) -> tuple[float, float]:
-    low, high = np.quantile(draws, [(1 - LEVEL) / 2, (1 + LEVEL) / 2]).tolist()
-    return low, high

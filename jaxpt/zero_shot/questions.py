@@ -1,36 +1,39 @@
-"""Questions with options, as language models are asked them: each data set's prompt.
+"""Prompts of multiple-choice data sets: questions with options.
 
     context    Question: Which is a gas?\\nAnswer:
-    options    ice | steam          scored behind the context and one space
+    options    ice | steam          scored after the context and one space
 
-The prompts are those of EleutherAI/lm-evaluation-harness (lm_eval/tasks/<name>/), but:
+The prompts are those of EleutherAI/lm-evaluation-harness (lm_eval/tasks/<name>/),
+except:
 
 - An empty support of SciQ (113 of 1,000) leaves no empty line before the question.
-- BoolQ's official file begins each passage with its article's title and " -- ", others
-  leave both out. They are cut off where most passages of a file begin so: a dash in the
-  first sentence of one passage is none ("Mary II (30 April 1662 -- 28 December 1694)").
-- COPA's delimiter is the one space before each choice; the harness adds a second one.
-- WinoGrande's suffix is scored as it stands in the sentence; the harness puts a space
-  before each, also where it is "'s" or ",".
+- BoolQ's official file begins each passage with the title of its article and " -- ",
+  other files do not. Titles are removed if most passages of a file have one, because a
+  sentence may contain a dash ("Mary II (30 April 1662 -- 28 December 1694)").
+- COPA's delimiter is the space before each choice; the harness adds a second one.
+- WinoGrande's suffix is scored unchanged; the harness puts a space before it, also if
+it
+  is "'s" or ",".
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from jaxpt.errors import UserError
 from jaxpt.text.labelled.tables import Table, TableSpec, read_table
 
-TITLE = 100  # characters within which a title of BoolQ ends
+TITLE = 100  # the maximum number of characters of a title of BoolQ
+SCIQ_OPTIONS = ("distractor1", "distractor2", "distractor3", "correct_answer")
 
 
 class Question(NamedTuple):
     """One question.
 
     Attributes:
-      contexts: what each option stands behind; the same text but in WinoGrande.
-      options: what is scored, with the space before it.
-      answer: which of them is right.
-      after: what follows each option; "" where the option is the end.
+      contexts: the text before each option; the same for all except in WinoGrande.
+      options: the texts to score, with the space before them.
+      answer: the index of the correct option.
+      after: the text after each option, or "".
     """
 
     contexts: tuple[str, ...]
@@ -40,31 +43,31 @@ class Question(NamedTuple):
 
     @property
     def solved(self) -> str:
-        """The question with its right answer, as a shot of a prompt."""
+        """The question with its correct answer, for few-shot prompts."""
         return self.contexts[self.answer] + self.options[self.answer] + self.after
 
     @property
     def bare_options(self) -> tuple[str, ...]:
-        """The options without the space before them, whose lengths count."""
+        """The options without the space before them, for their lengths."""
         return tuple(option.removeprefix(" ") for option in self.options)
 
     def behind(self, before: str) -> "Question":
-        """The question behind other text."""
+        """The question with other text before it."""
         contexts = tuple(before + context for context in self.contexts)
         return self._replace(contexts=contexts)
 
 
 def plain(context: str, options: list[str], answer: int, after: str = "") -> Question:
-    """A question with one context for all of its options, and a space before each."""
+    """A question with one context for all options, and a space before each."""
     spaced = tuple(" " + option for option in options)
     return Question((context,) * len(options), spaced, answer, after)
 
 
 def _find(value: Any, allowed: list, where: str, column: str) -> int:
-    """The index of a label among the allowed ones, which may be written as text.
+    """The index of a label, which may be a string, among the allowed ones.
 
     Raises:
-      UserError: it is none of them.
+      UserError: the label is not allowed.
     """
     texts = [str(each).lower() for each in allowed]
     if str(value).lower() not in texts:
@@ -75,14 +78,14 @@ def _find(value: Any, allowed: list, where: str, column: str) -> int:
 
 def _lettered(row: dict, where: str) -> tuple[list[str], int]:
     """The options of ARC and OpenBookQA, three to five; keys are A, B or 1, 2."""
-    held = row["choices"]
+    choices = row["choices"]
     try:
-        texts, keys = list(held["text"]), list(held["label"])
+        texts, keys = list(choices["text"]), list(choices["label"])
     except (TypeError, KeyError):
         raise UserError(f"{where}: choices: must have lists text and label") from None
     if len(texts) != len(keys) or len(texts) < 2:
         raise UserError(
-            f"{where}: choices: must have as many labels as texts, 2 at least"
+            f"{where}: choices: must have equally many texts and labels, at least 2"
         )
     return texts, _find(row["answerKey"], keys, where, "answerKey")
 
@@ -107,12 +110,11 @@ def ask_piqa(row: dict, where: str) -> Question:
 
 
 def ask_sciq(row: dict, where: str) -> Question:
-    """SciQ (Welbl et al. 2017), with its support; the right answer is the last."""
+    """SciQ (Welbl et al. 2017), with its support; the correct answer is the last."""
     support = row["support"].strip()
     lines = [support] if support else []
     lines += [f"Question: {row['question']}", "Answer:"]
-    names = ("distractor1", "distractor2", "distractor3", "correct_answer")
-    return plain("\n".join(lines), [row[name] for name in names], 3)
+    return plain("\n".join(lines), [row[name] for name in SCIQ_OPTIONS], 3)
 
 
 def ask_boolq(row: dict, where: str) -> Question:
@@ -123,7 +125,7 @@ def ask_boolq(row: dict, where: str) -> Question:
 
 
 def ask_copa(row: dict, where: str) -> Question:
-    """COPA (Roemmele et al. 2011): the premise goes on with a choice."""
+    """COPA (Roemmele et al. 2011): a choice continues the premise."""
     words = ("because", "therefore")
     word = words[_find(row["question"], ["cause", "effect"], where, "question")]
     premise = row["premise"].strip().removesuffix(".")
@@ -133,7 +135,7 @@ def ask_copa(row: dict, where: str) -> Question:
 
 
 def ask_winogrande(row: dict, where: str) -> Question:
-    """WinoGrande (Sakaguchi et al. 2020): the text behind either name is scored."""
+    """WinoGrande (Sakaguchi et al. 2020): the text after either name is scored."""
     before, blank, suffix = row["sentence"].partition("_")
     if not blank:
         raise UserError(f"{where}: sentence={row['sentence']!r}: must have a _")
@@ -159,7 +161,7 @@ def ask_cb(row: dict, where: str) -> Question:
 
 
 class Form(NamedTuple):
-    """How a data set's rows become questions: the columns read, and of each row."""
+    """The columns of a data set, and the conversion of a row to a question."""
 
     columns: tuple[str, ...]
     ask: Callable[[dict, str], Question]
@@ -172,17 +174,7 @@ FORMS = {
     "copa": Form(("premise", "question", "choice1", "choice2", "label"), ask_copa),
     "openbookqa": Form(("question_stem", "choices", "answerKey"), ask_openbookqa),
     "piqa": Form(("goal", "sol1", "sol2", "label"), ask_piqa),
-    "sciq": Form(
-        (
-            "question",
-            "support",
-            "distractor1",
-            "distractor2",
-            "distractor3",
-            "correct_answer",
-        ),
-        ask_sciq,
-    ),
+    "sciq": Form(("question", "support", *SCIQ_OPTIONS), ask_sciq),
     "winogrande": Form(("sentence", "option1", "option2", "answer"), ask_winogrande),
 }
 
@@ -194,22 +186,24 @@ def read_questions(name: str, path: str) -> list[Question]:
       name: of `FORMS`.
 
     Raises:
-      UserError: the file is missing, or a row has not what its form has.
+      UserError: the file does not exist, or a row is invalid.
     """
     form = FORMS[name]
     table = read_table(TableSpec(path), form.columns)
     return [form.ask(row, where) for row, where in _rows(name, table)]
 
 
-def _rows(name: str, table: Table):
-    """Each row of a table, checked, and where it stands."""
+def _rows(name: str, table: Table) -> Iterator[tuple[dict, str]]:
+    """Each checked row of a table, and its location for errors."""
     columns = dict(table.columns)
     if name == "boolq":
         columns["passage"] = cut_titles(columns["passage"])
     texts = [c for c in columns if c not in ("choices", "label", "answer", "answerKey")]
     for i in range(len(table)):
-        row, where = {column: values[i] for column, values in columns.items()}, ""
-        where = table.where(i)
+        row, where = (
+            {name: values[i] for name, values in columns.items()},
+            table.where(i),
+        )
         for column in texts:
             if not isinstance(row[column], str):
                 raise UserError(f"{where}: {column}={row[column]!r}: must be a text")
@@ -217,7 +211,7 @@ def _rows(name: str, table: Table):
 
 
 def cut_titles(passages: list[str]) -> list[str]:
-    """Passages without the titles of their articles, if most of them begin with one.
+    """Removes the titles from passages, if most of them begin with one.
 
     >>> cut_titles(["Ethanol -- It is a fuel.", "Jazz -- It is music."])
     ['It is a fuel.', 'It is music.']

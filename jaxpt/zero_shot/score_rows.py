@@ -1,18 +1,18 @@
-"""Which inputs a rule of scoring makes of a text, and where each token's score is read.
+"""Scoring rules: the network inputs for a text, and where each token's score is read.
 
-    causal          a b c             b read at a, c at b
-    pll             _ b c, a _ c ...  each token where it is masked (Salazar 2020)
-    pll_word_l2r    masks what follows in the same word, too (Kauf and Ivanova 2023)
-    mntp            as pll, read one position before (GPT-BERT)
-    infill          an encoder reads a gap, the decoder writes what stood there
-    suffix          an encoder reads what is given, the decoder writes the rest
-    prefix          the same on one stack, whose given part sees all of itself
-    both            log p by what is ahead plus log p by what is behind (ELMo)
-    discriminator   log P(original) of each token of the text as it is (ELECTRA)
-    bound           what log p is at least, by masked diffusion (LLaDA, equation 6)
+    causal          a b c             b is read at a, c at b
+    pll             _ b c, a _ c ...  each masked token (Salazar 2020)
+    pll_word_l2r    also masks the rest of the word (Kauf and Ivanova 2023)
+    mntp            as pll, read one position before the mask (GPT-BERT)
+    infill          the encoder reads a gap, the decoder generates the token
+    suffix          the encoder reads the given text, the decoder generates the rest
+    prefix          the same on one stack, with bidirectional attention in the prefix
+    both            log p given the past plus log p given the future (ELMo)
+    discriminator   log P(original) of each token of the unmodified text (ELECTRA)
+    bound           a lower bound of log p, by masked diffusion (LLaDA, equation 6)
 
-NumPy only. A text is its own tokens; what stands around it the form says. Tokens before
-`start` are given: they are seen, and not scored.
+NumPy only. The form adds the ids around a text. Tokens before `start` are given: they
+are visible and not scored.
 """
 
 from collections.abc import Callable
@@ -23,20 +23,20 @@ from jaxtyping import Bool, Float, Int
 
 from jaxpt.nn.text_form import TextForm
 
-# Corruptions of a text that the bound is the mean of.
+# The number of corruptions of a text over which the bound is averaged.
 BOUND_SAMPLES = 32
 
 
 class Rows(NamedTuple):
-    """Inputs of one length, and what is read of them.
+    """Inputs of equal length, and the positions to score.
 
     Attributes:
       view: how the network reads them (`ScoresTexts.target_log_probs`).
-      rules: the rules that these scores belong to.
-      arrays: "inputs" int32 [n, T], "positions" and "targets" int32 [n, P], and what
-        else the view needs.
-      places: int [n, P], which token of the text each target is.
-      weights: float [n, P], what each score counts.
+      rules: the rules to which the scores belong.
+      arrays: "inputs" int32 [n, T], "positions" and "targets" int32 [n, P], and other
+        arrays of the view.
+      places: int [n, P], the index of each target in the text.
+      weights: float [n, P], the weight of each score.
     """
 
     view: str
@@ -54,155 +54,193 @@ class Rows(NamedTuple):
         )
 
 
-# (tokens [T], start, form, rules that are asked for, seed) -> rows
-Planner = Callable[[np.ndarray, int, TextForm, tuple[str, ...], int], list[Rows]]
+class Text(NamedTuple):
+    """A text to score.
+
+    Attributes:
+      tokens: its ids, without those that the form adds.
+      start: the first token that is scored; those before it are given.
+      form: how the network is shown a text.
+      rules: the rules to score by.
+      seed: the seed of random masks.
+    """
+
+    tokens: Int[np.ndarray, "T"]
+    start: int
+    form: TextForm
+    rules: tuple[str, ...]
+    seed: int
+
+    @property
+    def scored(self) -> Int[np.ndarray, "N"]:
+        """The indices of the scored tokens."""
+        return np.arange(self.start, len(self.tokens))
+
+    @property
+    def around(self) -> Int[np.ndarray, "S"]:
+        """The tokens with the ids around a text that is read in both directions."""
+        return np.concatenate([self.form.before, self.tokens, self.form.after])
+
+    def make_rows(
+        self,
+        view: str,
+        arrays: dict[str, np.ndarray],
+        places: np.ndarray,
+        weights: np.ndarray | None = None,
+    ) -> list[Rows]:
+        """The rows, or an empty list if nothing is read from them."""
+        if not places.size:
+            return []
+        weights = np.ones(places.shape) if weights is None else weights
+        arrays = arrays | {"targets": self.tokens[places]}
+        arrays = {name: values.astype(np.int32) for name, values in arrays.items()}
+        return [Rows(view, self.rules, arrays, places, weights)]
+
+
+Planner = Callable[[Text], list[Rows]]
 
 
 def mark_words(
     word_starts: tuple[bool, ...], pieces: tuple[bytes, ...], size: int
 ) -> Bool[np.ndarray, "V"] | None:
-    """By id, whether a token begins a word: also punctuation does.
+    """By id, whether a token begins a word; punctuation does, too.
 
-    A tokenizer's words (`word_ids` of the `tokenizers` library), as far as an id says
-    it; a letter behind punctuation goes on.
+    The words are those of the tokenizer (`word_ids` of the `tokenizers` library) as far
+    as ids determine them; a letter after punctuation does not begin a word.
 
     Args:
-      word_starts, pieces: of the vocabulary; without the first, None.
-      size: ids of the model; those that the vocabulary lacks begin a word.
+      word_starts, pieces: those of the vocabulary; the result is None without the
+        first.
+      size: the ids of the model; ids outside the vocabulary begin a word.
     """
     if not word_starts:
         return None
-    found = np.ones(size, bool)
-    found[: len(word_starts)] = word_starts
+    is_start = np.ones(size, bool)
+    is_start[: len(word_starts)] = word_starts
     for id_, piece in enumerate(pieces):
         text = piece.decode("utf-8", "replace").removeprefix("##").strip()
         if text and not any(c.isalnum() or c == "\ufffd" for c in text):
-            found[id_] = True
-    return found
+            is_start[id_] = True
+    return is_start
 
 
-def plan_causal(tokens, start, form, rules, seed) -> list[Rows]:
-    """Each token is read at the one before it."""
-    return _plan_directed(tokens, start, form, "causal", rules)
+def plan_causal(text: Text) -> list[Rows]:
+    """Each token is predicted at the token before it."""
+    return _plan_directed(text, "causal")
 
 
-def plan_both(tokens, start, form, rules, seed) -> list[Rows]:
-    """Each token at the one before it, and at the one behind it."""
-    found = []
+def plan_both(text: Text) -> list[Rows]:
+    """Each token is predicted at the token before it, and at the token after it."""
+    rows = []
     for view in ("forward", "backward"):
-        asked = tuple(rule for rule in rules if rule in (view, "both"))
-        if asked:
-            found += _plan_directed(tokens, start, form, view, asked)
-    return found
+        rules = tuple(rule for rule in text.rules if rule in (view, "both"))
+        if rules:
+            rows += _plan_directed(text._replace(rules=rules), view)
+    return rows
 
 
-def _plan_directed(tokens, start, form, view: str, rules) -> list[Rows]:
-    first = len(form.left)
-    inputs = np.concatenate([form.left, tokens])
-    places = np.arange(start, len(tokens))
+def _plan_directed(text: Text, view: str) -> list[Rows]:
+    first, places = len(text.form.left), text.scored
+    inputs = np.concatenate([text.form.left, text.tokens])
     if view == "backward":
-        inputs = np.concatenate([inputs, form.right])
-        positions = places + first + 1
-        places = places[positions < len(inputs)]
+        inputs = np.concatenate([inputs, text.form.right])
+        places = places[places + first + 1 < len(inputs)]
         positions = places + first + 1
     else:
-        inputs = inputs[:-1]  # nothing reads the last
+        inputs = inputs[:-1]  # the last token is not read
         places = places[places + first > 0]
         positions = places + first - 1
     arrays = {"inputs": inputs[None], "positions": positions[None]}
-    return _rows(view, rules, arrays, tokens, places[None])
+    return text.make_rows(view, arrays, places[None])
 
 
-def plan_masked(tokens, start, form, rules, seed) -> list[Rows]:
-    """Each token where it is masked, alone or with what follows in its word."""
-    around = np.concatenate([form.before, tokens, form.after])
-    return _plan_fills(tokens, start, form, rules, around, len(form.before), 0)
+def plan_masked(text: Text) -> list[Rows]:
+    """Each token is predicted with it masked, alone or with the rest of its word."""
+    return _plan_fills(text, text.around, len(text.form.before), 0)
 
 
-def plan_mntp(tokens, start, form, rules, seed) -> list[Rows]:
-    """As `plan_masked`, read one position before the mask.
+def plan_mntp(text: Text) -> list[Rows]:
+    """As `plan_masked`, but predicted one position before the mask.
 
-    The first token is left out where nothing stands before it.
+    The first token is not scored if no token precedes it.
     """
-    around = np.concatenate([form.left, tokens, form.after])
-    start = max(start, 1 - len(form.left))
-    return _plan_fills(tokens, start, form, rules, around, len(form.left), -1)
+    left = text.form.left
+    around = np.concatenate([left, text.tokens, text.form.after])
+    text = text._replace(start=max(text.start, 1 - len(left)))
+    return _plan_fills(text, around, len(left), -1)
 
 
-def _plan_fills(tokens, start, form, rules, around, first: int, offset: int):
+def _plan_fills(text: Text, around: np.ndarray, first: int, offset: int) -> list[Rows]:
     """Rows of masked copies of a text that begins at position `first` of `around`."""
-    words = form.words(tokens)
-    places = np.arange(start, len(tokens))
+    words, places = text.form.words(text.tokens), text.scored
     follows = np.append(words[1:] == words[:-1], False)[places]
-    plain = tuple(rule for rule in rules if not rule.endswith("word_l2r"))
-    by_word = tuple(rule for rule in rules if rule.endswith("word_l2r"))
-    found = []
-    # Where nothing of its word follows, both rules mask the same.
-    for asked, own, is_alone in (
-        (rules, places[~follows], True),
+    plain = tuple(rule for rule in text.rules if not rule.endswith("word_l2r"))
+    by_word = tuple(rule for rule in text.rules if rule.endswith("word_l2r"))
+    rows = []
+    # At the last token of a word both kinds of rules mask the same token.
+    for rules, masked, is_alone in (
+        (text.rules, places[~follows], True),
         (plain, places[follows], True),
         (by_word, places[follows], False),
     ):
-        if not asked or not len(own):
+        if not rules or not len(masked):
             continue
-        inputs = np.repeat(around[None], len(own), axis=0)
+        inputs = np.repeat(around[None], len(masked), axis=0)
         if is_alone:
-            inputs[np.arange(len(own)), own + first] = form.gap[0]
+            inputs[np.arange(len(masked)), masked + first] = text.form.gap[0]
         else:
-            is_hidden = words == words[own, None]
-            is_hidden &= np.arange(len(tokens)) >= own[:, None]
-            inputs[:, first : first + len(tokens)][is_hidden] = form.gap[0]
-        arrays = {"inputs": inputs, "positions": own[:, None] + first + offset}
-        found += _rows("full", asked, arrays, tokens, own[:, None])
-    return found
+            is_hidden = words == words[masked, None]
+            is_hidden &= np.arange(len(words)) >= masked[:, None]
+            inputs[:, first : first + len(words)][is_hidden] = text.form.gap[0]
+        arrays = {"inputs": inputs, "positions": masked[:, None] + first + offset}
+        rows += text._replace(rules=rules).make_rows("full", arrays, masked[:, None])
+    return rows
 
 
-def plan_infill(tokens, start, form, rules, seed) -> list[Rows]:
-    """Each token where the encoder has a gap for it and the decoder comes to it.
+def plan_infill(text: Text) -> list[Rows]:
+    """Each token where the encoder has a gap and the decoder generates it.
 
-    A decoder that rewrites the text is fed what stands before the token.
+    The input of a decoder that rewrites the text is the text before the token.
     """
-    around = np.concatenate([form.before, tokens, form.after])
-    places = np.arange(start, len(tokens))
-    inputs = np.repeat(around[None], len(places), axis=0)
+    form, places = text.form, text.scored
+    inputs = np.repeat(text.around[None], len(places), axis=0)
     inputs[np.arange(len(places)), places + len(form.before)] = form.gap[0]
     if form.rewrites:
-        written = np.concatenate([[form.start], form.before, tokens[:-1]])
+        written = np.concatenate([[form.start], form.before, text.tokens[:-1]])
         positions = places + len(form.before)
     else:
         written = np.array([form.start, *form.gap])
         positions = np.full(len(places), len(form.gap))
-    decoder = np.repeat(written[None], len(places), axis=0)
     arrays = {
         "inputs": inputs,
-        "dec_inputs": decoder,
+        "dec_inputs": np.repeat(written[None], len(places), axis=0),
         "positions": positions[:, None],
     }
-    return _rows("seq2seq", rules, arrays, tokens, places[:, None])
+    return text.make_rows("seq2seq", arrays, places[:, None])
 
 
-def plan_suffix(tokens, start, form, rules, seed) -> list[Rows]:
-    """The encoder reads what is given, a mark where the rest is missing, no more."""
+def plan_suffix(text: Text) -> list[Rows]:
+    """The encoder reads the given text and a mark; the decoder generates the rest."""
+    tokens, start, form = text.tokens, text.start, text.form
     source = np.concatenate([form.lead, tokens[:start], form.mark, form.tail])
-    places = np.arange(start, len(tokens))
     if form.rewrites:
         written = np.concatenate([[form.start], form.lead, tokens[:-1]])
-        positions = places + len(form.lead)
+        positions = text.scored + len(form.lead)
     else:
         written = np.concatenate([[form.start], form.mark, tokens[start:-1]])
-        positions = places - start + len(form.mark)
+        positions = text.scored - start + len(form.mark)
     arrays = {
         "inputs": source[None],
         "dec_inputs": written[None],
         "positions": positions[None],
     }
-    return _rows("seq2seq", rules, arrays, tokens, places[None])
+    return text.make_rows("seq2seq", arrays, text.scored[None])
 
 
-def plan_prefix(tokens, start, form, rules, seed) -> list[Rows]:
-    """What is given is the prefix; without anything given, what stands before texts."""
+def plan_prefix(text: Text) -> list[Rows]:
+    """The given text, with the ids that precede texts, is the prefix."""
+    tokens, start, form, places = text.tokens, text.start, text.form, text.scored
     source = np.concatenate([form.lead, tokens[:start], form.mark])
-    places = np.arange(start, len(tokens))
     positions = len(source) + len(form.mark) + places - start - 1
     places, positions = places[positions >= 0], positions[positions >= 0]
     arrays = {
@@ -210,49 +248,38 @@ def plan_prefix(tokens, start, form, rules, seed) -> list[Rows]:
         "positions": positions[None],
         "prefix_lengths": np.array([len(source)]),
     }
-    return _rows("prefix", rules, arrays, tokens, places[None])
+    return text.make_rows("prefix", arrays, places[None])
 
 
-def plan_discriminator(tokens, start, form, rules, seed) -> list[Rows]:
-    """The text as it is, all tokens at once."""
-    around = np.concatenate([form.before, tokens, form.after])
-    places = np.arange(start, len(tokens))
-    arrays = {"inputs": around[None], "positions": places[None] + len(form.before)}
-    return _rows("discriminator", rules, arrays, tokens, places[None])
+def plan_discriminator(text: Text) -> list[Rows]:
+    """The unmodified text, with all tokens at once."""
+    places = text.scored[None]
+    arrays = {"inputs": text.around[None], "positions": places + len(text.form.before)}
+    return text.make_rows("discriminator", arrays, places)
 
 
-def plan_bound(tokens, start, form, rules, seed) -> list[Rows]:
-    """Of n tokens l of 1..n are masked, spread evenly over l, and count n / l.
+def plan_bound(text: Text) -> list[Rows]:
+    """l of n tokens are masked, with l evenly spread over 1..n and the weight n / l.
 
-    What is masked the seed and n decide, so that texts of one length and seed are
-    compared under the same masks: what they differ in is then less the draw's doing.
+    The masks depend only on the seed and n, so that texts of equal length and seed are
+    compared under the same masks, which reduces the variance of their difference.
     """
-    first, num = len(form.before), len(tokens) - start
-    rng = np.random.default_rng([seed, num])
+    first, num = len(text.form.before), len(text.scored)
+    rng = np.random.default_rng([text.seed, num])
     shares = (rng.random() + np.arange(BOUND_SAMPLES)) / BOUND_SAMPLES
     num_masked = np.minimum(1 + np.floor(num * shares), num).astype(int)[:, None]
     ranks = rng.random((BOUND_SAMPLES, num)).argsort(1).argsort(1)
     is_masked = ranks < num_masked
-    around = np.concatenate([form.before, tokens, form.after])
-    inputs = np.repeat(around[None], BOUND_SAMPLES, axis=0)
-    inputs[:, first + start : first + len(tokens)][is_masked] = form.gap[0]
-    places = np.broadcast_to(np.arange(start, len(tokens)), is_masked.shape)
+    inputs = np.repeat(text.around[None], BOUND_SAMPLES, axis=0)
+    begin = first + text.start
+    inputs[:, begin : begin + num][is_masked] = text.form.gap[0]
+    places = np.broadcast_to(text.scored, is_masked.shape)
     weights = is_masked * num / num_masked / BOUND_SAMPLES
     arrays = {"inputs": inputs, "positions": places + first}
-    return _rows("full", rules, arrays, tokens, places, weights)
+    return text.make_rows("full", arrays, places, weights)
 
 
-def _rows(view, rules, arrays, tokens, places, weights=None) -> list[Rows]:
-    """The rows, unless there are none to read."""
-    if not places.size:
-        return []
-    weights = np.ones(places.shape) if weights is None else weights
-    arrays = arrays | {"targets": tokens[places]}
-    arrays = {name: values.astype(np.int32) for name, values in arrays.items()}
-    return [Rows(view, rules, arrays, places, weights)]
-
-
-# By rule, what makes its rows and what is said of it.
+# By rule, its planner and its description.
 RULES: dict[str, tuple[Planner, str]] = {
     "causal": (plan_causal, "log p of each token given those before it"),
     "pll": (
@@ -261,8 +288,8 @@ RULES: dict[str, tuple[Planner, str]] = {
     ),
     "pll_word_l2r": (
         plan_masked,
-        "pseudo-log-likelihood: log p of each token where it and what follows it in "
-        "its word are masked",
+        "pseudo-log-likelihood: log p of each token where it and the rest of its "
+        "word are masked",
     ),
     "mntp": (
         plan_mntp,
@@ -270,8 +297,8 @@ RULES: dict[str, tuple[Planner, str]] = {
     ),
     "mntp_word_l2r": (
         plan_mntp,
-        "log p of each token where it and what follows it in its word are masked, read "
-        "one position before it",
+        "log p of each token where it and the rest of its word are masked, read one "
+        "position before it",
     ),
     "infill": (
         plan_infill,
@@ -284,14 +311,15 @@ RULES: dict[str, tuple[Planner, str]] = {
     ),
     "prefix": (
         plan_prefix,
-        "log p of each token given those before it; the given text sees all of itself",
+        "log p of each token given those before it; attention in the given text is "
+        "bidirectional",
     ),
     "both": (
         plan_both,
-        "log p of each token given those before it, plus log p given those behind it",
+        "log p of each token given those before it, plus log p given those after it",
     ),
     "forward": (plan_both, "log p of each token given those before it"),
-    "backward": (plan_both, "log p of each token given those behind it"),
+    "backward": (plan_both, "log p of each token given those after it"),
     "discriminator": (
         plan_discriminator,
         "log P(original) of each token of the whole text, by the discriminator",
@@ -301,7 +329,7 @@ RULES: dict[str, tuple[Planner, str]] = {
         f"a lower bound of log p, estimated with {BOUND_SAMPLES} random masks",
     ),
 }
-# Those whose numbers depend on a draw.
+# Rules whose scores are random.
 DRAWN = frozenset({"bound"})
-# Those of which only what stands before a text has a first token scored.
+# Rules that score the first token only if the form puts ids before the text.
 NEED_LEFT = frozenset({"causal", "mntp", "mntp_word_l2r", "forward"})

@@ -1,26 +1,26 @@
-"""Perplexity of long texts, read in windows that overlap: each token has its context.
+"""Perplexity of long texts in overlapping windows, so that each token has a context.
 
-    window 6, stride 2            scored in    behind a context of
+    window 6, stride 2            scored       with a context of
     t0 t1 t2 t3 t4 t5             0-5          0 ... 5 tokens
           t2 t3 t4 t5 t6 t7       6, 7         4, 5
                 t4 t5 t6 t7 t8    8            4
 
-With a stride as large as the window nothing overlaps, and the first tokens of each
-window have little context: that figure, cheaper and worse, stands beside. The windows
+With a stride of the length of the window nothing overlaps, and the first tokens of each
+window have little context; this cheaper and worse result is also reported. The windows
 are those of transformers' guide to perplexity: window k begins at token k stride.
 
-Every token is scored once; the sums are divided by what is named:
+Every token is scored once. The sums are divided by
 
-    per_token   the model's tokens; not to be compared between tokenizers
-    per_word    what stands between white space in the text as it was given
-    per_word_and_line   words and line ends, which WikiText's own convention counts as
-                one <eos> each
+    per_token   the tokens of the model; not comparable between tokenizers
+    per_word    the words of the original text, separated by white space
+    per_word_and_line   words and line ends, because WikiText's convention counts each
+                line end as one <eos>
     bits_per_byte   nats / ln 2 by the bytes of UTF-8
 
-The GPT-2 paper removes WikiText's tokenisation before its model reads the text ("de-
-tokenisers") and divides by the number of words of the original; here text is read as it
-is. A text's first token is scored where something stands before it in the run's own
-form ([BOS]); where nothing does, neither it nor its bytes are counted, and it is said.
+The GPT-2 paper removes WikiText's tokenisation before the model reads the text ("de-
+tokenisers") and divides by the number of words of the original; here the text is read
+unchanged. The first token of a text is scored if the form puts an id ([BOS]) before it;
+otherwise neither the token nor its bytes are counted, and a note reports it.
 """
 
 import math
@@ -33,8 +33,8 @@ from jaxpt.errors import UserError
 from jaxpt.statistics.intervals import Interval, map_interval, ratio_interval
 from jaxpt.zero_shot.scoring import TextScorer
 
-# Rules whose sums are a log p of the text, a bound of it, or a pseudo-log-likelihood;
-# the first that a network has is used if none is asked for.
+# Rules whose sums are log p of the text, a bound of it, or a pseudo-log-likelihood; the
+# first that a network supports is the default.
 ALLOWED = (
     "causal",
     "prefix",
@@ -47,11 +47,11 @@ ALLOWED = (
     "infill",
     "bound",
 )
-CHUNK = 256  # windows that are handed over at a time
+CHUNK = 256  # windows that are scored at once
 
 
 class Window(NamedTuple):
-    """A part of a text: tokens begin to end are read, those from `scored` on scored."""
+    """Tokens `begin` to `end` of a text, of which those from `scored` on are scored."""
 
     begin: int
     scored: int
@@ -64,8 +64,8 @@ def cut_windows(
     """Windows in which each token is scored once.
 
     Args:
-      has_start: something stands before each window, so that its first token can be
-        scored. If not, the text's first token is not scored, and windows must overlap.
+      has_start: an id precedes each window, so that its first token can be scored.
+        Otherwise the first token of the text is not scored, and windows must overlap.
 
     >>> [tuple(w) for w in cut_windows(9, 6, 2)]
     [(0, 0, 6), (2, 6, 8), (4, 8, 9)]
@@ -92,11 +92,7 @@ def cut_windows(
 
 
 class Counts(NamedTuple):
-    """What a text's nats are divided by.
-
-    Attributes:
-      tokens, words, lines, num_bytes: of what is scored of it.
-    """
+    """The denominators: counts of the scored part of a text."""
 
     tokens: int
     words: int
@@ -105,7 +101,7 @@ class Counts(NamedTuple):
 
 
 def count_text(text: str, num_tokens: int) -> Counts:
-    """The counts of a text of so many tokens.
+    """The counts of a text of `num_tokens`.
 
     >>> tuple(count_text("a naïve\\nword\\n", 5))
     (5, 3, 2, 14)
@@ -115,13 +111,13 @@ def count_text(text: str, num_tokens: int) -> Counts:
 
 
 def find_rates(nats: float, counts: Counts) -> dict[str, float]:
-    """The figures of a sum of -log p; NaN by what the text has none of.
+    """The metrics of a sum of -log p; NaN if a count is 0.
 
     >>> round(find_rates(13 * math.log(2), Counts(13, 1, 0, 13))["bits_per_byte"], 6)
     1.0
     """
 
-    def perplexity(num):
+    def perplexity(num: int) -> float:
         if not num:
             return math.nan
         with np.errstate(over="ignore"):
@@ -137,10 +133,10 @@ def find_rates(nats: float, counts: Counts) -> dict[str, float]:
 
 
 def unigram_nats(texts: Sequence[np.ndarray]) -> float:
-    """-log p of texts by the frequencies of their own tokens.
+    """-log p of texts by the frequencies of their tokens.
 
-    The best that any model could do which knows the tokens' frequencies in just these
-    texts and nothing of their order.
+    The best possible result of a model that knows the token frequencies of these texts
+    but not their order.
 
     >>> round(unigram_nats([np.array([1, 2]), np.array([1, 2])]) / math.log(2), 6)
     4.0
@@ -151,13 +147,13 @@ def unigram_nats(texts: Sequence[np.ndarray]) -> float:
 
 
 class Reading(NamedTuple):
-    """What scoring texts in windows found.
+    """The scores of texts in windows.
 
     Attributes:
-      nats: -log p of each window's scored tokens, float64.
+      nats: -log p of the scored tokens of each window, float64.
       sizes: the bytes of their text.
-      counts: of all texts, as far as they are scored.
-      num_unscored: texts whose first token has no score.
+      counts: those of the scored parts of all texts.
+      num_unscored: the number of texts whose first token is not scored.
     """
 
     nats: np.ndarray
@@ -166,9 +162,9 @@ class Reading(NamedTuple):
     num_unscored: int
 
     def find_figures(self) -> dict[str, tuple[float, Interval]]:
-        """Each figure with its interval, by the bootstrap over windows.
+        """Each metric with its interval, by the bootstrap over windows.
 
-        The words and tokens of a byte are taken as given.
+        The ratios of words and tokens to bytes are constant in the bootstrap.
         """
         total, sizes = self.nats.sum(), self.sizes.astype(np.float64)
         per_byte = ratio_interval(self.nats, sizes)._replace(
@@ -176,8 +172,8 @@ class Reading(NamedTuple):
         )
         rates = find_rates(total, self.counts)
 
-        def name(figure):
-            def convert(nats_per_byte):
+        def name(figure: str) -> Callable[[float], float]:
+            def convert(nats_per_byte: float) -> float:
                 return find_rates(nats_per_byte * sizes.sum(), self.counts)[figure]
 
             return convert
@@ -202,7 +198,7 @@ def read_texts(
       encode_sized: text -> ids and the bytes of each.
 
     Raises:
-      UserError: the stride does not go with the window, or no token is scored.
+      UserError: the stride is invalid for the window, or no token is scored.
     """
     has_start = scorer.is_first_scored(rule)
     parts, starts, sizes = [], [], []
@@ -227,18 +223,18 @@ def read_texts(
     nats = []
     for at in range(0, len(parts), CHUNK):
         piece = slice(at, at + CHUNK)
-        found = scorer.score(parts[piece], starts[piece], (rule,))[rule]
-        nats += [-float(values.sum(dtype=np.float64)) for values in found]
+        scores = scorer.score(parts[piece], starts[piece], (rule,))[rule]
+        nats += [-float(values.sum(dtype=np.float64)) for values in scores]
     return Reading(
         np.array(nats), np.array(sizes), Counts(*total.tolist()), num_unscored
     )
 
 
 def pick_rule(rules: Sequence[str]) -> str:
-    """The rule by which texts are read if none is asked for.
+    """The default rule for texts.
 
     Raises:
-      UserError: no rule gives a text's likelihood.
+      UserError: no rule determines the likelihood of a text.
     """
     for rule in ALLOWED:
         if rule in rules:

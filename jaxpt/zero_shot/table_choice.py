@@ -1,18 +1,17 @@
-r"""Zero-shot multiple choice from any table; a task file names the columns.
+r"""Zero-shot multiple choice on a custom table, described by a task file.
 
     {"table": {"path": "dev.jsonl"},
      "context": "Question: {goal}\nAnswer:",
      "options": ["sol1", "sol2"],
      "label": "label"}
 
-In "context" `{name}` is a column; "{question}" alone is a column as it is. Each option
-is scored after the context and one space, as lm-evaluation-harness does; after a
-context that ends in a line break, without a space. "options" are
-the columns of the options, or the one column that holds a list of them or ARC's
-{"text": [...], "label": [...]}. "label" is the column of the right option: its number,
-counted from "first" (0 by default), its letter, or one of ARC's labels. "shots" is a
-second table, of the training data, for few-shot prompts. Paths are relative to the
-file's folder.
+In "context", `{name}` is a column. Each option is scored after the context and
+one space, as in lm-evaluation-harness; after a context that ends in a line break,
+without the space. "options" names the columns of the options, or one column with a list
+of them or ARC's {"text": [...], "label": [...]}. "label" is the column of the correct
+option: its number, counted from "first" (0 by default), its letter, or one of ARC's
+labels. "shots" is a second table, of training data, for few-shot prompts. Paths are
+relative to the folder of the file.
 """
 
 from typing import Any, NamedTuple
@@ -21,20 +20,26 @@ from jaxpt.errors import UserError
 from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.questions import Question
-from jaxpt.zero_shot.verbalised import fill, list_slots, make_table, read_task_file
+from jaxpt.zero_shot.verbalised import (
+    fill,
+    list_slots,
+    make_table,
+    read_task_file,
+    require_shots,
+)
 
 FIELDS = ("table", "context", "options", "label")
 
 
 class ChoiceSpec(NamedTuple):
-    """A task file, checked.
+    """A validated task file.
 
     Attributes:
-      table, shots: the tables of the questions and, or None, of the training data.
+      table, shots: the tables of the questions and, optionally, of training data.
       context: the template of the text before an option.
       options: the columns of the options, or one column of lists.
-      label: the column of the right option.
-      first: the number of the first option in that column.
+      label: the column of the correct option.
+      first: the number of the first option in this column.
     """
 
     table: TableSpec
@@ -49,7 +54,7 @@ def read_spec(path: str) -> ChoiceSpec:
     """Reads a task file.
 
     Raises:
-      UserError: it is missing, or a field is missing or wrong; the error names it.
+      UserError: the file does not exist, or a field is missing or invalid.
     """
     values = read_task_file(path, FIELDS, ("first", "shots"))
     context, options = values["context"], values["options"]
@@ -83,23 +88,17 @@ def read_choices(path: str) -> list[Question]:
 
 
 def read_choice_shots(path: str) -> list[Question]:
-    """The solved questions of a task file.
-
-    Raises:
-      UserError: it names none.
-    """
+    """The solved questions of a task file; UserError if it has none."""
     spec = read_spec(path)
-    if spec.shots is None:
-        raise UserError(f"--shots={path}: must have shots, a table of training data")
-    return make_questions(spec, spec.shots)
+    return make_questions(spec, require_shots(path, spec.shots))
 
 
 def make_questions(spec: ChoiceSpec, table_spec: TableSpec) -> list[Question]:
     """The questions of a table, `spec.table` or `spec.shots`.
 
     Raises:
-      UserError: a column is missing, or a row has no text, fewer than two options or a
-        label that names none of them.
+      UserError: a column is missing, or a row has no text, fewer than two options or an
+        invalid label.
     """
     slots = list_slots(spec.context)
     names = dict.fromkeys([*slots, *spec.options, spec.label])

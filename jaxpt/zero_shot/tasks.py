@@ -1,7 +1,6 @@
-"""Tasks that are put to a network as it is: `jaxpt evaluate --tasks NAME:PATH`.
+"""Zero-shot tasks by name: `jaxpt evaluate --tasks NAME:PATH`.
 
-A task reads its items from a path and asks for them; nothing is trained. `TASKS` has
-them by name.
+A task reads its items from a path and evaluates them without training.
 """
 
 from collections.abc import Sequence
@@ -9,45 +8,45 @@ from typing import Any
 
 from jaxpt.errors import UserError
 from jaxpt.zero_shot import pairs
-from jaxpt.zero_shot.outcomes import Asker, Figure, Options, Outcome, Task
+from jaxpt.zero_shot.outcomes import Asker, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.scoring import TextScorer
 from jaxpt.zero_shot.text_tasks import make_tasks
 
-ALL = "all"  # every rule of the network
+ALL = "all"  # all rules of the network
 
 
 def find_rules(scorer: TextScorer, rule: str) -> tuple[str, ...]:
-    """The rules that a flag names: all of the network's, `auto`, or one.
+    """The rules of a flag: all rules of the network, `auto`, or one.
 
     Raises:
-      UserError: the network has no such rule.
+      UserError: the network does not have the rule.
     """
     return scorer.rules if rule == ALL else (scorer.find_rule(rule),)
 
 
-def list_tasks(told: Sequence[str]) -> list[tuple[str, str]]:
-    """Names and paths of `NAME:PATH`s.
+def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
+    """The names and paths of `NAME:PATH` arguments.
 
     >>> list_tasks(["blimp:data/blimp"])
     [('blimp', 'data/blimp')]
 
     Raises:
-      UserError: no path, a task that there is not, or one of them twice.
+      UserError: a path is missing, or a task is unknown or given twice.
     """
-    found = []
-    for each in told:
+    tasks = []
+    for each in arguments:
         name, mark, path = each.partition(":")
         if name not in TASKS or not mark or not path:
             allowed = ", ".join(f"{name}:PATH" for name in TASKS)
             raise UserError(f"--tasks={each}: must be one of {allowed}")
-        if (name, path) in found:
+        if (name, path) in tasks:
             raise UserError(f"--tasks={each}: is named twice")
-        found.append((name, path))
-    return found
+        tasks.append((name, path))
+    return tasks
 
 
 def spread_items(items: Sequence, num: int) -> list[int]:
-    """The indices of at most `num` items, spread evenly; 0 is all.
+    """The indices of at most `num` evenly spaced items; 0 for all.
 
     >>> spread_items("abcdefghij", 4)
     [0, 2, 5, 7]
@@ -65,21 +64,18 @@ def evaluate_pairs(
     shorter = float(pairs.find_hits(-lengths).mean())
     trivial = {"accuracy_of_chance": 0.5, "accuracy_of_the_shorter": shorter}
     num_same = sum(pair.good == pair.bad for pair in items)
-    found = {}
+    outcomes = {}
     for rule, scores in sums.items():
         judged = pairs.judge(items, scores)
-        figures = {
-            name: Figure(value, *interval)
-            for name, (value, interval) in judged.figures.items()
-        }
+        figures = make_figures(judged.figures)
         notes = [f"Ties: {judged.num_ties}; each counts one half."]
         if num_same:
             notes.append(f"{num_same} pairs are two identical texts.")
         hits, weights = pairs.weigh_hits(items, scores)
         columns = {"good": scores[:, 0], "bad": scores[:, 1]}
         columns |= {"hit": hits, "weight": weights}
-        found[rule] = Outcome(figures, trivial, judged.groups, columns, notes)
-    return found
+        outcomes[rule] = Outcome(figures, trivial, judged.groups, columns, notes)
+    return outcomes
 
 
 TASKS: dict[str, Task] = {
@@ -95,10 +91,10 @@ def pick_options(task: Task, options: Options) -> dict[str, Any]:
 
 
 def check_options(names: Sequence[str], options: Options) -> None:
-    """Checks that each option that is given is one that a task reads.
+    """Checks that a task reads each of the given options.
 
     Raises:
-      UserError: none of the tasks does, or several would read one file of shots.
+      UserError: no task reads an option, or several tasks would share a file of shots.
     """
     for name, default in Options()._asdict().items():
         value = getattr(options, name)
@@ -110,7 +106,7 @@ def check_options(names: Sequence[str], options: Options) -> None:
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:
-    """An outcome's plain values, without its columns; NaN is None, JSON's null."""
+    """An outcome without its columns as plain values; NaN becomes None, JSON's null."""
     return {
         "figures": {
             name: _replace_nan(each._asdict()) for name, each in outcome.figures.items()

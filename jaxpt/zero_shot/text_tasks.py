@@ -1,6 +1,6 @@
 """Zero-shot tasks by likelihood: questions, last words, long texts.
 
-Each asks by every rule that is named and that it can use, and says what it left out.
+Each task is evaluated by all requested rules that it supports, with notes on omissions.
 """
 
 import functools
@@ -21,31 +21,25 @@ from jaxpt.zero_shot import (
 )
 from jaxpt.zero_shot.continuations import hide_rest, make_score
 from jaxpt.zero_shot.few_shot import ShotSpec, draw_prompts, find_spread
-from jaxpt.zero_shot.outcomes import Asker, Figure, Options, Outcome, Task
+from jaxpt.zero_shot.outcomes import Asker, Figure, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.questions import FORMS, Question, read_questions
 from jaxpt.zero_shot.scoring import NO_BEST
 
 SHOTS = ("shots", "num_shots", "num_draws", "num_orders", "shot_seed")
-# Rules in which a word's later tokens are hidden from its first one.
+# Rules that hide the later tokens of a word from its first token.
 BY_WORD = ("pll_word_l2r", "mntp_word_l2r")
 
 
 def read_cloze(path: str) -> list[Question]:
-    """The questions of a task file, or of what it names as shots."""
+    """The questions of a task file."""
     spec = verbalised.read_cloze(path)
     return verbalised.ask_all(spec, spec.table)
 
 
 def read_cloze_shots(path: str) -> list[Question]:
-    """The solved questions of a task file.
-
-    Raises:
-      UserError: it names none.
-    """
+    """The solved questions of a task file; UserError if it has none."""
     spec = verbalised.read_cloze(path)
-    if spec.shots is None:
-        raise UserError(f"--shots={path}: must have shots, a table of training data")
-    return verbalised.ask_all(spec, spec.shots)
+    return verbalised.ask_all(spec, verbalised.require_shots(path, spec.shots))
 
 
 def evaluate_questions(
@@ -54,59 +48,59 @@ def evaluate_questions(
     """Multiple choice (`zero_shot.multiple_choice`), zero- or few-shot."""
     spec = find_shot_spec(asker.options)
     prompts = draw_prompts(asker.shots, spec)
-    found = {}
+    outcomes = {}
     for rule in rules:
         score = make_score(asker.scorer, asker.encode, rule)
-        # Without shots alone: an option's own likelihood has nothing before it.
+        # Options are scored without context only in zero-shot prompts.
         has_empty = not spec.num_shots and asker.scorer.is_first_scored(rule)
-        asked = [
+        results = [
             multiple_choice.ask([item.behind(text) for item in items], score, has_empty)
             for *_, text in prompts
         ]
-        outcome = _join_prompts(asked, len(items))
+        outcome = _join_prompts(results, len(items))
         if spec.num_shots:
-            outcome.groups.update(_group_prompts(asked, spec))
+            outcome.groups.update(_group_prompts(results, spec))
         texts = [item.solved for item in items]
         outcome.notes.extend(_note_unknown(asker, texts))
         if not (spec.num_shots or has_empty):
             outcome.notes.append(
-                "An option alone has no likelihood, as nothing stands before a text."
+                "An option without context cannot be scored, as no id precedes a text."
             )
-        found[rule] = outcome
-    return found
+        outcomes[rule] = outcome
+    return outcomes
 
 
-def _join_prompts(asked: list[multiple_choice.Asked], num: int) -> Outcome:
-    """The means over prompts of what each question counts, where all prompts fit."""
-    kept = sorted(set.intersection(*(set(each.kept) for each in asked)))
+def _join_prompts(results: list[multiple_choice.Asked], num: int) -> Outcome:
+    """The means over prompts, of the questions that fit with all prompts."""
+    kept = sorted(set.intersection(*(set(each.kept) for each in results)))
     if not kept:
-        raise UserError("no question fits the model's window behind every prompt")
+        raise UserError("no question fits the model's window after every prompt")
     figures, columns = {}, {}
-    for name in asked[0].hits:
+    for name in results[0].hits:
         rows = []
-        for each in asked:
+        for each in results:
             row = np.full(num, np.nan)
             row[each.kept] = each.hits[name]
             rows.append(row)
         hits = np.mean(rows, axis=0)
         columns[name] = hits
         figures[name] = Figure(float(hits[kept].mean()), *mean_interval(hits[kept]))
-    notes = [f"Ties of acc: {asked[0].num_ties}; the right answer has its part of one."]
-    if len(asked) > 1:
+    notes = [f"Ties of acc: {results[0].num_ties}; a tie of k options counts 1 / k."]
+    if len(results) > 1:
         notes = ["Each figure is the mean over all prompts."]
     if left := num - len(kept):
         notes.append(f"{left} questions are left out: an option is too long.")
-    if num_cut := max(each.num_cut for each in asked):
-        notes.append(f"{num_cut} questions lose the beginning of their context.")
-    return Outcome(figures, asked[0].trivial, {}, columns, notes)
+    if num_cut := max(each.num_cut for each in results):
+        notes.append(f"The context of {num_cut} questions is truncated.")
+    return Outcome(figures, results[0].trivial, {}, columns, notes)
 
 
-def _group_prompts(asked, spec: ShotSpec) -> dict:
-    """How the figures spread over prompts, and each prompt's own."""
+def _group_prompts(results: list[multiple_choice.Asked], spec: ShotSpec) -> dict:
+    """The spread of the metrics over prompts, and the metrics of each prompt."""
     shape = spec.num_draws, spec.num_orders
     means = {
-        name: np.array([each.hits[name].mean() for each in asked])
-        for name in asked[0].hits
+        name: np.array([each.hits[name].mean() for each in results])
+        for name in results[0].hits
     }
     spread = {}
     for name, values in means.items():
@@ -116,7 +110,7 @@ def _group_prompts(asked, spec: ShotSpec) -> dict:
         f"draw {i // spec.num_orders} order {i % spec.num_orders}": {
             name: float(values[i]) for name, values in means.items()
         }
-        for i in range(len(asked))
+        for i in range(len(results))
     }
     return {"spread": spread, "prompt": each}
 
@@ -127,10 +121,10 @@ def evaluate_last_words(
     """The last word of passages (`jaxpt.zero_shot.last_word`).
 
     Raises:
-      UserError: no rule names a likeliest token.
+      UserError: no rule determines a likeliest token.
     """
     asker.scorer.check_best(rules)
-    found = {}
+    outcomes = {}
     for rule in rules:
         if rule in NO_BEST:
             continue
@@ -139,35 +133,34 @@ def evaluate_last_words(
         if rule in BY_WORD:
             scorer = hide_rest(scorer)
             notes.append(
-                "All tokens of the target that are not known yet are masked, so that "
-                "their number is told."
+                "All remaining tokens of the target are masked, which reveals their "
+                "number."
             )
         elif rule in ("pll", "mntp", "infill"):
-            notes.append("A target's other tokens are seen, those behind it too.")
+            notes.append("The other tokens of a target are visible, also later ones.")
         score = make_score(scorer, asker.encode, rule, with_best=True)
-        asked = last_word.ask(items, score, scorer.is_first_scored(rule))
-        figures = {
-            name: Figure(value, *interval)
-            for name, (value, interval) in asked.figures.items()
-        }
+        result = last_word.ask(items, score, scorer.is_first_scored(rule))
         words = np.full(len(items), np.nan)
-        words[asked.kept] = asked.words
+        words[result.kept] = result.words
         notes.append("Perplexity is per word, the mean over passages.")
-        if left := len(items) - len(asked.kept):
+        if left := len(items) - len(result.kept):
             notes.append(f"{left} passages are left out: the target is too long.")
-        if asked.num_cut:
-            notes.append(f"{asked.num_cut} passages lose their beginning.")
+        if result.num_cut:
+            notes.append(f"{result.num_cut} passages are truncated.")
         notes += _note_unknown(asker, ["".join(item) for item in items])
-        found[rule] = Outcome(figures, asked.trivial, {}, {"accuracy": words}, notes)
-    return found
+        figures, columns = make_figures(result.figures), {"accuracy": words}
+        outcomes[rule] = Outcome(figures, result.trivial, {}, columns, notes)
+    return outcomes
 
 
 def _note_unknown(asker: Asker, texts: Sequence[str]) -> list[str]:
-    """What is said of texts that the vocabulary lacks a part of."""
+    """A note on texts with parts that are not in the vocabulary."""
     num = sum(asker.count_unknown(text) > 0 for text in texts)
     if not num:
         return []
-    return [f"{num} of {len(texts)} texts hold what the tokenizer's vocabulary lacks."]
+    return [
+        f"{num} of {len(texts)} texts have parts outside the tokenizer's vocabulary."
+    ]
 
 
 def read_texts(path: str) -> list[str]:
@@ -184,16 +177,16 @@ def read_texts(path: str) -> list[str]:
 def evaluate_texts(
     asker: Asker, items: Sequence[str], rules: Sequence[str]
 ) -> dict[str, Outcome]:
-    """Perplexity in windows that overlap (`jaxpt.zero_shot.sliding_window`).
+    """Perplexity in overlapping windows (`jaxpt.zero_shot.sliding_window`).
 
     Raises:
-      UserError: no rule gives a likelihood, or a window does not fit the model.
+      UserError: no rule determines a likelihood, or a window does not fit the model.
     """
     allowed = [rule for rule in rules if rule in sliding_window.ALLOWED]
     if not allowed:
         sliding_window.pick_rule(rules)
     ids = [asker.encode(text) for text in items]
-    found = {}
+    outcomes = {}
     for rule in allowed:
         window, stride = _find_window(asker, rule)
         read = functools.partial(
@@ -207,10 +200,6 @@ def evaluate_texts(
         has_start = asker.scorer.is_first_scored(rule)
         reading = read(stride)
         apart = read(window - (not has_start))
-        figures = {
-            name: Figure(value, *interval)
-            for name, (value, interval) in reading.find_figures().items()
-        }
         trivial = {
             f"{name}_no_overlap": value
             for name, (value, _) in apart.find_figures().items()
@@ -231,13 +220,14 @@ def evaluate_texts(
                 f"are not counted."
             )
         notes += _note_unknown(asker, items)
+        figures = make_figures(reading.find_figures())
         columns = {"nats": reading.nats, "bytes": reading.sizes}
-        found[rule] = Outcome(figures, trivial, {}, columns, notes)
-    return found
+        outcomes[rule] = Outcome(figures, trivial, {}, columns, notes)
+    return outcomes
 
 
 def _find_window(asker: Asker, rule: str) -> tuple[int, int]:
-    """The window and the stride that are asked for, or else the model's."""
+    """The requested window and stride, or the defaults."""
     window, room = asker.options.window, asker.scorer.room(rule)
     if window < 0 or not (window or room) or (room and window > room):
         allowed = f"at least 2 and at most {room}" if room else "at least 2"
@@ -247,7 +237,7 @@ def _find_window(asker: Asker, rule: str) -> tuple[int, int]:
 
 
 def make_tasks() -> dict[str, Task]:
-    """The tasks of this file by name."""
+    """The tasks of this module by name."""
     tasks = {
         "lambada": Task(last_word.read_passages, evaluate_last_words),
         "text": Task(read_texts, evaluate_texts, ("window", "stride")),
@@ -266,10 +256,10 @@ def make_tasks() -> dict[str, Task]:
 
 
 def read_shots(task: Task, options: Options) -> Sequence:
-    """The solved items that the options name.
+    """The solved items of the options' file.
 
     Raises:
-      UserError: shots are asked for and no file is named, or the other way round.
+      UserError: a number of shots is given without a file, or vice versa.
     """
     if bool(options.shots) != bool(options.num_shots):
         raise UserError(
@@ -291,7 +281,7 @@ def read_shots(task: Task, options: Options) -> Sequence:
 
 
 def find_shot_spec(options: Options) -> ShotSpec:
-    """Which prompts the options ask for."""
+    """The few-shot settings of the options."""
     return ShotSpec(
         options.num_shots, options.num_draws, options.num_orders, options.shot_seed
     )

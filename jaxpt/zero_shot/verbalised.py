@@ -1,18 +1,17 @@
-"""Classification without training: a template, and a word for each label.
+"""Zero-shot classification with a template and a verbaliser, a word for each label.
 
-A task file says, in JSON, which table is read and how a row becomes a question:
+A task file in JSON describes the table and the conversion of rows to questions:
 
     {"table": {"path": "dev.tsv", "header": false},
      "label": "1",
      "template": "{3} It was {answer}.",
      "words": {"0": "terrible", "1": "great"}}
 
-`{name}` is a column, `{answer}` the place of the words (Schick and Schuetze 2021 call
-them verbalisers), which may be of several tokens each. Models that read what follows
-score the words between both sides; those that read from left to right score the words
-and what follows them, so that a full stop is all that should stand there. "shots" is a
-second table, of the training data, for few-shot prompts. Paths are relative to the
-file's folder. Any classification table will do.
+`{name}` is a column and `{answer}` the place of the words (verbalisers; Schick and
+Schuetze 2021), which may have several tokens. Models that read in both directions score
+the words between both sides; left-to-right models score the words and the text after
+them, which should therefore be a full stop only. "shots" is a second table, of training
+data, for few-shot prompts. Paths are relative to the folder of the file.
 """
 
 import json
@@ -32,13 +31,13 @@ _SLOT = re.compile(r"\{([^{}]+)\}")
 
 
 class ClozeSpec(NamedTuple):
-    """A task file, checked.
+    """A validated task file.
 
     Attributes:
-      table, shots: where the rows and those of the training data are, if there are.
+      table, shots: the tables of the rows and, optionally, of training data.
       label: the column of the labels.
       template: the text around the words.
-      words: label -> what stands for it.
+      words: label -> word.
     """
 
     table: TableSpec
@@ -52,7 +51,7 @@ def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) ->
     """The fields of a task file.
 
     Raises:
-      UserError: it is missing, lacks one of `fields`, or has an unknown one.
+      UserError: the file does not exist, lacks one of `fields`, or has an unknown one.
     """
     try:
         values = json.loads(b"".join(read_bytes(Path(path), "")))
@@ -70,7 +69,7 @@ def read_cloze(path: str) -> ClozeSpec:
     """Reads a task file.
 
     Raises:
-      UserError: it is missing, or has not what a task needs; the line names the field.
+      UserError: the file does not exist, or a field is missing or invalid.
     """
     values = read_task_file(path, FIELDS, ("shots",))
     template, words = values["template"], values["words"]
@@ -102,7 +101,7 @@ def _is_words(words: Any) -> bool:
 
 
 def make_table(values: Any, path: str, name: str) -> TableSpec:
-    """The table that the field `name` of a task file describes."""
+    """The table described by the field `name` of a task file."""
     if not isinstance(values, dict) or not isinstance(values.get("path"), str):
         raise UserError(f"{path}: {name}: must be an object with a path")
     place = values["path"]
@@ -114,17 +113,24 @@ def make_table(values: Any, path: str, name: str) -> TableSpec:
         raise UserError(f"{path}: {name}: {error}") from None
 
 
+def require_shots(path: str, shots: TableSpec | None) -> TableSpec:
+    """The table of training data of a task file; UserError if it has none."""
+    if shots is None:
+        raise UserError(f"--shots={path}: must have shots, a table of training data")
+    return shots
+
+
 def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
     """The questions of a table, `spec.table` or `spec.shots`.
 
     Raises:
-      UserError: a column is missing, a label has no words, or a row has no text.
+      UserError: a column is missing, a label has no word, or a row has no text.
     """
     slots = [name for name in list_slots(spec.template) if name != ANSWER]
     table = read_table(table_spec, (*dict.fromkeys(slots), spec.label))
     before, after = spec.template.split("{answer}")
     labels, words = list(spec.words), list(spec.words.values())
-    # The space before the words is theirs: tokens bring it along.
+    # The space before the words belongs to their tokens.
     space = " " if before.endswith(" ") else ""
     before = before.removesuffix(" ")
     options = tuple(space + word for word in words)
@@ -155,5 +161,5 @@ def list_slots(template: str) -> list[str]:
 
 
 def fill(template: str, row: dict[str, str]) -> str:
-    """A template with the values of its names."""
-    return _SLOT.sub(lambda found: row[found[1]], template)
+    """Replaces the names in braces by their values."""
+    return _SLOT.sub(lambda match: row[match[1]], template)

@@ -121,4 +121,4 @@ def test_one_occurrence_a_row_counts_and_rare_tokens_do_not():
     assert none.num_tokens == 0 and np.isnan(none.self_similarity)
     many = np.ones((300, 2), int)
     (places,) = similarity.find_occurrences(many, 5)
-    assert len(places[0]) == similarity.MOST_OCCURRENCES == len(set(places[0]))
+    assert len(places[0]) == similarity.MAX_OCCURRENCES == len(set(places[0]))

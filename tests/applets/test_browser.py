@@ -1,7 +1,7 @@
-"""The page in a browser: every control is used, and what it shows is what jaxpt says.
+"""The page in a browser: every control is used, and its output is that of jaxpt.
 
 `make applets` runs it on the site of its demonstration (`JAXPT_SITE`, of the runs that
-lie in `JAXPT_SITE_RUNS`). It needs Node, `web/node_modules` and Chromium.
+are in `JAXPT_SITE_RUNS`). It needs Node, `web/node_modules` and Chromium.
 """
 
 import json

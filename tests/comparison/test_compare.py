@@ -6,9 +6,9 @@ import types
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
 
-from jaxpt.comparison import budget
+from jaxpt.comparison import budget, plan_runs
 from jaxpt.comparison import compare as comparison
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import to_dict
@@ -89,14 +89,14 @@ def test_the_report_says_what_was_read_and_spent(report, labelled):
     numbers = [corpora[split].num_tokens for split in ("train", "valid")]
     assert [data["train_tokens"], data["valid_tokens"]] == numbers
     assert numbers[0] > 2 * numbers[1] > 0
-    assert "whole_cost" not in written  # nobody has a teacher, or was tuned
+    assert "whole_cost" not in written  # without teachers and tuning
     note = "for every run, in whole calls; every objective reads the same rows of 24"
     assert written["budget"]["note"].startswith(note)
 
 
 def test_those_that_fill_masks_answer_one_question(report):
     _, written, _ = report
-    judged = {y["metric"]: y for y in written["yardsticks"]}
+    judged = {y["metric"]: y for y in written["metrics"]}
     for name in ("cloze_accuracy", "cloze_bits"):
         assert set(judged[name]["by_name"]) == {"mlm", "electra"}
         assert judged[name]["is_common"] and "mlm" in judged[name]["verdict"]
@@ -124,6 +124,7 @@ def test_the_cloze_is_what_the_model_fills_in(report):
     assert 0 < np.mean(hits) < 1
 
 
+@pytest.mark.slow
 def test_each_objective_shows_its_work_on_the_same_passages(report):
     workdir, written, _ = report
     taken = written["samples"]
@@ -133,7 +134,7 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
         "span_corruption": ["spans"],
         "electra": ["fakes", "fills"],
     }
-    # What was read, and the truth where something else stands, is the held-out text.
+    # The input, and the target where they differ, is the held-out text.
     texts = {}
     for name, own in taken.items():
         for form, of_passages in own["forms"].items():
@@ -161,6 +162,7 @@ def test_each_objective_shows_its_work_on_the_same_passages(report):
     assert len(guesses) >= 3
 
 
+@pytest.mark.slow
 def test_one_objective_is_compared_with_itself(labelled, tmp_path, quick):
     settings = {
         "compare__objectives": ("mlm", "words"),
@@ -190,7 +192,7 @@ def test_what_was_found_on_each_example_is_kept_and_judged(report):
         for name, examples in found.items():
             assert examples.mean == pytest.approx(run["metrics"][name])
             assert len(np.unique(examples.groups)) > 1
-    judged = {y["metric"]: y for y in written["yardsticks"]}
+    judged = {y["metric"]: y for y in written["metrics"]}
     (pair,) = judged["cloze_bits"]["pairs"]
     assert pair["documents"] > 1 and pair["examples_error"] > 0
     assert len(judged["probe_accuracy"]["pairs"]) == 6
@@ -211,7 +213,7 @@ def test_what_the_probe_read_is_told_and_drawn(report):
             assert np.shape(record["accuracies"]) == shape
     page = (workdir / "report.html").read_text()
     lines = list_probed(written["runs"])
-    assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy is of ")
+    assert len(lines) == 5 and lines[-1].startswith("note: probe_accuracy has ")
     assert all(html.escape(line) in page for line in lines)
     assert page.count("Probe accuracy by layer, ") == 2 * 3
 
@@ -254,14 +256,15 @@ def test_the_page_is_self_contained(report):
     workdir, written, _ = report
     page = (workdir / "report.html").read_text()
     assert "http://" not in page and "https://" not in page
-    assert page.count("data:image/png;base64,") == len(written["figures"])
-    expected = {"learning_curves", "yardsticks", "attention_masks"}
+    assert page.count("data:image/png;base64,") == len(written["figures"]) - 2  # SVG
+    expected = {"learning_curves", "shared_metrics", "attention_masks"}
     expected |= {"temperature_effect_clm", "mask_fill_mlm", "pretrained_vs_random_mlm"}
     assert expected <= set(written["figures"])
     for name in written["figures"].values():
         assert (workdir / name).stat().st_size > 5000
 
 
+@pytest.mark.slow
 def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     workdir, written, _ = report
     monkeypatch.setattr(loop._Run, "_advance", None)  # would raise if it trained
@@ -269,6 +272,7 @@ def test_finished_runs_are_not_repeated(report, labelled, monkeypatch, quick):
     assert json.loads(json.dumps(again["runs"])) == written["runs"]
 
 
+@pytest.mark.slow_except("compare.json", "checksums.json", "runs/clm-steps.json")
 @pytest.mark.parametrize(
     "name",
     [
@@ -287,7 +291,7 @@ def test_damage_is_found_as_the_runs_are_collected(
     place = len(whole) // 2
     path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
     try:
-        if name == "report.json":  # nothing reads it, it is written anew
+        if name == "report.json":  # nothing reads it; it is rewritten
             comparison.compare(make_comparison(labelled), workdir)
             assert json.loads(path.read_text())["runs"] == written["runs"]
         else:
@@ -327,7 +331,7 @@ def quick(monkeypatch):
     Both compile much; test_check.py and the comparison of four have them.
     """
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
 
 
 @pytest.mark.slow  # three objectives and their pictures
@@ -369,7 +373,7 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ({"compare__overrides": {"gpt": {}}}, "compare.overrides.gpt"),
         ({"compare__overrides": {"mlm": {"optim": {"lrr": 1.0}}}}, "optim.lrr"),
         ({"compare__overrides": {"mlm": {"optim": {"lr": "x"}}}}, "must be a float"),
-        (
+        slow(
             {
                 "compare__overrides": {
                     "span_corruption": {"model": {"num_decoder_layers": 0}}
@@ -379,8 +383,8 @@ def test_rows_that_an_objective_cannot_read_are_refused_first(
         ),
         ({"compare__seeds": (0, 0)}, "compare.seeds"),
         ({"compare__objectives": ("clm", "gpt")}, "compare.objectives"),
-        ({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
-        ({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
+        slow({"compare__amount": 1.0}, "fewer than the 2 steps of one call"),
+        slow({"optim__warmup_steps": 999}, r"optim.warmup_steps=999: .*\(for clm\)"),
         (
             {"compare__objectives": ("clm", "words")},
             "compare.objectives=.*compare.overrides.words.objective",
@@ -427,7 +431,7 @@ def test_overrides_of_what_is_not_compared_are_not_read(labelled):
     config = make_comparison(
         labelled, compare__objectives=("clm", "mlm"), compare__overrides=overrides
     )
-    _, plans, _ = comparison._make_plans(to_dict(config), ())
+    _, plans, _ = plan_runs.make_compared_plans(to_dict(config), ())
     assert list(plans) == ["clm", "mlm"] and plans["mlm"].spec.masking == "tokens"
 
 
@@ -440,6 +444,7 @@ def test_a_warm_up_that_nobody_asked_for_fits_the_steps(labelled):
     assert budget.fit_warmup(plan, {"optim.warmup_steps"}) is plan
 
 
+@pytest.mark.slow
 def test_the_warm_up_is_held_against_the_steps_that_are_bought(
     labelled, tmp_path, quick
 ):
@@ -457,6 +462,7 @@ def test_the_warm_up_is_held_against_the_steps_that_are_bought(
     assert [run["steps"] for run in report["runs"]] == [6]
 
 
+@pytest.mark.slow_cases("steps-0.0-evals1")
 @pytest.mark.parametrize(
     "kind, amount, evals",
     [("raw_tokens", 8 * 24 * 7.5, [0, 4, 6]), ("steps", 0.0, [0, 2, 4])],
@@ -528,8 +534,9 @@ def test_a_run_has_one_budget(labelled, tmp_path):
     assert not (tmp_path / "c" / "compare.json").exists()
 
 
+@pytest.mark.slow
 def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
-    """With a length of what the model reads, clm's rows are one token longer."""
+    """If the length is that of the model's input, clm's rows have one more token."""
     config = make_comparison(
         labelled,
         data__row_length=0,

@@ -1,4 +1,4 @@
-"""Downstream tasks of a comparison: asked once of every run, alike, and reported."""
+"""Downstream tasks of a comparison: every run is evaluated once, and reported."""
 
 import json
 import shutil
@@ -8,10 +8,9 @@ from reports import make_run
 from tiny import make_config
 
 from jaxpt import trust
-from jaxpt.comparison import compare as comparison
-from jaxpt.comparison.compare import compare
+from jaxpt.comparison import plan_runs
+from jaxpt.comparison.compare import Part, compare, do_part
 from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
-from jaxpt.comparison.parts import Part, do_part
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
@@ -54,7 +53,7 @@ def quick():
     """No pictures, and no look ahead at what will be measured: both compile much."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         yield
 
 
@@ -119,11 +118,11 @@ def test_every_run_is_asked_and_the_report_says_what_it_answered(asked):
         )
         value = scratch["cells"][0]["dev"]["accuracy"]
         assert run["metrics"]["task_toy_4_random"] == value
-    found = {y["metric"]: y for y in report["yardsticks"]}
+    found = {y["metric"]: y for y in report["metrics"]}
     for metric in metrics:
         assert found[metric]["is_common"] and len(found[metric]["pairs"]) == 1
         assert set(found[metric]["by_name"]) == {"clm", "mlm"}
-    assert found["task_toy_4"]["baselines"]  # against fresh parameters
+    assert found["task_toy_4"]["baselines"]  # compared with random initialization
     page = (workdir / "report.html").read_text()
     assert "Fine-tuning" in page and 'id="tuned"' in page
     assert "task_toy_4" in (workdir / "results.csv").read_text()

@@ -15,9 +15,10 @@ from tiny import make_config, write_config
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison import parts
-from jaxpt.comparison.parts import Part, do_part
-from jaxpt.comparison.prepared import list_runs, load_prepared, run_name, write_prepared
+from jaxpt.comparison import plan_runs, train_runs
+from jaxpt.comparison.collect_runs import collect_runs, write_report
+from jaxpt.comparison.compare import Part, do_part
+from jaxpt.comparison.plan_runs import list_runs, load_plans, run_name, write_plans
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.files.folder import LOCK
@@ -67,7 +68,7 @@ def quick():
     """No pictures, and no look ahead at what will be measured: both compile much."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         yield
 
 
@@ -123,7 +124,7 @@ def check_two_workers(config, whole, workdir):
     runs = [run_name(*run) for run in list_runs(make_compare_spec(to_dict(config)))]
     (victim,) = list_trained(outs[0])
     assert f"resuming from step 4 in {workdir / 'runs' / victim}\n" in outs[1]
-    assert sorted(list_trained(outs[1])) == sorted(runs)  # each once, by nobody else
+    assert sorted(list_trained(outs[1])) == sorted(runs)  # each once, in one process
     assert f"\nfinished: {runs[0]}, {runs[1]}" in outs[1]
     told = do_part(Part("report"), config, workdir)
     assert told.endswith(f"report: {workdir / 'report.html'}")
@@ -160,12 +161,12 @@ def test_a_run_that_another_process_has_is_waited_for(
 
     def wait(seconds):
         waits.append(seconds)
-        if len(waits) == 2:  # it says so only once
+        if len(waits) == 2:  # printed only once
             assert not (folder / "config.json").exists()
             holder.kill()
             holder.communicate()
 
-    monkeypatch.setattr(parts.time, "sleep", wait)
+    monkeypatch.setattr(train_runs.time, "sleep", wait)
     told = do_part(Part("runs", "clm-seed0"), config, prepared)
     assert told == "finished: clm-seed0" and len(waits) >= 2
     (line,) = capsys.readouterr().err.splitlines()
@@ -210,11 +211,11 @@ def test_the_report_reads_what_is_vouched_for(whole, config, refuses):
 
 
 def test_devices_that_differ_are_said(whole, config):
-    prepared = load_prepared(to_dict(config), whole)
-    runs = parts.collect_runs(prepared, whole)
+    prepared = load_plans(to_dict(config), whole)
+    runs = collect_runs(prepared, whole)
     for run, device in zip(runs, ["1 x cpu", "1 x cpu", "1 x H100"]):
         run["device"] = device
-    report = comparison.write_report(prepared, runs, whole)
+    report = write_report(prepared, runs, whole)
     assert report["inequalities"] == ["device: 1 x cpu (clm); 1 x H100 (clm)"]
     told = do_part(Part("report"), config, whole)
     assert "not equal" not in told
@@ -225,8 +226,10 @@ def test_what_is_kept_is_the_plan(name, speech, tmp_path):
     config = to_dict(make_config(speech, compare__amount=1e9))
     (plan,) = make_plans(config, [name]).values()
     plan = plan.change({"train": {"steps": 6}}).tell("a line")
-    kept = parts.Prepared(config, make_compare_spec(config), {name: plan}, *[{}] * 4)
-    write_prepared(tmp_path, kept)
+    kept = plan_runs.Prepared(
+        config, make_compare_spec(config), {name: plan}, *[{}] * 4
+    )
+    write_plans(tmp_path, kept)
     part = json.loads((tmp_path / "plans.json").read_text())["plans"][name]
     again = make_plan(part["config"], is_stored=True).tell(part["filled"])
     assert again == plan and again.filled

@@ -1,4 +1,4 @@
-"""The report of runs that exist: the numbers of a comparison, and what is not equal."""
+"""Reports of existing runs: the numbers of a comparison, and the inequalities."""
 
 import json
 import math
@@ -10,6 +10,7 @@ from tiny import make_config
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.comparison.inequalities import find_tests, list_inequalities
 from jaxpt.comparison.naming import name_runs
 from jaxpt.comparison.runs_report import report_runs
@@ -42,7 +43,7 @@ def trained(labelled, tmp_path_factory):
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         comparison.compare(make_config(labelled, **settings), folder / "both")
     plan = make_plan(
         make_config(labelled, tokenizer__specials=("pad", "unk", "eos"), **TEXT)
@@ -83,7 +84,7 @@ def group(runs):
 
 
 def same(a, b):
-    """Whether two reports' yardsticks are the same, but for rounding in a sum."""
+    """Whether the metrics of two reports are equal, up to rounding in a sum."""
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[k], b[k]) for k in a)
     if isinstance(a, list):
@@ -103,8 +104,8 @@ def test_the_report_is_that_of_the_comparison(trained, tmp_path, monkeypatch):
         json.loads((folder / "report.json").read_text())
         for folder in (tmp_path / "r", trained / "both")
     )
-    assert same(made["yardsticks"], theirs["yardsticks"])
-    assert any(yardstick["baselines"] for yardstick in made["yardsticks"])
+    assert same(made["metrics"], theirs["metrics"])
+    assert any(yardstick["baselines"] for yardstick in made["metrics"])
     keys = [key for key in theirs["runs"][0] if key != "workdir"]
     for ours, other in zip(made["runs"], theirs["runs"], strict=True):
         assert [ours[key] for key in keys] == [other[key] for key in keys]
@@ -193,7 +194,7 @@ def test_the_ratio_of_parameters_is_said(found):
 
 
 def test_no_verdict_on_other_examples(found):
-    """Of each yardstick only what chooses its test examples counts."""
+    """For each metric only the settings that select its test examples count."""
     runs = [
         change(run, {"eval.probe_length": 4}) if run.objective == "mlm" else run
         for run in found
@@ -239,7 +240,7 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     names = [run["name"] for run in report["runs"]]
     assert len(set(names)) == 2 and names[1] == names[2]
     assert all(name.startswith("clm ") and "tokenizer=" in name for name in names)
-    (probe,) = (y for y in report["yardsticks"] if y["metric"] == "probe_accuracy")
+    (probe,) = (y for y in report["metrics"] if y["metric"] == "probe_accuracy")
     assert probe["pairs"] == [] and probe["verdict"] == ""
     assert set(probe["by_name"]) == set(names)
     told = "\n".join(report["inequalities"])
@@ -247,7 +248,7 @@ def test_runs_of_two_tokenizers_beside_each_other(trained, tmp_path, quick):
     assert "no verdict on linear probe on frozen features between" in told
     # Characters are cut into the same rows whatever their ids: the bytes are the same.
     assert "no verdict on bits per byte" not in told
-    (bits,) = (y for y in report["yardsticks"] if y["metric"] == "bits_per_byte")
+    (bits,) = (y for y in report["metrics"] if y["metric"] == "bits_per_byte")
     assert len(bits["pairs"]) == 1
     assert "\n".join(report["inequalities"][:1]) in (
         (tmp_path / "r/report.html").read_text().replace("&#x27;", "'")
@@ -283,7 +284,7 @@ def test_the_terminal_tells_names_apart_that_begin_alike(trained):
     names = [f"span_corruption mean_span_length={length}.0" for length in (3, 5)]
     told = dict(zip(("clm", "mlm"), names, strict=True))
     runs = [run | {"name": told[run["name"]]} for run in report["runs"]]
-    text = format_table(report | {"runs": runs, "yardsticks": summarise(runs)})
+    text = format_table(report | {"runs": runs, "metrics": summarise(runs)})
     for part in ("mean_span_length=3", "mean_span_length=5"):
         lines = [line for line in text.split("\n") if line.startswith("span_corr")]
         assert sum(part in line for line in lines) >= 2, text
@@ -344,7 +345,7 @@ def test_pictures_that_are_no_longer_drawn_are_removed(trained, tmp_path, monkey
 
 
 def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeypatch):
-    """Its references and pictures are left out; the verdicts stand."""
+    """Its references and pictures are left out; the verdicts remain."""
     from jaxpt.comparison import runs_report
     from jaxpt.errors import UserError
 
@@ -355,10 +356,10 @@ def test_a_text_that_is_gone_is_said(trained, labelled, tmp_path, quick, monkeyp
     report = report_runs(list_folders(trained), tmp_path / "r")
     (line,) = report["left_out"]
     assert "clm, mlm" in line and "gone.txt" in line
-    for yardstick in report["yardsticks"]:
+    for yardstick in report["metrics"]:
         named = {n for p in yardstick["baselines"] for n in (p["better"], p["worse"])}
         assert "(reference)" not in named
-    assert any(yardstick["pairs"] for yardstick in report["yardsticks"])
+    assert any(yardstick["pairs"] for yardstick in report["metrics"])
     assert report["data"]["path"] == str(labelled)
 
 
@@ -368,7 +369,7 @@ def test_parameters_that_are_gone_are_said(trained, tmp_path, monkeypatch):
     report = report_runs([folder], tmp_path / "r")
     (line,) = report["left_out"]
     assert line.startswith("left out: pictures of clm: the checkpoint")
-    assert set(report["figures"]) == {"learning_curves", "yardsticks"}
+    assert set(report["figures"]) == {"learning_curves", "shared_metrics"}
 
 
 def damage(path):
@@ -378,7 +379,7 @@ def damage(path):
 
 
 def unvouch(folder):
-    """Nothing vouches for the folder's files any more, which is said elsewhere."""
+    """Removes the checksums of the folder's files, which other tests cover."""
     (folder / "checksums.json").unlink()
     folders._told.add(folder)
 
@@ -455,7 +456,7 @@ def test_a_folder_that_holds_something_else_is_refused(
     for folder, what in (
         (trained / "both", "holds a comparison"),
         (runs[0], "holds a training run"),
-        (trained, "holds files that are no report"),
+        (trained, "holds files other than a report"),
     ):
         before = {path.name for path in folder.iterdir()}
         with refuses(f"--workdir={folder}", what):

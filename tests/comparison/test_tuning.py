@@ -6,12 +6,14 @@ import sys
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, slow
+from tiny_refusals import check_refusal, refused
 
 from jaxpt import trust
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison import tuning
-from jaxpt.comparison.prepared import load_prepared
+from jaxpt.comparison import plan_runs, tuning
+from jaxpt.comparison.collect_runs import list_unequal_tuning
+from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
@@ -65,43 +67,39 @@ def test_every_combination_is_a_trial():
     assert CompareSpec(amount=1).list_trials("clm") == []
 
 
-@pytest.mark.parametrize(
-    "setting, value",
-    [
-        ("tune", "optim.lr"),
-        ("tune", "optim.lr=1e-3"),  # nothing to choose from
-        ("tune", "optim.lr=1e-3,1e-3"),
-        ("tune", "optim.lr=1e-3,"),
-        ("tune", "lr=1,2"),
-        ("tune", "optim.lr=1,2;optim.lr=3,4"),
-        ("tune", "optim.lr=1e-2..1e-3"),  # downwards
-        ("tune", "optim.lr=0..1e-3"),
-        ("tune", "optim.lr=1e-3..1e-2,1e-1"),
-        ("tune_trials", 4),  # no range to draw from
-        ("tune_trials", -1),
-        ("tune_share", 0.0),
-        ("tune_share", 1.0),
-        ("tune_fraction", 1.0),
-        ("tune_seed", 2),  # a compared run's
-        ("tune_seed", -1),
-    ],
-)
-def test_bad_settings(setting, value, refuses):
-    with refuses(f"compare.{setting}={value}"):
-        CompareSpec(amount=1, seeds=(1, 2), **{setting: value})
+# A range that goes down or begins at 0, a value alone, a name alone; no range to draw
+# from; a seed of a compared run.
+REFUSED = """
+    tune=optim.lr; tune=optim.lr=1e-3; tune=optim.lr=1e-3,1e-3; tune=optim.lr=1e-3,
+    tune=lr=1,2; tune=optim.lr=1e-2..1e-3; tune=optim.lr=0..1e-3
+    tune=optim.lr=1e-3..1e-2,1e-1; tune_trials=4; tune_trials=-1
+    tune_share=0.0; tune_share=1.0; tune_fraction=1.0; tune_seed=2; tune_seed=-1
+"""
+CASES = refused(CompareSpec, "compare", REFUSED, amount=1, seeds=(1, 2))
+
+
+@pytest.mark.parametrize("make, parts", CASES)
+def test_bad_settings_are_refused(make, parts, refuses):
+    check_refusal(make, parts, refuses)
+
+
+def test_a_setting_is_tuned_once(refuses):
+    twice = "optim.lr=1,2;optim.lr=3,4"
+    with refuses(f"compare.tune={twice}"):
+        CompareSpec(amount=1, seeds=(1, 2), tune=twice)
 
 
 @pytest.mark.parametrize(
     "changes, named",
     [
-        ({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
-        ({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
-        ({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
+        slow({"compare__tune": "optim.rate=1,2"}, "compare.tune: optim.rate"),
+        slow({"compare__tune": "optim.lr=fast,slow"}, "compare.tune: optim.lr='fast'"),
+        slow({"compare__tune": "optim.lr=-1.0,1.0"}, "optim.lr=-1.0"),
         ({"compare__tune": "train.steps=3,4"}, "train.steps is not tuned"),
         ({"compare__tune": "data.row_length=16,24"}, "same rows of one text"),
         ({"compare__tune": "data.rows=chunks,documents"}, "same rows of one text"),
         ({"compare__tune": "eval.num_choices=2,4"}, "on the same examples"),
-        ({"compare__tune": "compare.amount=1e8,2e8"}, "no setting of a run"),
+        ({"compare__tune": "compare.amount=1e8,2e8"}, "not a setting of a run"),
         ({"compare__tune": "mlm.mask_rate=0.1,0.9"}, "compare.tune_by=valid_loss"),
         ({"compare__tune": "mlm.mask_rat=0.1,0.9"}, "compare.tune: mlm.mask_rat"),
         ({"compare__tune": "data.valid_fraction=0.2,0.3"}, "same rows of one text"),
@@ -191,7 +189,7 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
     _, record = choose([0.1, 0.2], spec, labelled, tmp_path, monkeypatch)
     assert record["chosen"] == {"optim.lr": 1e-2} and record["flops"] == 2.0
     told = {"clm": record, "mlm": record | {"trials": 3 * record["trials"]}}
-    assert comparison._list_unequal_tuning(spec, told)[-1].startswith(
+    assert list_unequal_tuning(spec, told)[-1].startswith(
         "trials of tuning: 2 (clm); 6 (mlm)"
     )
     # Nothing at all is left to choose.
@@ -202,7 +200,7 @@ def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatc
     )
     assert record["trials"] == [] and record["flops"] == 0
     assert list_tuning({"tuning": {"clm": record}}) == [
-        "not tuned: clm, for which all trials are the same run"
+        "not tuned: clm; all of its trials are the same run"
     ]
 
 
@@ -245,8 +243,8 @@ def test_a_range_needs_trials_and_a_name_only_a_range_of_its_own(refuses):
 
 
 def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatch):
-    """And a restart draws the same; nobody's number of trials is another one."""
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    """A restart draws the same trials; all objectives have the same number."""
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
     seen = []
 
     def give(task, tokenizer, corpora, folder, **more):
@@ -278,19 +276,19 @@ def test_ranges_of_a_name_are_drawn_kept_and_told(labelled, tmp_path, monkeypatc
     told = list_tuning({"tuning": prepared.tuning})
     drawn = "of 3 trials drawn from optim.lr=1e-2..1e-1, seed 1000000 ("
     assert drawn in told[2] and "draw more or widen the range" in told[3]
-    assert comparison._list_unequal_tuning(spec, prepared.tuning) == [
+    assert list_unequal_tuning(spec, prepared.tuning) == [
         "compare.tune: optim.lr=1e-3..1e-2 (clm); optim.lr=1e-2..1e-1 (mlm)"
     ]
     seen.clear()
     again = comparison.prepare(to_dict(config), tmp_path)
     assert seen == first and again.tuning == prepared.tuning
-    assert load_prepared(to_dict(config), tmp_path).tuning == prepared.tuning
+    assert load_plans(to_dict(config), tmp_path).tuning == prepared.tuning
 
 
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
 
 
 def test_a_comparison_is_tuned(labelled, tmp_path, quick, monkeypatch):

@@ -295,6 +295,7 @@ class FakeWatch(SignalWatch):
         self.asked = 0
 
 
+@pytest.mark.slow
 def test_a_run_says_what_was_filled_in_and_resumes(
     speech, tmp_path, capsys, monkeypatch
 ):

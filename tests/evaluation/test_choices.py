@@ -1,4 +1,4 @@
-"""A gap and tokens for it: what is asked, and that only the text tells."""
+"""Multiple-choice cloze: the questions, and that only the text answers them."""
 
 import itertools
 
@@ -84,7 +84,7 @@ def test_token_frequencies_are_a_baseline():
 
 
 def list_draws(truth, q, num):
-    """Each way to draw so many others without replacement, and its probability."""
+    """Each way to draw the others without replacement, and its probability."""
     rest = [x for x in range(len(q)) if x != truth]
     for others in itertools.permutations(rest, num):
         left, probability = 1 - q[truth], 1.0
@@ -163,7 +163,7 @@ def test_who_knows_is_right_and_who_guesses_shares():
 
 
 def test_bigrams_are_those_of_the_training_text():
-    """In which 3 stands between 1 and 2, and 4 never, though it is as frequent."""
+    """In which 3 occurs between 1 and 2, and 4 never, at equal frequency."""
     train = make_split(np.array(40 * [1, 3, 2] + 40 * [4, 5]))
     asked = Choices(
         np.array([[9, 1], [9, 4]]),

@@ -84,7 +84,7 @@ def test_one_who_knows_the_text_fills_in_all():
 
 
 def test_one_who_knows_nothing_has_the_bits_of_the_words():
-    """Ids that are no answer have no share, however the model likes them."""
+    """Banned ids have probability 0, for any scores."""
 
     def guess(tokens):
         logits = np.zeros((*tokens.shape, V), np.float32)

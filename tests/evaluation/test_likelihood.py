@@ -1,4 +1,4 @@
-"""Held-out means, bits per byte, fillings and probes, on toys."""
+"""Held-out means, bits per byte and probes, on toys."""
 
 import math
 
@@ -9,7 +9,6 @@ import pytest
 
 from jaxpt.errors import UserError
 from jaxpt.evaluation import likelihood, probe
-from jaxpt.generation import filling
 from jaxpt.statistics.examples import means
 from jaxpt.text.dataset import Split
 from jaxpt.text.rows.corpus import Corpus
@@ -63,7 +62,7 @@ def test_a_uniform_model_of_bytes_has_eight_bits_per_byte(batch_size):
         token_nll, None, TOKENS, ones, batch_size, vocab
     )
     assert means(found) == {"bits_per_byte": pytest.approx(8 * (6 + 8) / 7)}
-    # Each row by itself, whatever stands beside it.
+    # Each row separately.
     (examples,) = found.values()
     rates = examples.totals / examples.weights
     np.testing.assert_allclose(rates, [8] * 6 + [64], rtol=1e-6)
@@ -83,39 +82,10 @@ def test_bits_are_those_of_the_predicted_text_over_its_bytes():
             )
         )
 
-    # [EOS] and [BOS] are no text; [UNK] is, and so is a token without bytes of its own.
+    # [EOS] and [BOS] are not text; [UNK] is, and so is a token without bytes.
     wanted = (1 + 2 + 5 + 6) / math.log(2) / (1 + 4 + 7)
     assert measure(tokens, num_bytes) == {"bits_per_byte": pytest.approx(wanted)}
     assert measure(np.full_like(tokens, 2), 0 * num_bytes) == {}
-
-
-def score(params, tokens):
-    """The same scores everywhere but for the place, which is added to id 0."""
-    scores = jnp.array([0.0, 1.0, 3.0, 2.0, 3.0])
-    places = jnp.arange(tokens.shape[1])[:, None] * jnp.eye(5)[0]
-    return jnp.broadcast_to(scores + places, (*tokens.shape, 5))
-
-
-def test_masks_are_filled_in_order_with_the_likeliest():
-    ids = np.array([9, 2, 0, 9], np.int32)
-    found = filling.fill_masks(score, None, ids, 9, banned=(2,), k=2)
-    for (place, best), answer in zip(((0, [4, 3]), (3, [0, 4])), found, strict=True):
-        scores = np.exp([0.0 + place, 1.0, 2.0, 3.0])
-        wanted = dict(zip((0, 1, 3, 4), scores / scores.sum()))
-        assert [id_ for id_, _ in answer] == best
-        assert [p for _, p in answer] == pytest.approx([wanted[i] for i in best])
-
-
-def test_banned_answers_are_left_out_even_when_few_remain():
-    ids = np.array([9], np.int32)
-    (answer,) = filling.fill_masks(score, None, ids, 9, banned=(0, 2, 4), k=5)
-    assert [id_ for id_, _ in answer] == [3, 1]
-    assert sum(p for _, p in answer) == pytest.approx(1)
-
-
-def test_a_text_without_a_mask_is_refused():
-    with pytest.raises(UserError, match="--text: must hold at least one"):
-        filling.fill_masks(score, None, np.array([1, 2]), 9, (), 1)
 
 
 def make_corpus(documents, labels, names=("a", "b"), num_parts=1):
@@ -153,6 +123,7 @@ def two_labels(seed, num=20, num_parts=1):
     return make_corpus(documents, labels, num_parts=num_parts)
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("num_parts", [1, 3])
 def test_a_probe_reads_what_is_there_and_no_more(num_parts):
     corpora = {

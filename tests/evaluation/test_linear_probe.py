@@ -27,7 +27,7 @@ def test_it_has_converged():
 
 
 def test_dev_is_standardised_by_the_training_examples():
-    """Moved or scaled alike, all answers are the same; dev alone, they are not."""
+    """Moved or scaled together, all answers are the same; dev alone, they are not."""
     vectors, labels = make_data()
     dev, dev_labels = make_data(40, seed=1)
     one = fit_probe(vectors, labels, dev, dev_labels)

@@ -1,11 +1,11 @@
-"""A word's neighbours: where it stands, and one list for all places."""
+"""A word's neighbours: at each occurrence, and of its mean vector."""
 
 import json
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import write_config
+from tiny import slow, write_config
 
 from jaxpt.cli import main
 from jaxpt.evaluation import neighbours
@@ -24,12 +24,12 @@ def read(features):
 
 
 def one_hot(params, tokens):
-    """A character is itself, wherever it stands."""
+    """The vector of a character does not depend on its position."""
     return jnp.eye(40)[tokens]
 
 
 def by_place(params, tokens):
-    """A token is where it stands, roughly."""
+    """The vector of a token depends on its position."""
     places = jnp.arange(tokens.shape[1]) / 20.0
     return jnp.broadcast_to(
         jnp.stack([jnp.cos(places), jnp.sin(places)], -1), (*tokens.shape, 2)
@@ -50,7 +50,7 @@ def test_static_vectors_have_one_list_and_contextual_ones_many():
     assert set(near[0]) == {"a", "pays"} and near[1][0] in ("river", "a")
     assert near[0] != near[1] != near[2] and "bank" not in sum(near, [])
     assert "Bank" not in sum(near, [])
-    # The mean of the three stands in the middle.
+    # The mean of the three is in the middle.
     assert found.overall[0][0] in ("the", "river", "a")
 
 
@@ -91,6 +91,7 @@ def runs(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_runs_neighbours(runs, capsys):
     shown = {}
     for name in ("skip_gram", "clm"):
@@ -105,6 +106,7 @@ def test_a_runs_neighbours(runs, capsys):
     assert len(shown["clm"]) == 3
 
 
+@pytest.mark.slow
 def test_counts_are_the_runs_own(runs, capsys):
     held = json.loads((runs / "skip_gram" / "counts.json").read_text())["counts"]
     assert sum(held) > 2000 and not (runs / "clm" / "counts.json").exists()
@@ -128,7 +130,7 @@ def test_counts_are_the_runs_own(runs, capsys):
 @pytest.mark.parametrize(
     "flags, told",
     [
-        (["--word=zebra"], "--word='zebra': must occur in the"),
+        slow(["--word=zebra"], "--word='zebra': must occur in the"),
         (["--word= "], "--word=' ': must be a word"),
         (["--word=bank", "--top_k=0"], "--top_k=0"),
         (["--word=bank", "--sentences=0"], "--sentences=0"),

@@ -1,4 +1,4 @@
-"""Which layer and pooling a probe reads: found where it is, chosen without the test."""
+"""The layer and pooling of a probe: correct, and chosen without the test set."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ NUM_LAYERS, LENGTH = 3, 4
 
 
 def make_split(seed, num, labels=None):
-    """Documents of three passages, each the number of its own row and its label."""
+    """Documents of three passages, each the number of its row and its label."""
     draw = np.random.default_rng(seed)
     labels = np.arange(num) % 2 if labels is None else labels
     documents = []
@@ -27,7 +27,7 @@ def make_split(seed, num, labels=None):
 
 
 def plant(layer, pooling):
-    """States of noise; in one layer and pooling they tell the label."""
+    """States of noise; in one layer and pooling they encode the label."""
 
     def read(params, tokens):
         seeds = tokens.astype(np.int64) @ [0, 1, 1009, 1013]
@@ -60,7 +60,7 @@ def test_what_one_layer_alone_tells_is_found_there(layer, pooling, corpora):
     assert record["train_passages"] == 120 and record["test_passages"] == 90
     assert len(np.unique(found["probe_accuracy"].groups)) == 30
     assert means(found)["probe_accuracy"] > 0.9
-    # Of all that was tried only this place tells more than chance.
+    # Only this layer and pooling is above chance.
     table = np.array(record["accuracies"])
     place = layer, probe.POOLINGS.index(pooling)
     assert table.shape == (NUM_LAYERS + 1, 3) and table[place] > 0.9
@@ -72,7 +72,7 @@ def test_the_choice_never_sees_what_is_reported(corpora):
     """Neither other test labels nor other test passages change it."""
     read = plant(1, "last")
     found, record = measure(read, corpora)
-    # The same passages, of which each is told to have the other label.
+    # The same passages with the other label.
     (part,) = corpora["valid"].parts
     labels = 1 - np.asarray(part.labels)
     starts = np.asarray(part.doc_starts)
@@ -139,7 +139,7 @@ def test_of_equal_layers_the_one_furthest_up_is_read(corpora):
 
 
 def test_the_strength_of_the_fit_is_chosen_with_the_layer():
-    """Many columns of noise and few passages: the strongest penalty tells most."""
+    """Many columns of noise and few passages: the strongest penalty is the best."""
     draw = np.random.default_rng(2)
     documents, labels = np.arange(160), np.arange(160) % 2
     vectors = draw.normal(size=(160, 1, 3, 30))

@@ -1,4 +1,4 @@
-"""Answers without a network, by hand and on text that they can and cannot tell."""
+"""Baselines without a network, by hand and on text with and without signal."""
 
 import numpy as np
 import pytest

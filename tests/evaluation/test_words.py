@@ -1,4 +1,4 @@
-"""Words that were taken out of a text: which they are, and who can tell."""
+"""Masked-word probe: the questions, and who can answer them."""
 
 import jax
 import jax.numpy as jnp
@@ -49,7 +49,7 @@ TEXT = 12 * [THE, CAT, S, R2, SAT] + [EOS]
 
 def test_questions_are_of_whole_words_of_letters():
     train, valid = ask([TEXT], [TEXT])
-    # By frequency, then by name: cats, sat, the; r2 is no word of letters.
+    # By frequency, then by name: cats, sat, the; r2 is not a word of letters.
     assert words.count_words((train, valid)) == 3
     asked = {}
     for left, right, word in zip(train.left, train.right, train.words, strict=True):
@@ -69,7 +69,8 @@ def test_questions_stay_within_their_document_and_split():
     documents = [[THE, CAT, SAT, THE, CAT, SAT, THE, EOS] for _ in range(20)]
     train, valid = ask(documents, documents[:12], context=3)
     for part, num in ((train, 20), (valid, 12)):
-        # The fourth word alone has three tokens on either side, and [EOS] is no word.
+        # The fourth word alone has three tokens on either side, and [EOS] is not a
+        # word.
         assert set(part.documents) <= set(range(num))
         rows = np.concatenate([part.left, part.right], axis=1)
         middle = (rows == [THE, CAT, SAT, CAT, SAT, THE]).all(1)
@@ -124,7 +125,7 @@ def test_a_linear_layer_tells_what_the_states_beside_the_gap_say(questions):
 
 
 def test_the_answer_is_not_learnt_from_what_is_asked(questions):
-    """Of questions whose answers are drawn apart from their text none are told."""
+    """Answers that are independent of the text are not predicted."""
     rng = np.random.default_rng(1)
     train, valid = questions
     other = valid._replace(words=rng.permutation(valid.words))

@@ -15,10 +15,11 @@ def test_what_was_written_is_read(tmp_path):
     path.parent.mkdir()
     for data in (b"one", b"two", b"one", b""):
         checksums.write(path, data)
-        assert checksums.read(path) == data and checksums.is_vouched(path)
+        assert checksums.read(path) == data and checksums.has_checksum(path)
     assert sorted(os.listdir(path.parent)) == ["a.json", checksums.FILE]
 
 
+@pytest.mark.slow_except("a.json")
 @pytest.mark.parametrize("name", ["a.json", checksums.FILE])
 def test_every_flipped_bit_is_found(tmp_path, name, refuses):
     path, other = tmp_path / "a.json", tmp_path / "b.json"
@@ -29,19 +30,19 @@ def test_every_flipped_bit_is_found(tmp_path, name, refuses):
         data = bytearray(whole)
         data[place] ^= 1 << bit
         (tmp_path / name).write_bytes(data)
-        with refuses(str(tmp_path / name), "was altered", "put it back"):
+        with refuses(str(tmp_path / name), "was altered", "restore it"):
             checksums.read(path)
     (tmp_path / name).write_bytes(whole)
     assert checksums.read(path) and checksums.read(other)
 
 
-def test_what_nothing_vouches_for_is_read(tmp_path):
+def test_a_file_without_a_checksum_is_read(tmp_path):
     (tmp_path / "old.json").write_bytes(b"{}")
     assert checksums.read(tmp_path / "old.json") == b"{}"
-    assert not checksums.is_vouched(tmp_path / "old.json")
-    checksums.adopt(tmp_path, ("old.json", "none.json"))
-    assert checksums.is_vouched(tmp_path / "old.json")
-    assert not checksums.is_vouched(tmp_path / "none.json")
+    assert not checksums.has_checksum(tmp_path / "old.json")
+    checksums.adopt_existing(tmp_path, ("old.json", "none.json"))
+    assert checksums.has_checksum(tmp_path / "old.json")
+    assert not checksums.has_checksum(tmp_path / "none.json")
     (tmp_path / "old.json").write_bytes(b"[]")
     with pytest.raises(UserError, match="was altered"):
         checksums.read(tmp_path / "old.json")
@@ -52,7 +53,7 @@ class Killed(BaseException):
 
 
 def killed_at(number, monkeypatch, function):
-    """Whether the function came to its end before that change of the folder."""
+    """Whether the function ended before that change of the folder."""
     changes, replace = itertools.count(), os.replace
 
     def stop(*arguments):
@@ -89,7 +90,7 @@ def test_killed_anywhere_it_is_the_old_or_the_new(tmp_path, monkeypatch):
 def test_a_log_may_grow_and_not_change(tmp_path, refuses):
     path = tmp_path / "log"
     path.write_bytes(b"one\ntwo\n")
-    checksums.note(path, 4, checksums._measure(b"one\n")["sha256"])
+    checksums.record_prefix(path, 4, checksums._measure(b"one\n")["sha256"])
     assert checksums.read_log(path) == b"one\ntwo\n"
     path.write_bytes(b"one\n2wo\ncut")
     assert checksums.read_log(path).endswith(b"cut")

@@ -33,7 +33,7 @@ def test_a_link_in_its_place_is_replaced(tmp_path, victim):
 
 
 def test_the_name_it_is_written_under_is_new(tmp_path, victim, monkeypatch):
-    """A link that stands there all the same is not followed."""
+    """A link at the temporary name is not followed."""
     monkeypatch.setattr(disk.secrets, "token_hex", lambda num: "0" * (2 * num))
     (tmp_path / f".x.{'0' * 16}.partial").symlink_to(victim)
     with pytest.raises(FileExistsError) as error:

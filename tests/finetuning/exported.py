@@ -108,7 +108,7 @@ def tune(run: Path, task: str, head: str, folder: Path) -> Path:
 
 
 def stir(found: Finetuned) -> Finetuned:
-    """Every parameter other than at its start, so that each one tells."""
+    """Changes every parameter, so that each one affects the outputs."""
     draw = np.random.default_rng(0)
 
     def move(x):

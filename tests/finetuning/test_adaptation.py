@@ -45,7 +45,7 @@ def runs(speech, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def texts(tmp_path_factory):
-    """Forty texts whose first word tells the label."""
+    """Forty texts whose first word determines the label."""
     draw = np.random.default_rng(0)
     words = "the union states congress year great public their been war".split()
     lines = ["text\tlabel"]
@@ -92,9 +92,10 @@ CASES += [("bart", "lora"), ("bart", "prompt"), ("span_corruption", "pfeiffer")]
 CASES += [("bilm", "bitfit"), ("bilm", "linear_probe"), ("skip_gram", "full")]
 
 
+@pytest.mark.slow_cases("mlm-lora")
 @pytest.mark.parametrize("objective, method", slow_but([("mlm", "lora")], CASES))
 def test_a_method_on_a_run(objective, method, runs, texts, tmp_path):
-    """The counts are told, what was trained is kept, adapter and head, and no more."""
+    """The counts are reported; only the adapter and the head are trained and stored."""
     source, folder, lines = runs(objective), tmp_path / "out", []
     plan = make_plan(texts, method)
     result = finetune(plan, str(source), folder, lines.append)

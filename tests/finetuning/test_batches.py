@@ -39,7 +39,7 @@ def test_evaluation_reads_all_rows():
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=12), st.integers(1, 4))
 def test_no_other_lengths_pad_less(lengths, num):
-    """Against all choices of so many lengths."""
+    """Compared with all choices of the same number of lengths."""
     import itertools
 
     def cost(allowed):

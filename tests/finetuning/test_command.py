@@ -63,6 +63,7 @@ def test_no_run_is_refused(capsys, config, tmp_path):
     assert not (to / "config.json").exists()
 
 
+@pytest.mark.slow
 def test_a_grid_of_two(capsys, config, make_base, tmp_path):
     to = tmp_path / "to"
     args = ["--workdir", str(make_base("mlm")), "--config", config, "--to", str(to)]

@@ -72,6 +72,7 @@ def exported(hf_folder, splits, tmp_path_factory):
     return config, result, folder, lines
 
 
+@pytest.mark.slow
 def test_the_pooler_of_the_folder_is_read(exported, hf_folder):
     _, result, folder, _ = exported
     assert result["head"] == "bert"

@@ -123,6 +123,7 @@ def test_what_a_family_lacks_is_refused_with_what_there_is(refuses):
         find_names(FAMILIES["gpt2"], CHOICES, "gpt2")
 
 
+@pytest.mark.slow_cases("electra-classification*")
 @pytest.mark.parametrize("family, task, head", slow_but(QUICK, BACK))
 def test_an_export_comes_back_with_all_its_numbers(
     family, task, head, exports, tmp_path
@@ -152,7 +153,7 @@ def test_an_export_comes_back_with_all_its_numbers(
     assert again.encoder.frame == base.encoder.frame
     assert again.head.form in ("", again.form)
     program = make_program(plan, again, found.program.labels, Examples([], made.rows))
-    assert program.goes_on
+    assert program.keeps_head
     ours = read_outputs(program, program.init_params(0), Examples([], made.rows))
     same(ours, made.outputs)
 
@@ -164,9 +165,10 @@ def test_a_head_of_another_form_does_not_go_on(exports, tmp_path):
     base = load_base(str(tmp_path / "run"), "electra", plan.spec.max_len, 0.0)
     labels = made.found.program.labels
     program = make_program(plan, base, labels, Examples([], made.rows))
-    assert not program.goes_on
+    assert not program.keeps_head
 
 
+@pytest.mark.slow
 def test_settings_that_make_another_head_are_refused(exports, tmp_path, refuses):
     made = exports("electra", "choice", "electra_dense")
     config = read_json(made.out, "config.json")
@@ -211,7 +213,7 @@ def test_a_network_that_reads_ahead_is_no_gpt2(tmp_path, refuses, monkeypatch):
 
 
 def test_gpt2_needs_an_id_that_no_text_ends_with(tmp_path, refuses):
-    """Without a [PAD] it is [EOS], as long as that is not a text's own last token."""
+    """Without a [PAD] it is [EOS], unless texts end with [EOS]."""
     specials = {"tokenizer__specials": ("unk", "mask", "eos", "sep")}
     run = make_family(tmp_path, "gpt2", framed=False, **specials)
     task = "regression"

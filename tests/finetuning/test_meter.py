@@ -9,7 +9,7 @@ def test_what_is_compiled_does_not_count():
     meter.pause()
     now[0] += 60  # compiles
     meter.add(1, 8, 0.5)
-    meter.go_on()
+    meter.resume()
     assert lines == ["step 1/100: loss 0.5000"]
     for step in range(2, 12):
         now[0] += 1
@@ -17,7 +17,7 @@ def test_what_is_compiled_does_not_count():
     assert lines[1:] == ["step 11/100: loss 0.2500, 8 examples/s, 1:29 left"]
     meter.pause()
     now[0] += 30  # measures
-    meter.go_on()
+    meter.resume()
     assert meter.rates() == {"seconds": 10.0, "examples_per_second": 8.0}
     for step in range(12, 22):
         now[0] += 2

@@ -10,11 +10,12 @@ from sklearn.metrics import accuracy_score
 from jaxpt.files.folder import write_json
 from jaxpt.finetuning import cell as cells
 from jaxpt.finetuning.cell import Cell
-from jaxpt.finetuning.grid import finetune, show
+from jaxpt.finetuning.grid import finetune
 from jaxpt.finetuning.results import rename_old
+from jaxpt.finetuning.summary import format_summary
 from tests.finetuning.folders import read_all, silent
 
-NEAR = (1.0000001e-3, 1e-3)  # alike in six digits
+NEAR = (1.0000001e-3, 1e-3)  # equal in six digits
 LONG, SHORT = "lr0.0010000001-b8-e1-s0", "lr0.001-b8-e1-s0"
 
 
@@ -37,7 +38,7 @@ def test_near_learning_rates_are_runs_of_their_own(make_base, make_tune, tmp_pat
         alone = make_tune(train__lr=(lr,), train__epochs=(1,))
         (cell,) = finetune(alone, base, tmp_path / f"{lr!r}", silent)["cells"]
         assert cell["history"][0]["loss"] == loss
-    rows = show(result).splitlines()[2:4]
+    rows = format_summary(result).splitlines()[2:4]
     assert [row.split()[0].rstrip("*") for row in rows] == ["0.0010000001", "0.001"]
 
 
@@ -117,6 +118,6 @@ def test_the_report_of_classification(make_base, make_tune, tmp_path):
     assert np.sum(report["confusion"]) == 2 * 16
     assert report["ece"] == pytest.approx(np.mean([own["ece"] for own in each]))
     assert report["per_label"]["1"]["support"] == each[0]["per_label"]["1"]["support"]
-    told = show(result)
+    told = format_summary(result)
     assert f"AUC {report['auc']:.4f}, ECE {report['ece']:.4f} (15 bins)" in told
     assert "label  precision" in told

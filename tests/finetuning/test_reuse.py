@@ -5,7 +5,7 @@ import pytest
 from jaxpt.finetuning import data as datas
 from jaxpt.finetuning import program as programs
 from jaxpt.finetuning.grid import finetune
-from jaxpt.finetuning.reuse import MOST, Reuse
+from jaxpt.finetuning.reuse import MAX_KEPT, Reuse
 from tests.finetuning.folders import read_all, silent
 
 
@@ -60,9 +60,9 @@ def test_other_settings_are_others(counted, make_base, make_tune, tmp_path):
 
 def test_the_oldest_goes(make_tune):
     reuse = Reuse()
-    for i in range(MOST + 3):
+    for i in range(MAX_KEPT + 3):
         reuse.read_data(make_tune(task__max_len=20 + i))
-    assert len(reuse._data) == MOST
+    assert len(reuse._data) == MAX_KEPT
 
 
 def test_only_examples_that_are_drawn_are_encoded(make_tune, make_base):

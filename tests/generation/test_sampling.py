@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import slow_but
+from tiny import slow, slow_but
+from tiny_refusals import check_refusal, refused
 
 from jaxpt.errors import UserError
 from jaxpt.generation.sampling import (
@@ -107,7 +108,7 @@ def bigram(table, last, count):
 
 
 def run(spec, prompt=((3,), (5,)), num_tokens=6, seed=0, table=TABLE, **options):
-    """The prompts, each with what was written after it."""
+    """The prompts, each with its generated tokens."""
     prompts, lengths = pad_left([np.array(row, np.int32) for row in prompt])
     names = ("max_len", "start_id")
     toy = make_toy(bigram, **{k: options.pop(k) for k in names if k in options})
@@ -151,6 +152,7 @@ def test_the_cache_goes_along():
     assert found.tolist() == [[2, 3, 4], [1, 2, 3]]
 
 
+@pytest.mark.slow_cases("1.0")
 @pytest.mark.parametrize("temperature", [1.0, 2.0])
 def test_samples_follow_the_softmax(temperature):
     num = 20_000
@@ -158,7 +160,7 @@ def test_samples_follow_the_softmax(temperature):
     shares = np.bincount(found[:, 1], minlength=V) / num
     wanted = jax.nn.softmax(TABLE / temperature)
     np.testing.assert_allclose(shares, wanted[2], atol=0.015)
-    # The second token follows the first, on randomness of its own.
+    # The second token follows the first, with separate randomness.
     follows = found[found[:, 1] == found[0, 1], 2]
     shares = np.bincount(follows, minlength=V) / len(follows)
     np.testing.assert_allclose(shares, wanted[found[0, 1]], atol=0.05)
@@ -170,7 +172,9 @@ def test_the_key_decides():
     assert (first != other).any()
 
 
-@pytest.mark.parametrize("spec", [SampleSpec(), SampleSpec(0), SampleSpec(top_k=3)])
+@pytest.mark.parametrize(
+    "spec", [slow(SampleSpec()), SampleSpec(0), slow(SampleSpec(top_k=3))]
+)
 def test_banned_tokens_are_never_drawn(spec):
     banned = tuple(np.asarray(TABLE).sum(0).argsort()[-4:].tolist())
     found = run(spec, prompt=[[i] for i in range(V)] * 20, num_tokens=10, banned=banned)
@@ -209,7 +213,7 @@ def test_top_p_keeps_the_fewest_that_hold_the_mass(logits, p, top_k):
 
 
 def test_top_p_needs_no_more_than_its_mass():
-    """Two tokens of a half each: the first holds the half that is asked for."""
+    """Two tokens of a half each: the first has the requested half."""
     found = filter_logits(jnp.array([1.0, 1.0, -jnp.inf]), top_p=0.5)
     assert np.isfinite(found).tolist() == [True, False, False]
 
@@ -257,32 +261,20 @@ def test_a_source_may_be_as_long_as_the_model():
         run(spec, source, 5, max_len=4, start_id=0)
 
 
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"temperature": -1}, "--temperature=-1"),
-        ({"temperature": float("nan")}, "--temperature=nan"),
-        ({"top_k": -1}, "--top_k=-1"),
-        ({"top_p": 0}, "--top_p=0"),
-        ({"top_p": 1.1}, "--top_p=1.1"),
-        ({"repetition_penalty": 0}, "--repetition_penalty=0"),
-        ({"num_beams": 0}, "--num_beams=0"),
-        ({"length_penalty": float("inf")}, "--length_penalty=inf"),
-    ],
-)
-def test_bad_values_are_named(values, message):
-    with pytest.raises(UserError, match=f"^{message}: must be "):
-        SampleSpec(**values)
+REFUSED = """
+    temperature=-1; temperature=nan; temperature=inf; top_k=-1; top_p=0; top_p=1.1
+    repetition_penalty=0; num_beams=0; length_penalty=inf
+"""
+
+
+@pytest.mark.parametrize("make, parts", refused(SampleSpec, "--", REFUSED))
+def test_bad_settings_are_refused(make, parts, refuses):
+    check_refusal(make, parts, refuses)
 
 
 def test_the_smallest_temperatures_are_greedy():
     found = next_distribution(TABLE, SampleSpec(temperature=1e-39))
     assert np.isfinite(found).all()
-
-
-def test_an_infinite_temperature_is_refused():
-    with pytest.raises(UserError, match="--temperature=inf"):
-        SampleSpec(temperature=float("inf"))
 
 
 def test_a_search_draws_nothing():
@@ -337,6 +329,7 @@ def test_a_penalty_of_a_decoder_counts_its_start_and_not_the_source():
     assert found[:, 2:].tolist() == [[1, 2]]
 
 
+@pytest.mark.slow
 def test_a_stop_ends_its_row_and_all_of_them_the_loop():
     # Every token's only successor is the next id.
     table = jnp.where(jnp.eye(V, k=1, dtype=bool), 0.0, -1e4).at[V - 1, 0].set(0.0)
@@ -369,6 +362,7 @@ def score_text(table, prompt, text):
     return sum(shares[a, b] for a, b in itertools.pairwise([prompt, *text]))
 
 
+@pytest.mark.slow_cases("0-0.0")
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
@@ -378,7 +372,7 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
         text[: text.index(stop) + 1] if stop in text else text
         for text in itertools.product(range(vocab), repeat=length)
     ]
-    # With as many beams as there are texts the search only ends at the last place.
+    # With one beam per possible text the search ends only at the last position.
     spec = SampleSpec(num_beams=3**3 * 4, length_penalty=length_penalty)
     prompts = [0, 1, 2]
     found = run(
@@ -394,7 +388,7 @@ def test_enough_beams_find_the_best_of_all_texts(seed, length_penalty):
 
 
 def search_plainly(shares, prompt, num_tokens, num_beams, penalty, stops):
-    """Beam search as its rules are told, on lists: the best text after a prompt."""
+    """Beam search by its definition, on lists: the best text after a prompt."""
     texts, done = [(0.0, [])], []
     for _ in range(num_tokens):
         more = [
@@ -421,6 +415,7 @@ def search_plainly(shares, prompt, num_tokens, num_beams, penalty, stops):
     return done[0][1]
 
 
+@pytest.mark.slow_cases("*--1.0", "stops0-2.0")
 @pytest.mark.parametrize("length_penalty", slow_but((-1.0, 2.0), (-1.0, 0.0, 1.0, 2.0)))
 @pytest.mark.parametrize("stops", [(3,), (2, 4)])
 def test_few_beams_find_what_their_rules_say(stops, length_penalty):
@@ -466,6 +461,7 @@ def test_a_penalty_holds_in_a_search_by_beam():
     assert sorted(run(spec, [[5]], 3, table=table)[0, 1:].tolist()) == [0, 1, 2]
 
 
+@pytest.mark.slow_except("one stack-3")
 @pytest.mark.parametrize("num_beams", [1, 3])
 @pytest.mark.parametrize("kind", ["one stack", "encoder-decoder"])
 def test_texts_of_a_transformer_are_those_of_full_passes(kind, num_beams):
@@ -495,13 +491,14 @@ def test_texts_of_a_transformer_are_those_of_full_passes(kind, num_beams):
         assert row == texts[0][1][len(first) :]
 
 
+@pytest.mark.slow_cases("3")
 @pytest.mark.parametrize("num_beams", [1, 3])
 def test_what_is_forced_is_written_first_and_last(num_beams):
     """As transformers' forced_bos_token_id and forced_eos_token_id; banned or not."""
     spec = SampleSpec(temperature=0, num_beams=num_beams)
     forced = run(spec, [[3], [5]], 5, first=6, last=7, banned=(6, 7))
     assert forced[:, 1].tolist() == [6, 6] and forced[:, 5].tolist() == [7, 7]
-    # What stands between follows what was forced.
+    # The tokens between follow the forced ones.
     free = run(spec, [[6]], 4, banned=(6, 7), last=7)[0].tolist()
     assert forced[0, 1:].tolist() == free
     # A text that has ended is not written on.

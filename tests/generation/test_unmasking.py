@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import slow
 
+from jaxpt.errors import UserError
 from jaxpt.generation.sampling import SampleSpec
-from jaxpt.generation.unmasking import count_steps, cut_rows, unmask
+from jaxpt.generation.unmasking import count_steps, cut_rows, fill_masks, unmask
 
 V, MASK = 12, 0
 GREEDY = SampleSpec(temperature=0.0)
@@ -60,9 +62,10 @@ def test_the_surest_stay_and_as_many_as_is_said(num_steps, wanted):
     assert write(count_masks, SURENESS, 5, num_steps=num_steps) == [wanted] * 2
 
 
+@pytest.mark.slow_cases("2")
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 4, 7])
 def test_of_equals_the_first_stay(num_steps):
-    """So the number is exact; and what stays is not written anew."""
+    """The number is exact, and kept tokens do not change."""
     numbers = count_steps(7, num_steps)
     left = [7 - sum(numbers[:i]) for i in range(num_steps)]
     wanted = [n for n, count in zip(left, numbers) for _ in range(count)]
@@ -92,7 +95,9 @@ def test_what_was_written_and_the_prompt_are_read():
     assert write(fill, 1.0, 3, prompts=PROMPTS[1:]) == [[5, 6, 7]]
 
 
-@pytest.mark.parametrize("spec", [GREEDY, SampleSpec(), SampleSpec(top_k=2)])
+@pytest.mark.parametrize(
+    "spec", [GREEDY, slow(SampleSpec()), slow(SampleSpec(top_k=2))]
+)
 def test_what_is_banned_is_never_chosen(spec):
     scores = np.zeros((6, V), np.float32)
     scores[:, [MASK, 3, 7]] = 50.0
@@ -101,9 +106,9 @@ def test_what_is_banned_is_never_chosen(spec):
 
 
 def test_how_sure_a_place_is_counts_what_may_be_chosen_alone():
-    """A place whose likeliest token is banned is sure of what is left, or is not."""
+    """A position whose likeliest token is banned has the confidence of the others."""
     scores = np.full((2, V), -9.0, np.float32)
-    scores[0, [3, 5]] = 9.0, 6.0  # sure of 5, but for what is banned
+    scores[0, [3, 5]] = 9.0, 6.0  # confident of 5, if it is not banned
     scores[1, [6, 8]] = 6.0, 5.0
 
     def fill(params, tokens):
@@ -111,7 +116,8 @@ def test_how_sure_a_place_is_counts_what_may_be_chosen_alone():
         found = read_table(params, tokens)
         return jnp.where(is_first, found, found[..., ::-1])
 
-    # The first place stays first; the second is asked again, of mirrored scores.
+    # The first position is kept first; the second is sampled again, from mirrored
+    # scores.
     assert write(fill, scores, 2, banned=(3,)) == [[5, V - 1 - 6]] * 2
 
 
@@ -154,3 +160,32 @@ def test_steps_are_as_even_as_can_be(num_tokens, data):
 def test_more_steps_than_tokens_are_one_line(num_steps, refuses):
     with refuses(f"--num_steps={num_steps}: must be from 1 to the 5 tokens"):
         write(count_masks, SURENESS, 5, num_steps=num_steps)
+
+
+def score_places(params, tokens):
+    """The same scores everywhere but for the place, which is added to id 0."""
+    scores = jnp.array([0.0, 1.0, 3.0, 2.0, 3.0])
+    places = jnp.arange(tokens.shape[1])[:, None] * jnp.eye(5)[0]
+    return jnp.broadcast_to(scores + places, (*tokens.shape, 5))
+
+
+def test_masks_are_filled_in_order_with_the_likeliest():
+    ids = np.array([9, 2, 0, 9], np.int32)
+    found = fill_masks(score_places, None, ids, 9, banned=(2,), k=2)
+    for (place, best), answer in zip(((0, [4, 3]), (3, [0, 4])), found, strict=True):
+        scores = np.exp([0.0 + place, 1.0, 2.0, 3.0])
+        wanted = dict(zip((0, 1, 3, 4), scores / scores.sum()))
+        assert [id_ for id_, _ in answer] == best
+        assert [p for _, p in answer] == pytest.approx([wanted[i] for i in best])
+
+
+def test_banned_answers_are_left_out_even_when_few_remain():
+    ids = np.array([9], np.int32)
+    (answer,) = fill_masks(score_places, None, ids, 9, banned=(0, 2, 4), k=5)
+    assert [id_ for id_, _ in answer] == [3, 1]
+    assert sum(p for _, p in answer) == pytest.approx(1)
+
+
+def test_a_text_without_a_mask_is_refused():
+    with pytest.raises(UserError, match="--text: must hold at least one"):
+        fill_masks(score_places, None, np.array([1, 2]), 9, (), 1)

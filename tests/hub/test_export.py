@@ -112,6 +112,7 @@ def exported(tokenizer_of, tmp_path_factory):
     return get
 
 
+@pytest.mark.slow_except("unigram")
 @pytest.mark.parametrize("kind", KINDS)
 @given(run=st.sampled_from(list(RUNS)), text=TEXTS)
 @example(run="mlm", text="e\u0301 [MASK]")

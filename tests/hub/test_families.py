@@ -110,6 +110,7 @@ def test_names_without_the_models_prefix_are_known(load):
     )
 
 
+@pytest.mark.slow_except("29")
 @pytest.mark.parametrize("pad", [0, 1, 3, 29])
 def test_a_roberta_is_laid_out_for_its_padding(pad, load):
     """Written and read again it has the same places, of texts with any other id."""

@@ -329,6 +329,7 @@ def test_windows_are_those_of_transformers(changes, window, every, base):
     assert kinds == theirs["layer_types"]
 
 
+@pytest.mark.slow_cases("bart", "llama", "modernbert")
 @pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_configs_are_read_as_transformers_reads_them(kind):

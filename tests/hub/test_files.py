@@ -451,6 +451,7 @@ def test_a_pickle_beside_safetensors_is_left_alone(tmp_path):
     assert_same(read_tensors(tmp_path), TENSORS)
 
 
+@pytest.mark.slow_cases("model-00002*")
 @pytest.mark.parametrize("name", [files.MODEL, SECOND])
 def test_every_cut_is_noticed(tmp_path, name):
     write_tensors(tmp_path, TENSORS, 24 if name == SECOND else 10**9)

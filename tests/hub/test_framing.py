@@ -12,8 +12,8 @@ from tiny import ROWS, make_config, slow_but
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config
-from jaxpt.generation.filling import fill_masks
 from jaxpt.generation.sampling import SampleSpec, generate, pad_left
+from jaxpt.generation.unmasking import fill_masks
 from jaxpt.hub.export import export_run
 from jaxpt.hub.imports import import_run
 from jaxpt.inference.predictions import fill_text, generate_texts
@@ -47,6 +47,7 @@ def fill_ids(run, ids, k):
     return [[(tokenizer.token_name(i), p) for i, p in best] for best in found]
 
 
+@pytest.mark.slow_except("mlm-bpe")
 @pytest.mark.parametrize("objective, kind", [("mlm", "bpe"), ("bert", "wordpiece")])
 def test_fills_are_of_the_ids_of_the_exported_tokenizer(objective, kind, tmp_path):
     """With a space before the mask, and in pairs between [CLS] and [SEP]."""
@@ -104,6 +105,7 @@ def write_template(folder, before, after):
     path.write_text(json.dumps(data))
 
 
+@pytest.mark.slow
 def test_an_imported_model_fills_what_its_tokenizer_makes_of_a_text(tmp_path):
     theirs, run = tmp_path / "theirs", tmp_path / "run"
     write_folder(theirs, Fixture("bert"))
@@ -122,6 +124,7 @@ def test_an_imported_model_fills_what_its_tokenizer_makes_of_a_text(tmp_path):
     assert data["post_processor"] == wanted["post_processor"]
 
 
+@pytest.mark.slow_cases("t5")
 @pytest.mark.parametrize("name", slow_but(("t5",), ("llama", "t5")))
 def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
     """Those of generation_config.json, which wins over config.json."""
@@ -171,6 +174,7 @@ def test_a_text_ends_at_any_end_that_a_model_has(name, tmp_path):
 GREEDY, BEAMS = SampleSpec(0), SampleSpec(num_beams=3)
 
 
+@pytest.mark.slow_cases("spec1")
 @pytest.mark.parametrize("spec", slow_but((BEAMS,), (GREEDY, BEAMS)))
 def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
     """No sentinels, its own start, and what it must write first and last."""

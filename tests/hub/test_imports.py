@@ -8,7 +8,7 @@ from hub.conftest import flags, same, stored
 from hub.test_families import Fixture
 from hub.test_runs import make_tokenizer
 from safetensors.numpy import load_file
-from tiny import write_config
+from tiny import slow, write_config
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -18,6 +18,7 @@ from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.workdir import load_run
 
 
+@pytest.mark.slow_except("gpt2-clm-clm_mlm")
 @pytest.mark.parametrize(
     "name, first, other", [("gpt2", "clm", "clm_mlm"), ("bert", "mlm", "spanbert")]
 )
@@ -40,9 +41,9 @@ def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tm
     [
         ("mlm", ["must be one of clm, prefix_lm, clm_mlm, ul2, causal_distillation"]),
         ("span_corruption", ["whose runs have a causal model"]),
-        ("bilm", ["must be one of clm"]),
+        slow("bilm", ["must be one of clm"]),
         ("nonesuch", ["must be one of clm"]),
-        ("causal_distillation", ["causal_distillation.teacher=: must name"]),
+        slow("causal_distillation", ["causal_distillation.teacher=: must name"]),
     ],
 )
 def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, refuses):
@@ -147,11 +148,11 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
 @pytest.mark.parametrize(
     "changes, size",
     [
-        ({"num_sentinels": 3}, 30),
+        slow({"num_sentinels": 3}, 30),
         ({"num_sentinels": 1}, 28),
-        ({"specials": ("nlu", "nlg", "mask")}, 30),
-        ({"specials": ("nlu",), "num_sentinels": 2}, 30),
-        ({"kind": "file", "lowercase": False, "vocab_size": 28}, 28),
+        slow({"specials": ("nlu", "nlg", "mask")}, 30),
+        slow({"specials": ("nlu",), "num_sentinels": 2}, 30),
+        slow({"kind": "file", "lowercase": False, "vocab_size": 28}, 28),
     ],
 )
 def test_specials_are_added_where_the_model_has_room(changes, size, theirs):
@@ -217,6 +218,7 @@ def use(run, tmp_path, capsys, *asks):
     return told, load_file(to / "model.safetensors"), to / "tokenizer.json"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name, asks",
     [

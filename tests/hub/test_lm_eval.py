@@ -108,6 +108,7 @@ def alone(stories):
     return RunLM(str(stories[1]), batch_size=2)
 
 
+@pytest.mark.slow
 def test_a_text_goes_on_as_the_golden_one(alone, stories):
     golden = stories[2]
     start = "Once upon a time, there"

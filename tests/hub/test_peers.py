@@ -260,178 +260,67 @@ def test_which_families_freeze_their_padding(name):
 
 
 # Published configs, as far as they differ from the defaults of their classes.
-PUBLISHED = {
-    "gpt2": ("gpt2", "causal", {}),
-    "gpt2-medium": ("gpt2", "causal", {"n_embd": 1024, "n_layer": 24, "n_head": 16}),
-    "gpt2-large": ("gpt2", "causal", {"n_embd": 1280, "n_layer": 36, "n_head": 20}),
-    "gpt2-xl": ("gpt2", "causal", {"n_embd": 1600, "n_layer": 48, "n_head": 25}),
-    "gpt3-small": ("gpt2", "causal", {"n_positions": 2048}),
-    "bert-base": ("bert", "masked", {}),
-    "bert-large": (
-        "bert",
-        "masked",
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-        },
-    ),
-    "roberta-base": (
-        "roberta",
-        "masked",
-        {
-            "vocab_size": 50265,
-            "max_position_embeddings": 514,
-            "type_vocab_size": 1,
-            "layer_norm_eps": 1e-5,
-        },
-    ),
-    "distilbert": ("distilbert", "masked", {}),
-    "electra-small": (
-        "electra",
-        "discriminator",
-        {"hidden_size": 256, "num_attention_heads": 4, "intermediate_size": 1024},
-    ),
-    "electra-small-generator": (
-        "electra",
-        "generator",
-        {"hidden_size": 64, "num_attention_heads": 1, "intermediate_size": 256},
-    ),
-    "electra-base": (
-        "electra",
-        "discriminator",
-        {
-            "embedding_size": 768,
-            "hidden_size": 768,
-            "num_attention_heads": 12,
-            "intermediate_size": 3072,
-        },
-    ),
-    "electra-base-generator": (
-        "electra",
-        "generator",
-        {
-            "embedding_size": 768,
-            "hidden_size": 256,
-            "num_attention_heads": 4,
-            "intermediate_size": 1024,
-        },
-    ),
-    "electra-large": (
-        "electra",
-        "discriminator",
-        {
-            "embedding_size": 1024,
-            "hidden_size": 1024,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 16,
-            "intermediate_size": 4096,
-        },
-    ),
-    "electra-large-generator": (
-        "electra",
-        "generator",
-        {
-            "embedding_size": 1024,
-            "hidden_size": 256,
-            "num_hidden_layers": 24,
-            "num_attention_heads": 4,
-            "intermediate_size": 1024,
-        },
-    ),
-    "t5-small": ("t5", "seq2seq", {}),
-    "t5-base": (
-        "t5",
-        "seq2seq",
-        {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_heads": 12},
-    ),
-    "t5-v1.1-small": (
-        "t5",
-        "seq2seq",
-        {
-            "d_ff": 1024,
-            "num_layers": 8,
-            "num_heads": 6,
-            "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False,
-        },
-    ),
-    "t5-v1.1-base": (
-        "t5",
-        "seq2seq",
-        {
-            "d_model": 768,
-            "d_ff": 2048,
-            "num_layers": 12,
-            "num_heads": 12,
-            "feed_forward_proj": "gated-gelu",
-            "tie_word_embeddings": False,
-        },
-    ),
-    "bart-base": (
-        "bart",
-        "seq2seq",
-        {
-            "d_model": 768,
-            "encoder_layers": 6,
-            "decoder_layers": 6,
-            "encoder_attention_heads": 12,
-            "decoder_attention_heads": 12,
-            "encoder_ffn_dim": 3072,
-            "decoder_ffn_dim": 3072,
-            "attention_dropout": 0.1,
-        },
-    ),
-    "bart-large": ("bart", "seq2seq", {"attention_dropout": 0.1}),
-    "llama-135m": (
-        "llama",
-        "causal",
-        {
-            "vocab_size": 49152,
-            "hidden_size": 576,
-            "num_hidden_layers": 30,
-            "num_attention_heads": 9,
-            "num_key_value_heads": 3,
-            "intermediate_size": 1536,
-            "rms_norm_eps": 1e-5,
-            "tie_word_embeddings": True,
-        },
-    ),
-    "llama-1.1b": (
-        "llama",
-        "causal",
-        {
-            "hidden_size": 2048,
-            "num_hidden_layers": 22,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 4,
-            "intermediate_size": 5632,
-            "rms_norm_eps": 1e-5,
-        },
-    ),
-    "mistral-7b": (
-        "mistral",
-        "causal",
-        {"rms_norm_eps": 1e-5, "max_position_embeddings": 32768},
-    ),
-    "modern-base": ("modernbert", "masked", {}),
-    "modern-large": (
-        "modernbert",
-        "masked",
-        {
-            "hidden_size": 1024,
-            "num_hidden_layers": 28,
-            "num_attention_heads": 16,
-            "intermediate_size": 2624,
-        },
-    ),
+SIZES = {
+    "gpt2": ("n_embd", "n_layer", "n_head"),
+    "t5": ("d_model", "d_ff", "num_layers", "num_heads"),
 }
-PUBLISHED["roberta-large"] = (
-    "roberta",
-    "masked",
-    PUBLISHED["roberta-base"][2] | PUBLISHED["bert-large"][2],
-)
+BERT_SIZES = ("hidden_size", "num_hidden_layers")
+BERT_SIZES += ("num_attention_heads", "intermediate_size")
+
+
+def published(kind, head, *sizes, **more):
+    """Family, head and the fields that differ from those of transformers' class.
+
+    Sizes are in the order of `SIZES`; 0 is the class's own.
+    """
+    names = zip(SIZES.get(kind, BERT_SIZES), sizes)
+    return kind, head, {name: size for name, size in names if size} | more
+
+
+GATED = {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}
+ROBERTA = {"vocab_size": 50265, "max_position_embeddings": 514, "type_vocab_size": 1}
+ROBERTA["layer_norm_eps"] = 1e-5
+BART = {"d_model": 768} | {f"{part}_layers": 6 for part in ("encoder", "decoder")}
+BART |= {f"{part}_attention_heads": 12 for part in ("encoder", "decoder")}
+BART |= {f"{part}_ffn_dim": 3072 for part in ("encoder", "decoder")}
+SMOL = {"vocab_size": 49152, "num_key_value_heads": 3, "tie_word_embeddings": True}
+WIDE, WIDER = {"embedding_size": 768}, {"embedding_size": 1024}
+TELLS, MAKES = ("electra", "discriminator"), ("electra", "generator")
+PUBLISHED = {
+    "gpt2": published("gpt2", "causal"),
+    "gpt2-medium": published("gpt2", "causal", 1024, 24, 16),
+    "gpt2-large": published("gpt2", "causal", 1280, 36, 20),
+    "gpt2-xl": published("gpt2", "causal", 1600, 48, 25),
+    "gpt3-small": published("gpt2", "causal", n_positions=2048),
+    "bert-base": published("bert", "masked"),
+    "bert-large": published("bert", "masked", 1024, 24, 16, 4096),
+    "roberta-base": published("roberta", "masked", **ROBERTA),
+    "roberta-large": published("roberta", "masked", 1024, 24, 16, 4096, **ROBERTA),
+    "distilbert": published("distilbert", "masked"),
+    "electra-small": published(*TELLS, 256, 0, 4, 1024),
+    "electra-small-generator": published(*MAKES, 64, 0, 1, 256),
+    "electra-base": published(*TELLS, 768, 0, 12, 3072, **WIDE),
+    "electra-base-generator": published(*MAKES, 256, 0, 4, 1024, **WIDE),
+    "electra-large": published(*TELLS, 1024, 24, 16, 4096, **WIDER),
+    "electra-large-generator": published(*MAKES, 256, 24, 4, 1024, **WIDER),
+    "t5-small": published("t5", "seq2seq"),
+    "t5-base": published("t5", "seq2seq", 768, 3072, 12, 12),
+    "t5-v1.1-small": published("t5", "seq2seq", 0, 1024, 8, 6, **GATED),
+    "t5-v1.1-base": published("t5", "seq2seq", 768, 2048, 12, 12, **GATED),
+    "bart-base": published("bart", "seq2seq", attention_dropout=0.1, **BART),
+    "bart-large": published("bart", "seq2seq", attention_dropout=0.1),
+    "llama-135m": published(
+        "llama", "causal", 576, 30, 9, 1536, rms_norm_eps=1e-5, **SMOL
+    ),
+    "llama-1.1b": published(
+        "llama", "causal", 2048, 22, 32, 5632, rms_norm_eps=1e-5, num_key_value_heads=4
+    ),
+    "mistral-7b": published(
+        "mistral", "causal", rms_norm_eps=1e-5, max_position_embeddings=32768
+    ),
+    "modern-base": published("modernbert", "masked"),
+    "modern-large": published("modernbert", "masked", 1024, 28, 16, 2624),
+}
 
 
 def test_every_preset_is_compared():

@@ -11,7 +11,7 @@ import pytest
 import tiny
 from hub.test_families import Fixture, roberta_places
 from safetensors.numpy import load_file, save_file
-from tiny import slow_but
+from tiny import slow, slow_but
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -89,6 +89,7 @@ def test_how_a_model_is_computed_is_not_the_checkpoints_to_say(tmp_path):
     assert stored["attention"] == "xla" and stored["activation"] == "gelu_tanh"
 
 
+@pytest.mark.slow_except("gpt2")
 @pytest.mark.parametrize("name", ["gpt2", "bert", "roberta", "t5", "t5-1.1", "llama"])
 def test_import_and_export(name, make_run, tmp_path):
     run = make_run(name)
@@ -130,6 +131,7 @@ def train_briefly(tmp_path, objective, **changes):
     return run
 
 
+@pytest.mark.slow
 def test_a_trained_roberta_has_its_places_in_transformers(tmp_path, capsys):
     """Its places begin at row 2, its [PAD] is 0: theirs are counted from there."""
     run = train_briefly(tmp_path, "mlm", **ROBERTA)
@@ -178,6 +180,7 @@ def test_weights_that_are_no_numbers_are_not_exported(make_run, tmp_path, refuse
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow_except("nan")
 @pytest.mark.parametrize("bad", [np.nan, -np.inf])
 def test_weights_that_are_no_numbers_are_not_imported(bad, tmp_path, refuses):
     fixture, name = Fixture("t5"), "decoder.block.1.layer.2.DenseReluDense.wo.weight"
@@ -267,6 +270,7 @@ def test_electra_is_two_folders(tmp_path, refuses):
             np.testing.assert_array_equal(value, fixture.tensors[key])
 
 
+@pytest.mark.slow
 def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     run = make_run("bert")
     before = jax.device_get(load_run(run)[2])
@@ -283,6 +287,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
     assert "10 steps of 4 rows" in (tmp_path / "out" / "README.md").read_text()
 
 
+@pytest.mark.slow_cases("gpt2")
 @pytest.mark.parametrize("name", slow_but(("gpt2",), ("gpt2", "bert", "t5")))
 def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     """As T5's 32,128 for 32,100 pieces: what lies beyond is never an answer."""
@@ -355,14 +360,14 @@ SMALL = {"num_layers": 2, "d_model": 64, "num_heads": 4, "d_ff": 128}
 @pytest.mark.parametrize(
     "name, changes",
     [
-        ("gpt2", {}),
-        ("bert-base", {}),
-        ("roberta-base", {}),
-        ("electra-small-generator", {"embedding_size": 32}),
-        ("t5-small", {"num_decoder_layers": 2, "head_dim": 16}),
-        ("t5-v1.1-small", {"num_decoder_layers": 2, "head_dim": 16}),
-        ("bart-base", {"num_decoder_layers": 2}),
-        ("llama-135m", {"num_kv_heads": 2}),
+        slow("gpt2", {}),
+        slow("bert-base", {}),
+        slow("roberta-base", {}),
+        slow("electra-small-generator", {"embedding_size": 32}),
+        slow("t5-small", {"num_decoder_layers": 2, "head_dim": 16}),
+        slow("t5-v1.1-small", {"num_decoder_layers": 2, "head_dim": 16}),
+        slow("bart-base", {"num_decoder_layers": 2}),
+        slow("llama-135m", {"num_kv_heads": 2}),
         ("modern-base", {}),
     ],
 )
@@ -383,6 +388,7 @@ def test_the_first_loss_is_that_of_a_guess(name, changes):
     assert abs(float(nll.mean()) - math.log(2000)) < slack
 
 
+@pytest.mark.slow
 def test_initial_spreads_are_those_of_the_sources():
     spec = dataclasses.replace(get_preset("gpt2", **SMALL), vocab_size=500)
     ids, masks = jnp.zeros((1, 4), int), {"self": attention_masks.full()}

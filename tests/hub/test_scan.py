@@ -15,6 +15,7 @@ from jaxpt.nn.scan import stack_layers, unstack_layers
 from jaxpt.training.workdir import load_run
 
 
+@pytest.mark.slow_cases("gpt2", "bart", "gpt2-inner", "llama-tied")
 @pytest.mark.parametrize("name", CASES)
 def test_tensors_and_stacked_parameters(name):
     fixture = Fixture(name)

@@ -174,6 +174,7 @@ def make_llama_tokenizer(path: Path, num: int) -> dict:
     }
 
 
+@pytest.mark.slow
 def test_a_story_goes_on_from_its_text(tmp_path):
     """Imported, and asked in words: what is read begins with <s>, as in training."""
     folder = find_shared(

@@ -1,7 +1,7 @@
 """Texts of a run that writes by unmasking; those from left to right: test_cli.py."""
 
 import pytest
-from tiny import make_config, write_run
+from tiny import make_config, slow, write_run
 
 from jaxpt.inference.predictions import generate_texts, read_prompts
 from jaxpt.training.workdir import load_run
@@ -15,6 +15,7 @@ def run(speech, tmp_path_factory):
     return load_run(write_run(config, folder / "run"))
 
 
+@pytest.mark.slow
 def test_each_prompt_has_its_texts_of_a_length(run):
     prompts = ["the ", "a great "]
     texts = generate_texts(run, prompts, 5, num_samples=2, seed=1, num_steps=3)
@@ -33,8 +34,8 @@ def test_each_prompt_has_its_texts_of_a_length(run):
 @pytest.mark.parametrize(
     "changes, told",
     [
-        ({"num_beams": 2}, "--num_beams=2"),
-        ({"repetition_penalty": 1.5}, "--repetition_penalty=1.5"),
+        slow({"num_beams": 2}, "--num_beams=2"),
+        slow({"repetition_penalty": 1.5}, "--repetition_penalty=1.5"),
         ({"num_steps": 6}, "--num_steps=6: must be from 1 to the 5 tokens"),
         ({"num_tokens": 40}, "--num_tokens=40"),
         ({"prompts": [""]}, "--num_tokens=5: must be at least 1 and, with the prompt"),

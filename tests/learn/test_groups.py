@@ -75,7 +75,7 @@ def test_the_plain_form_has_no_gap_below_the_head():
         ("network/decoder/layer_0/cross/out/kernel", 3),
         ("network/decoder/layer_2/mlp/up/kernel", 5),
         ("network/decoder/norm/scale", 5),
-        ("network/head/out/kernel", 6),  # where the vocabulary is asked
+        ("network/head/out/kernel", 6),  # of the vocabulary
         ("head/out/kernel", 6),
         ("extra/embed/prompt", 0),
     ],
@@ -136,7 +136,7 @@ SCHEDULE = OptimSpec(lr=0.1, schedule="linear", epsilon=1e-12)
 
 
 def run(optim, groups, num, frozen=(), epoch_steps=2, num_steps=10):
-    """The states of so many steps under random gradients."""
+    """The states of several steps under random gradients."""
     state = make_state(3)
     made = make_grouped_optimizer(optim, groups, state, num_steps, epoch_steps, frozen)
     opt_state, draw = made.init(state), np.random.default_rng(0)
@@ -204,25 +204,11 @@ def test_what_is_frozen_stays_so_and_has_no_moments():
     assert len(moments) == 2 * 5  # the two of head, norm, A and two layers
 
 
+@pytest.mark.slow_except("lion")
 @pytest.mark.parametrize("name", ["adafactor", "lamb", "lion", "muon"])
 def test_other_optimizers_can_be_unfrozen_too(name):
     states = run(OptimSpec(name, lr=0.1, schedule="linear"), GRADUAL, 5)
     assert [x != 0 for x in changes(states, *LOW)] == [False] * 4 + [True]
-
-
-@pytest.mark.parametrize(
-    "values, parts",
-    [
-        ({"decay": 0.0}, ("groups.decay=0.0", "above 0")),
-        ({"decay": 1.1}, ("groups.decay=1.1", "at most 1")),
-        ({"form": "beit"}, ("groups.form=beit", "plain, electra")),
-        ({"form": "electra"}, ("groups.form=electra", "plain with groups.decay=1")),
-        ({"unfreeze": -1}, ("groups.unfreeze=-1", "at least 0")),
-    ],
-)
-def test_settings_are_refused_in_one_line(values, parts, refuses):
-    with refuses(*parts):
-        GroupSpec(**values)
 
 
 def test_groups_that_would_never_be_trained_are_refused(refuses):
@@ -278,22 +264,3 @@ def test_the_slanted_triangle_never_leaves_its_bounds(num_steps, cut):
     assert rates.min() >= 0.01 / 32 - 1e-9 and rates.max() <= 0.01 + 1e-9
     assert rates[-1] == pytest.approx(0.01 / 32, rel=1e-4)
     assert rates[int(num_steps * cut)] == pytest.approx(0.01, rel=1e-5)
-
-
-@pytest.mark.parametrize(
-    "values, parts",
-    [
-        ({"warmup_steps": 5}, ("optim.warmup_steps=5", "slanted_triangle")),
-        ({"slant_ratio": 0.5}, ("optim.slant_ratio=0.5", "at least 1")),
-        ({"slant_cut": 1.0}, ("optim.slant_cut=1.0", "below 1")),
-        ({"schedule": "linear", "slant_cut": 0.2}, ("optim.slant_cut=0.2", "linear")),
-        (
-            {"schedule": "bert_linear", "warmup_steps": 3, "warmup_type": "flat"},
-            ("optim.warmup_type=flat", "bert_linear"),
-        ),
-        ({"schedule": "bert_linear", "min_lr_ratio": 0.1}, ("optim.min_lr_ratio=0.1",)),
-    ],
-)
-def test_settings_of_schedules_are_refused_in_one_line(values, parts, refuses):
-    with refuses(*parts):
-        OptimSpec(**({"schedule": "slanted_triangle"} | values))

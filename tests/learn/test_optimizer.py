@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tiny import slow
 
 from jaxpt.learn.optim_spec import OWN, OptimSpec
 from jaxpt.learn.optimizer import decay_mask, is_layer_matrix, make_optimizer
@@ -192,6 +193,7 @@ def test_lion_is_a_sign():
     check_steps({"name": "lion"}, rule)
 
 
+@pytest.mark.slow_cases("True--1.0")
 @pytest.mark.parametrize("beta1", [-1.0, 0.7])
 @pytest.mark.parametrize("parameter_scale", [True, False])
 def test_adafactor_factors_matrices_from_128_on(beta1, parameter_scale):
@@ -234,7 +236,7 @@ def orthogonalise(x):
     return x
 
 
-@pytest.mark.parametrize("shape", [(3, 12), (12, 3)])
+@pytest.mark.parametrize("shape", [slow((3, 12)), (12, 3)])
 def test_muon_orthogonalises_the_layers_and_has_adamw_for_the_rest(shape):
     draw = np.random.default_rng(0).normal
 
@@ -274,6 +276,7 @@ def stack(tree, num_layers):
     return tree | {"encoder": rest | {"layers": stacked}}
 
 
+@pytest.mark.slow_except("lamb False")
 @pytest.mark.parametrize(
     "values",
     [{"name": name} for name in OWN]
@@ -350,6 +353,7 @@ def test_the_matrices_of_the_layers_are_found_by_name():
     assert outside == {"embed", "project", "head"}
 
 
+@pytest.mark.slow_cases("0.0")
 @pytest.mark.parametrize("clip_norm", [0.0, 0.5])
 def test_the_default_is_optaxs_adamw_to_the_bit(clip_norm):
     spec = OptimSpec(lr=0.1, weight_decay=0.01, clip_norm=clip_norm)

@@ -26,6 +26,7 @@ def squared(params, batch, rngs, total):
     return error / total, {"loss": (error, batch["weights"].sum())}
 
 
+@pytest.mark.slow_except("4")
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4, 8])
 def test_microbatches_add_up_to_the_batchs_gradient(num_microbatches):
     draw = np.random.default_rng(0).normal
@@ -50,7 +51,7 @@ def test_microbatches_add_up_to_the_batchs_gradient(num_microbatches):
 
 
 def noise(params, batch, rngs):
-    """Reports what each row would drop, and what it would sample."""
+    """Reports the dropout and the samples of each row."""
     index, sample = batch["index"], jax.random.uniform(rngs["sample"])
     drop = jax.random.uniform(rngs["dropout"], index.shape)
     metrics = {
@@ -114,6 +115,7 @@ def linear(params, batch, rngs):
     return terms, {"rows": (jnp.float32(len(a)), jnp.ones(()))}
 
 
+@pytest.mark.slow
 def test_the_norm_is_of_the_whole_gradient_and_so_is_the_clip():
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.sgd(1.0))
     state = make_state({"a": jnp.zeros(2), "b": jnp.zeros(())}, optimizer)
@@ -138,6 +140,7 @@ def test_the_norm_is_of_the_whole_gradient_and_so_is_the_clip():
     assert moved.step.tolist() == [1, 1]
 
 
+@pytest.mark.slow_except("2-4")
 @pytest.mark.parametrize("num_microbatches", [1, 2, 4])
 @pytest.mark.parametrize("num_devices", [1, 2])
 def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
@@ -166,7 +169,7 @@ def test_a_step_is_of_the_terms_means_however_the_batch_is_cut(
             np.testing.assert_allclose(moved.opt_state.trace[key][i], value, rtol=1e-5)
             found = moved.params[key][i] - params[key]
             np.testing.assert_allclose(found, value, rtol=1e-4)
-    # Sums and weights of the whole batch, on every device alike.
+    # Sums and weights of the whole batch, the same on every device.
     total = 2 * of_b @ b
     np.testing.assert_allclose(metrics["b_loss"][0], num_devices * [total], rtol=1e-5)
     assert metrics["b_loss"][1].tolist() == num_devices * [4]
@@ -188,9 +191,10 @@ def test_on_one_device_no_axis_is_needed():
     assert metrics["b_loss"] == (0, 0) and int(moved.step) == 1
 
 
+@pytest.mark.slow_cases("1")
 @pytest.mark.parametrize("num_microbatches", [1, 2])
 def test_frozen_parameters_get_no_gradient_and_never_move(num_microbatches):
-    """Nor weight decay, nor moments; and what is differentiated leaves them out."""
+    """Nor weight decay or moments; and they are not differentiated."""
     optimizer = optax.adamw(0.1, weight_decay=0.5)
     params = {"teacher": {"w": jnp.full(2, 3.0)}, "student": jnp.ones(2), "c": 1.0}
     params = jax.tree.map(jnp.asarray, params)
@@ -207,7 +211,7 @@ def test_frozen_parameters_get_no_gradient_and_never_move(num_microbatches):
 
     for _ in range(2):
         state, metrics = step(state, batch, loss_fn, RNGS, {"loss": 1.0})
-    # Eagerly, what a gradient is taken of is traced, and what is frozen is not.
+    # Eagerly, differentiated arrays are traced, and frozen ones are not.
     assert seen and not any(seen)
     np.testing.assert_array_equal(state.params["teacher"]["w"], 3)
     assert state.params["c"] == 1 and (state.params["student"] < 1).all()
@@ -215,7 +219,7 @@ def test_frozen_parameters_get_no_gradient_and_never_move(num_microbatches):
     for kind in (moments.mu, moments.nu):
         assert not kind["teacher"]["w"].any() and kind["c"] == 0
         assert (kind["student"] > 0).all()
-    # Of what is trained alone: x sums to (12, 16), is a mean of 4 rows, times 3.
+    # Of the trained parameters only: x sums to (12, 16), is a mean of 4 rows, times 3.
     np.testing.assert_allclose(metrics["grad_norm"][0], np.hypot(9, 12), rtol=1e-6)
 
 
@@ -236,11 +240,12 @@ def test_rows_that_only_fill_up_a_batch_weigh_nothing():
     assert batch["weights"] is weights and weights["mlm_loss"][1].any()
 
 
+@pytest.mark.slow_cases("0.5")
 @pytest.mark.parametrize("decay", [0.5, 0.9, 0.99999])
 def test_the_mean_weighs_a_step_back_by_the_decay(decay):
     draw = np.random.default_rng(0).normal
     steps = [draw(size=3) for _ in range(6)]
-    # What was there before the first step is no part of it.
+    # The initial parameters are not included.
     params = {"w": jnp.full(3, 1e3), "half": jnp.full(3, 1e3, jnp.bfloat16)}
     state = make_state(params, optax.identity(), has_ema=True)
     assert state.ema["half"].dtype == jnp.float32 and (state.ema["w"] == 1e3).all()

@@ -28,7 +28,7 @@ def _messages(data: bytes, address: int):
         end = place + size
         while place < end and count:
             kind, length = struct.unpack_from("<HH", data, place)
-            if kind == 0x10:  # goes on elsewhere
+            if kind == 0x10:  # continued elsewhere
                 blocks.append(struct.unpack_from("<QQ", data, place + 8))
             yield kind, place + 8
             place, count = place + 8 + length, count - 1

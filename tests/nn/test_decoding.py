@@ -99,6 +99,7 @@ def gather(rows, starts, num):
 QUICK = ("learned", "rotary", "relative", "grouped", "post-norm", "some local")
 
 
+@pytest.mark.slow_cases("rotary", "learned", "relative", "post-norm")
 @pytest.mark.parametrize("name", slow_but(QUICK, STACKS))
 def test_one_stack(name, make_case):
     model, params = make_case(**STACKS[name])
@@ -118,6 +119,7 @@ def test_one_stack(name, make_case):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow_cases("bart")
 @pytest.mark.parametrize("name", slow_but(("t5", "bart"), PAIRS))
 def test_encoder_decoder(name, make_case):
     model, params = make_case(True, num_decoder_layers=2, **PAIRS[name])

@@ -36,6 +36,9 @@ def forward_products(spec: ModelSpec) -> float:
     return count_products(run, params, *args) / ROWS
 
 
+@pytest.mark.slow_cases(
+    "gated_mlp*", "num_decoder_layers*", "plain", "num_kv_heads num_decoder_layers"
+)
 @pytest.mark.parametrize(
     "values",
     [

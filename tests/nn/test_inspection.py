@@ -92,6 +92,7 @@ QUICK = [
 CASES = [(kind, form) for kind in MAKE for form in FORMS]
 
 
+@pytest.mark.slow_cases("seq2seq-scanned", "causal-rotary, grouped")
 @pytest.mark.parametrize("kind, form", slow_but(QUICK, CASES))
 def test_the_weights_make_each_layers_output(kind, form):
     """The mask, the scale, the bias and the grouping of heads are the model's own."""
@@ -124,6 +125,7 @@ def test_the_weights_make_each_layers_output(kind, form):
 KINDS = [CausalLM, MaskedLM, PrefixLM, CausalMaskedLM, "seq2seq"]
 
 
+@pytest.mark.slow_cases("seq2seq")
 @pytest.mark.parametrize("kind", slow_but([CausalLM, "seq2seq"], KINDS))
 def test_nothing_is_weighed_that_may_not_be_seen(kind):
     network, params, tokens = make(kind)
@@ -175,7 +177,7 @@ def test_a_network_without_attention_is_refused():
     with pytest.raises(AttributeError, match="find_transformer"):
         inspection.attention_masks(network, params, 2)
     seq2seq, params, tokens = make("seq2seq")
-    with pytest.raises(ValueError, match="a decoder needs the id"):
+    with pytest.raises(ValueError, match="a decoder needs a start_id"):
         inspection.attention_weights(seq2seq, params, tokens)
 
 

@@ -150,6 +150,7 @@ def test_these_are_all_the_kinds_there_are():
     assert {x for x in found if issubclass(x, Network)} - set(BASES) == set(MAKE)
 
 
+@pytest.mark.slow_except("MaskedLM", "PrefixLM", "SkipGram")
 @every
 def test_a_network_has_the_abilities_whose_methods_it_has(kind):
     for ability, kinds in ABILITIES.items():
@@ -185,6 +186,7 @@ def test_scores_of_plain_text_have_their_shapes(kind):
     assert features.shape == (B, T, 32 if kind is BiLm else 16)
 
 
+@pytest.mark.slow_except("SkipGram", "MaskedStudent", "EncoderDecoder")
 @every
 def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
     """Two rows that differ from place 4 on."""
@@ -249,6 +251,7 @@ def layers_by_hand(kind, model, params, tokens):
     return jnp.stack([*states[:-1], Norm(spec).apply(norm, states[-1])])
 
 
+@pytest.mark.slow_except("SkipGram")
 @every
 def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
     model, tokens = make(kind), jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
@@ -263,6 +266,7 @@ def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
     np.testing.assert_allclose(last, top, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_cases("CausalLM", "PrefixLM", "CausalStudent", "CausalMaskedLM")
 @every
 def test_a_decoder_goes_on_as_the_network_predicts(kind):
     model = make(kind)
@@ -385,6 +389,7 @@ def used_rules():
     return used
 
 
+@pytest.mark.slow
 def test_every_parameter_has_a_sharding_rule_and_every_rule_one(used_rules):
     everywhere = set().union(*used_rules.values())
     for kind in MAKE:

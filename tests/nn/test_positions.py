@@ -39,6 +39,7 @@ def bucket(distance, is_bidirectional, num_buckets, max_distance):
     return offset + exact + far
 
 
+@pytest.mark.slow_cases("sizes0-True")
 @pytest.mark.parametrize("is_bidirectional", [True, False])
 @pytest.mark.parametrize("sizes", [(32, 128), (16, 64), (8, 20), (64, 512)])
 def test_buckets_are_t5s(is_bidirectional, sizes):

@@ -45,6 +45,7 @@ def draw(module, *args, scale=1.0, **kwargs):
     return jax.tree.map(lambda x: jnp.float32(make(0, scale, x.shape)), shapes)
 
 
+@pytest.mark.slow_except("True-*")
 @pytest.mark.parametrize("clip", [3.0, 0.4])
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_the_cell_by_hand(clip, is_reversed):
@@ -63,6 +64,7 @@ def test_the_cell_by_hand(clip, is_reversed):
     assert clip > 1 or (np.abs(found) > clip - 1e-6).any()
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_its_gradient_is_autodiffs(is_reversed, monkeypatch):
     draw = np.random.default_rng(1).normal
@@ -87,6 +89,7 @@ def test_its_gradient_is_autodiffs(is_reversed, monkeypatch):
     assert 0.02 < float((found[0] == 0).mean()) < 0.9
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_it_reads_one_way_only_and_never_over_a_border(is_reversed):
     x = jnp.float32(np.random.default_rng(1).normal(0, 1, (1, 8, 6)))
@@ -130,7 +133,7 @@ def test_words_by_hand():
             x @ params[n]["kernel"] + params[n]["bias"]
             for n in ("carry_0", "transform_0")
         )
-        # The gate weighs what is new, and lets the input through where it is low.
+        # The gate weighs the transform, and passes the input if it is low.
         x = sigmoid(carry) * np.maximum(change, 0) + (1 - sigmoid(carry)) * x
         wanted = x @ params["project"]["kernel"] + params["project"]["bias"]
         np.testing.assert_allclose(vector, wanted, rtol=1e-4, atol=1e-5)
@@ -180,7 +183,7 @@ def test_the_mix_of_allennlps_test():
 
 
 def elmo():
-    """The fixture of allennlp/test_fixtures/elmo, where it is at hand."""
+    """The fixture of allennlp/test_fixtures/elmo, if available."""
     return find_shared("oracles/elmo", "ELMo's own embeddings of its own weights")
 
 
@@ -195,11 +198,12 @@ def read_layer(weights, direction, layer):
     }
 
 
+@pytest.mark.slow
 def test_the_published_fixture():
     """AllenNLP's biLM on its 30 sentences: `test_elmo_bilm`, atol 1e-6 there.
 
-    Its states go on from sentence to sentence, in either direction: so the sentences of
-    a file are one row for each direction, those of the backward one turned round.
+    Its states continue from sentence to sentence, in either direction: so the sentences
+    of a file are one row for each direction, those of the backward one turned round.
     """
     folder = elmo()
     options = json.loads((folder / "options.json").read_text())

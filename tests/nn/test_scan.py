@@ -94,6 +94,7 @@ def check_same(found, wanted, rtol=1e-6):
     assert optax.tree.norm(apart) < rtol * optax.tree.norm(wanted[1])
 
 
+@pytest.mark.slow_cases("bert", "bart")
 @every
 def test_stacking_and_unstacking_are_inverses(shape, make_shape):
     spec, params = make_shape(shape)
@@ -114,9 +115,10 @@ def test_stacking_and_unstacking_are_inverses(shape, make_shape):
         np.testing.assert_array_equal(found, plain[f"encoder/layer_{i}/{kernel}"])
 
 
+@pytest.mark.slow_except("one layer")
 @pytest.mark.parametrize("shape", ["bert", "modernbert", "one layer"])
 def test_every_layers_states_are_those_of_the_layers_unrolled(shape, make_shape):
-    """Also of a first layer that stands before the loop."""
+    """Also of a first layer before the loop."""
     spec, params = make_shape(shape)
     wanted = jax.jit(MaskedLM(spec).layer_features)(params, IDS)
     assert wanted.shape == (spec.num_layers + 1, 2, 8, 16)
@@ -126,6 +128,7 @@ def test_every_layers_states_are_those_of_the_layers_unrolled(shape, make_shape)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.slow_cases("bart")
 @every
 def test_stacked_leaves_are_known_by_their_path(shape, make_shape):
     _, params = make_shape(shape)
@@ -143,14 +146,16 @@ def test_stacked_leaves_are_known_by_their_path(shape, make_shape):
         assert is_stacked(path) == ("'layers'" in named)
 
 
+@pytest.mark.slow
 def test_the_model_is_the_same_scanned(make_shape):
-    # Other shapes, and fresh parameters: tests/objectives/test_scan.py.
+    # Other shapes, and initialization: tests/objectives/test_scan.py.
     spec, params = make_shape("modernbert", num_kv_heads=1)
     value, grads = run(spec)(params, KEY)
     found = run(scanned(spec))(stack_layers(params), KEY)
     check_same(found, (value, stack_layers(grads)))
 
 
+@pytest.mark.slow_except("*-local", "float32-one layer")
 @every
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_every_shape_can_be_scanned(shape, dtype, make_shape):
@@ -162,6 +167,7 @@ def test_every_shape_can_be_scanned(shape, dtype, make_shape):
     assert jax.tree.map(jnp.shape, grads) == jax.tree.map(jnp.shape, stacked)
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_scanned", slow_but((False,), (False, True)))
 def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
     rates = {"dropout": 0.3, "attention_dropout": 0.2}
@@ -175,7 +181,7 @@ def test_remat_changes_no_number_with_dropout(is_scanned, make_shape):
 
 
 def kept_bytes(spec, params):
-    """What a forward pass keeps for its gradient, beside the parameters."""
+    """The arrays that a forward pass saves for its gradient, except parameters."""
 
     def apply(params):
         rest = {"deterministic": True}

@@ -23,6 +23,7 @@ def pad(rows, length, pad_id=0):
     return {"inputs": jnp.asarray(ids), "segment_ids": jnp.asarray(segment_ids)}
 
 
+@pytest.mark.slow_except("SkipGram")
 @every
 def test_padding_changes_no_state(kind):
     model = make(kind)
@@ -38,6 +39,7 @@ def test_padding_changes_no_state(kind):
     assert alone.shape == (1, 4, model.task_width)
 
 
+@pytest.mark.slow_cases("BiLm", "CausalLM")
 @every
 def test_states_without_padding_are_the_features(kind):
     model = make(kind)
@@ -47,6 +49,7 @@ def test_states_without_padding_are_the_features(kind):
     np.testing.assert_allclose(states, features, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.slow_cases("BiLm", "CausalLM")
 @every
 def test_the_part_of_a_task_gives_the_same(kind):
     model = make(kind)
@@ -74,6 +77,7 @@ def test_a_decoder_reads_the_text_once_more():
     assert not np.allclose(alone, encoded)
 
 
+@pytest.mark.slow_except("PrefixLM")
 @pytest.mark.parametrize("kind", [CausalMaskedLM, PrefixLM])
 def test_a_batch_says_what_is_seen_ahead(kind):
     model = make(kind)
@@ -96,6 +100,7 @@ def test_dropout_needs_a_key():
     np.testing.assert_array_equal(dropped, model.task_states(params, batch, rngs=key))
 
 
+@pytest.mark.slow_cases("TextHead-bert", "TextHead-elmo", "TextHead-ulmfit")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("head", [TextHead, TokenHead])
 def test_no_head_looks_at_padding(form, head):

@@ -50,6 +50,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow_except("gpt2")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_family_gives_float32_logits_and_trains_every_parameter(
     family, make_spec, make_params
@@ -73,7 +74,8 @@ def test_every_family_gives_float32_logits_and_trains_every_parameter(
     for path, grad in jax.tree_util.tree_leaves_with_path(grads):
         name = jax.tree_util.keystr(path)
         assert np.isfinite(grad).all(), name
-        # Softmax does not change when all keys move alike: a key's bias has no effect.
+        # Softmax does not change when all keys move equally: a key's bias has no
+        # effect.
         if not name.endswith("['key']['bias']"):
             assert np.abs(grad).max() > 0, name
 
@@ -123,6 +125,7 @@ def test_parameters_of_a_factorised_tied_model(make_spec, make_params):
     assert num_parameters(params) == total
 
 
+@pytest.mark.slow_except("sinusoidal")
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal", "relative", "none"])
 def test_a_causal_model_does_not_see_what_comes_after(
     positions, make_spec, make_params
@@ -164,7 +167,7 @@ def test_the_decoder_reads_the_source_through_the_cross_mask(make_spec, make_par
 
     before = decode(source)
     np.testing.assert_array_equal(before[1], decode(source.at[1, 6:].add(1))[1])
-    # The first place already sees the last of the source, which is no past of its own.
+    # The first place already sees the last of the source, which is not its own past.
     assert (before[0, 0] != decode(source.at[0, 7].add(1))[0, 0]).any()
     assert (before[1, 0] != decode(source.at[1, 5].add(1))[1, 0]).any()
 
@@ -188,6 +191,7 @@ def test_packed_documents_are_isolated(make_spec, make_params):
         np.testing.assert_allclose(grad, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_except("none-False")
 @pytest.mark.parametrize(
     "positions, is_causal",
     [("learned", True), ("sinusoidal", False), ("relative", True), ("none", False)],
@@ -207,7 +211,7 @@ def test_a_packed_document_is_read_as_if_alone(
     alone = apply(model, params, alone, CAUSAL if is_causal else FULL)
     for found, wanted in zip((packed[0, :4], packed[0, 4:], packed[1, 1:5]), alone):
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    # Only a table of places can tell where in the row a document stands.
+    # Only a table of positions depends on the position of a document in the row.
     unplaced = run(jnp.arange(8)[None].repeat(2, 0))[0, 4:]
     is_told = np.abs(unplaced - alone[1]).max() > 1e-2
     assert is_told == (positions in ("learned", "sinusoidal"))
@@ -340,6 +344,7 @@ def naive_forward(params, ids, num_heads, norm_position):
     return np.stack(rows)
 
 
+@pytest.mark.slow_cases("pre")
 @pytest.mark.parametrize("norm_position", ["pre", "post"])
 def test_a_decoder_only_model_is_the_one_written_in_numpy(
     norm_position, make_spec, make_params
@@ -388,6 +393,7 @@ def test_a_tied_table_gets_the_gradient_of_both_its_uses(make_spec, make_params)
     np.testing.assert_allclose(jax.grad(tied)(table), sum(parts), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow_except("learned")
 @pytest.mark.parametrize("positions", ["learned", "sinusoidal"])
 def test_more_tokens_than_places_are_refused(positions, make_spec, make_params):
     model, params = make_params(make_spec(positions=positions, max_len=8))
@@ -403,6 +409,7 @@ def test_relative_positions_know_no_longest(make_spec, make_params):
     assert found.shape == (1, 9, 11)
 
 
+@pytest.mark.slow_except("attention_dropout")
 @pytest.mark.parametrize("name", ["dropout", "embed_dropout", "attention_dropout"])
 def test_dropout_is_off_when_deterministic_and_needs_a_key(
     name, make_spec, make_params
@@ -467,6 +474,7 @@ def test_bfloat16_computes_near_float32_on_float32_parameters(make_spec, make_pa
     assert all(grad.dtype == jnp.float32 for grad in jax.tree.leaves(grads))
 
 
+@pytest.mark.slow
 def test_initial_parameters_have_their_spread():
     spec = ModelSpec(vocab_size=500, d_model=128, num_layers=1, positions="none")
     ids = jnp.zeros((1, 2), jnp.int32)

@@ -17,7 +17,7 @@ import numpy as np
 import optax
 import pytest
 from products import count_products
-from tiny import MODELS, TRAITS, VARIANTS, Traits, slow_but
+from tiny import MODELS, TRAITS, VARIANTS, Traits, slow, slow_but
 
 from jaxpt.dims import BATCH_KEYS, ROW_KEYS
 from jaxpt.errors import UserError
@@ -93,6 +93,16 @@ def take(batch, places):
     return jax.tree.map(lambda x: x[places], batch)
 
 
+@pytest.mark.slow_except(
+    "*-electra_15",
+    "*-replace_mlm",
+    "*-ul2/seq2seq",
+    "*-all_tokens_mlm",
+    "*-prefix_lm/seq2seq",
+    "*-causal_distillation",
+    "True-clm",
+    "True-bilm",
+)
 @each
 @pytest.mark.parametrize("is_packed", [False, True])
 def test_a_row_is_corrupted_by_itself(
@@ -160,6 +170,7 @@ class Recorder(dict):
         return super().__contains__(key)
 
 
+@pytest.mark.slow_cases("ul2", "bart", "spanbert", "ul2/seq2seq")
 @every
 def test_an_objective_reads_the_keys_it_names(name, make_packed, make_rows, vocab):
     case = make_packed(name)
@@ -176,6 +187,7 @@ def test_an_objective_reads_the_keys_it_names(name, make_packed, make_rows, voca
     assert set(batch["weights"]) == set(case.spec.coefficients)
 
 
+@pytest.mark.slow_except("clm", "bilm", "causal_distillation")
 @every
 def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
     case = make_case(name)
@@ -194,6 +206,14 @@ def test_lengths_are_those_the_spec_says(name, make_case, make_rows):
     assert {x.shape for x in weights} <= {batch[key].shape for key in keys} | {(2,)}
 
 
+@pytest.mark.slow_except(
+    "skip_gram",
+    "electra_15",
+    "replace_mlm",
+    "ul2/seq2seq",
+    "all_tokens_mlm",
+    "prefix_lm/seq2seq",
+)
 @each
 def test_the_first_loss_is_that_of_knowing_nothing(name, make_packed, make_rows):
     """With the parameters of the first step of one of each kind of network."""
@@ -210,6 +230,7 @@ def test_the_first_loss_is_that_of_knowing_nothing(name, make_packed, make_rows)
     assert set(case.spec.coefficients) == set(wanted)
 
 
+@pytest.mark.slow_except("skip_gram")
 @every
 def test_every_row_is_measured_once(name, make_packed, make_rows):
     case = make_packed(name)
@@ -244,6 +265,7 @@ def test_every_row_is_measured_once(name, make_packed, make_rows):
     assert not any(total for total, _ in nothing.values())
 
 
+@pytest.mark.slow_except("bilm", "masked_diffusion", "causal_distillation")
 @every
 def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
     """And the terms are those with a coefficient; metrics are not terms."""
@@ -296,6 +318,7 @@ def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     assert int(state.step) == 300
 
 
+@pytest.mark.slow_cases("clm", "electra", "masked_diffusion")
 @few_steps
 def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
     """In four parts; in others, which no objective sees: tests/learn/test_update.py."""
@@ -312,6 +335,7 @@ def test_microbatches_do_not_change_the_gradient(name, make_packed, make_rows):
         np.testing.assert_allclose(metrics[key][1], weight, rtol=1e-6)
 
 
+@pytest.mark.slow_cases("clm", "electra")
 @few_steps
 def test_padding_changes_nothing(name, make_packed, make_rows):
     case = make_packed(name)
@@ -407,6 +431,14 @@ def read(case, batch, is_array=False, shifts=2 * [np.zeros(32)], params=None):
     return sum(total for total, _ in terms.values()), (hidden, embedded)
 
 
+@pytest.mark.slow_except(
+    "clm-True",
+    "electra_15-False",
+    "replace_mlm-False",
+    "ul2/seq2seq-False",
+    "all_tokens_mlm-False",
+    "prefix_lm/seq2seq-False",
+)
 @pytest.mark.parametrize(
     "name, is_array",
     [
@@ -463,6 +495,7 @@ def test_packed_documents_are_isolated(name, is_array, make_packed, make_rows, v
         assert (np.abs(grad[second]).max(-1) > 0).sum() > second.sum() / 2
 
 
+@pytest.mark.slow_except("masked_diffusion-learned")
 @pytest.mark.parametrize(
     "name, positions",
     [(name, "learned") for name in deep_kinds]
@@ -483,6 +516,7 @@ def test_a_packed_document_is_read_as_if_alone(name, positions, make_packed, mak
             np.testing.assert_allclose(found[own], wanted[0], rtol=1e-3, atol=2e-5)
 
 
+@pytest.mark.slow_except("masked_diffusion")
 @deep
 def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vocab):
     """By the programs that are traced; by numbers: the test below."""
@@ -502,6 +536,7 @@ def test_training_drops_and_evaluating_does_not(name, make_packed, make_rows, vo
     assert numbers[0] > numbers[1]  # flax folds each layer's name into the key
 
 
+@pytest.mark.slow_cases("electra", "masked_diffusion")
 @pytest.mark.parametrize("name", slow_but(FEW, deep_cases))
 def test_each_term_is_another_with_dropout(name, make_packed, make_rows):
     case, plain = make_packed(name, (("dropout", 0.5),)), make_packed(name)
@@ -560,25 +595,27 @@ def costed(name, values, settings):
         ("clm", GATED | {"positions": "rotary"}, {}),
         ("mlm", {"embedding_size": 128}, {}),
         ("mlm", {"head_transform": True, "norm_position": "post"}, {"mask_rate": 0.3}),
-        ("span_corruption", {"embedding_size": 128}, {}),
-        ("span_corruption", GATED | {"tie_embeddings": False}, {"max_documents": 4}),
-        ("ul2", {}, {}),
-        ("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
-        ("clm_mlm", GATED, {"mask_rate": 0.3}),
+        slow("span_corruption", {"embedding_size": 128}, {}),
+        slow(
+            "span_corruption", GATED | {"tie_embeddings": False}, {"max_documents": 4}
+        ),
+        slow("ul2", {}, {}),
+        slow("ul2/seq2seq", {"embedding_size": 128}, {"max_documents": 4}),
+        slow("clm_mlm", GATED, {"mask_rate": 0.3}),
         ("prefix_lm", {"embedding_size": 128}, {}),
-        ("prefix_lm/seq2seq", GATED, {}),
-        ("electra", {}, {"generator_size": 0.5}),
-        ("electra", GATED | {"embedding_size": 128, "num_kv_heads": 1}, {}),
+        slow("prefix_lm/seq2seq", GATED, {}),
+        slow("electra", {}, {"generator_size": 0.5}),
+        slow("electra", GATED | {"embedding_size": 128, "num_kv_heads": 1}, {}),
         ("bert", {"embedding_size": 128}, {}),
         ("bert", {"head_transform": True}, {"sentence_task": "none"}),
-        ("bart", {"embedding_size": 128}, {}),
-        ("bart", {"tie_embeddings": False}, {"insert_rate": 0.1}),
+        slow("bart", {"embedding_size": 128}, {}),
+        slow("bart", {"tie_embeddings": False}, {"insert_rate": 0.1}),
         ("bert", GATED, {"sentence_task": "sop", "max_predictions": 5}),
-        ("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
-        ("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
-        ("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
-        ("replace_mlm", {}, {"share_embeddings": False}),
-        ("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
+        slow("electra_15", {"embedding_size": 128}, {"generator_size": 0.5}),
+        slow("spanbert", {"embedding_size": 128, "head_transform": True}, {}),
+        slow("replace_mlm", {"embedding_size": 128}, {"masking": "spans"}),
+        slow("replace_mlm", {}, {"share_embeddings": False}),
+        slow("all_tokens_mlm", {"embedding_size": 128}, {"mask_rate_end": 0.3}),
     ],
 )
 def test_flops_are_those_of_the_products(name, values, settings):
@@ -592,6 +629,9 @@ LARGE = dataclasses.asdict(
 )
 
 
+@pytest.mark.slow_except(
+    "mlm-settings1", "prefix_lm-settings7", "causal_distillation-settings11"
+)
 @pytest.mark.parametrize(
     "name, settings",
     [(name, {}) for name in deep_cases]
@@ -609,6 +649,7 @@ def test_flops_are_those_of_a_training_steps_products(name, settings):
     assert count_products(step, state, rows, jax.random.key(0)) / 2 == counted
 
 
+@pytest.mark.slow_cases("electra")
 @pytest.mark.parametrize("name", slow_but(("clm", "electra"), counted_by_xla))
 def test_flops_are_what_xla_counts_of_a_step(name):
     """Of each kind of network; the products above are of every objective."""
@@ -620,6 +661,7 @@ def test_flops_are_what_xla_counts_of_a_step(name):
     assert counted == pytest.approx(cost, rel=0.05) and counted < cost
 
 
+@pytest.mark.slow_cases("clm", "mlm", "bert", "bilm", "electra", "span_corruption")
 @per_kind
 def test_features_are_hidden_states_of_plain_text(name, make_case, make_rows):
     """Which each kind of network has its own of."""
@@ -644,6 +686,7 @@ def test_the_wrong_number_of_stacks_is_refused(name, make_case, vocab):
         case.spec.make_network(wrong, vocab)
 
 
+@pytest.mark.slow_cases("ul2", "ul2/seq2seq")
 @every
 def test_a_vocabulary_needs_what_the_spec_says_and_no_more(
     name, make_case, make_rows, vocab

@@ -66,6 +66,25 @@ ALL = [(m, n) for m in MODELS for n in OBJECTIVES if n not in LOOKED_UP]
 QUICK = [(m, n) for m, n in ALL if m == "plain" or n in ("clm", "span_corruption")]
 
 
+@pytest.mark.slow_cases(
+    "plain-clm",
+    "plain-mlm",
+    "plain-ul2",
+    "llama-clm",
+    "plain-bert",
+    "plain-bart",
+    "plain-bilm",
+    "relative-clm",
+    "plain-electra",
+    "plain-clm_mlm",
+    "plain-spanbert",
+    "plain-prefix_lm",
+    "plain-distillation",
+    "plain-span_corruption",
+    "llama-span_corruption",
+    "relative-span_corruption",
+    "plain-causal_distillation",
+)
 @pytest.mark.parametrize("model, name", slow_but(QUICK, ALL))
 def test_products_multiply_low_and_nothing_else_sums_low(
     name, model, make_case, make_rows, vocab
@@ -82,6 +101,7 @@ def test_products_multiply_low_and_nothing_else_sums_low(
     assert not any("bfloat16" in dtypes(eq) for eq in sums)
 
 
+@pytest.mark.slow_except("clm", "prefix_lm", "skip_gram")
 @every
 def test_in_float32_no_product_is_low(name, make_case, make_rows, vocab):
     case = make_case(name, (("dtype", "float32"),))
@@ -90,6 +110,9 @@ def test_in_float32_no_product_is_low(name, make_case, make_rows, vocab):
     assert all(dtypes(eq) == {"float32"} for eq in products)
 
 
+@pytest.mark.slow_except(
+    "clm_mlm", "prefix_lm", "skip_gram", "masked_diffusion", "causal_distillation"
+)
 @every
 def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
     case = make_case(name, (LOW,))
@@ -106,6 +129,7 @@ def test_gradients_and_state_are_float32(name, make_case, make_rows, vocab):
 TRAINED = (*CORE, "distillation", "bilm", "skip_gram")
 
 
+@pytest.mark.slow_cases("electra")
 @pytest.mark.parametrize("name", slow_but(("clm", "electra"), TRAINED))
 def test_it_trains_as_float32_does(name, make_case, make_rows, make_taught, vocab):
     optimizer, losses = optax.adam(3e-3), {}

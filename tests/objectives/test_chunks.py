@@ -52,6 +52,7 @@ PARTS = {
 }
 
 
+@pytest.mark.slow_cases("mlm", "bilm")
 @pytest.mark.parametrize("name", slow_but(("clm", "mlm", "bilm"), PARTS))
 def test_chunks_do_not_change_the_gradient(name, make_packed, make_rows):
     num_microbatches = PARTS[name]
@@ -68,6 +69,7 @@ def test_chunks_do_not_change_the_gradient(name, make_packed, make_rows):
         np.testing.assert_allclose(found_sums[key], value, rtol=1e-5, atol=2e-5)
 
 
+@pytest.mark.slow_cases("mlm", "bilm", "electra", "span_corruption")
 @pytest.mark.parametrize("name", slow_but((*CORE, "bilm"), EVERY))
 def test_chunks_do_not_change_what_is_evaluated(name, make_case, make_rows):
     cases = make_case(name), make_case(name, (("loss_chunk", 7),))
@@ -93,6 +95,7 @@ def test_chunks_do_not_change_a_likelihood(make_case, make_rows):
 LOSSES = (*CORE, "all_tokens_mlm", "spanbert", "clm_mlm", "distillation", "bilm")
 
 
+@pytest.mark.slow_cases("clm")
 @pytest.mark.parametrize("name", slow_but(("clm",), LOSSES))
 def test_no_array_of_a_compiled_step_is_as_large_as_the_logits(
     name, make_case, make_rows, vocab

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.state import make_state
@@ -72,6 +71,7 @@ def test_cosine_is_0_on_scaled_copies():
     assert float(total) == pytest.approx(4.0)  # target +1: opposite is 2 apart
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bias", [False, True])
 def test_chunks_of_teaching_are_the_whole(bias):
     draw = np.random.default_rng(0)
@@ -97,6 +97,7 @@ def test_chunks_of_teaching_are_the_whole(bias):
     )
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_a_student_like_its_teacher_has_nothing_to_learn_from_it(
     name, make_packed, make_rows
@@ -113,6 +114,7 @@ def test_a_student_like_its_teacher_has_nothing_to_learn_from_it(
     assert other["kl_loss"][0] > 1e-3
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_the_losses_by_hand(name, make_packed, make_rows):
     case = make_packed(name, (("init_std", 0.3),))
@@ -164,6 +166,7 @@ def test_the_weights_are_distilberts():
     assert causal.coefficients == wanted
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows):
     case = make_packed(name)
@@ -187,6 +190,7 @@ def test_no_gradient_reaches_the_teacher(name, make_packed, make_rows):
     assert all(jnp.abs(leaf).max() > 0 for _, leaf in pulled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("optimizer", ["adamw", "adafactor", "lamb", "lion", "muon"])
 def test_the_teacher_has_no_moments_and_never_moves(
     optimizer, make_case, make_rows, vocab
@@ -225,6 +229,7 @@ def test_the_teacher_has_no_moments_and_never_moves(
         assert jnp.abs(tokens - params["student"]["embed"]["tokens"]).max() > 0
 
 
+@pytest.mark.slow_cases("distillation")
 @both
 def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     """Not even one that decays whatever it is given."""
@@ -237,6 +242,7 @@ def test_no_optimizer_moves_the_teacher(name, make_case, make_rows, vocab):
     assert norm(jax.tree.map(jnp.subtract, after["student"], before["student"])) > 0
 
 
+@pytest.mark.slow
 def test_without_that_setting_positions_are_trained(make_case, make_rows):
     case = make_case("distillation")
     grads, _ = case.gradients(make_rows(case, 4))
@@ -246,6 +252,7 @@ def test_without_that_setting_positions_are_trained(make_case, make_rows):
     assert norm(grads["student"]["embed"]["positions"]) == 0
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_scanned", [False, True])
 def test_the_students_layers_are_copies(is_scanned, vocab):
     """DistilBERT's: 0 2 4 7 9 11 of 12, with embeddings, norms and head."""
@@ -282,6 +289,7 @@ def test_the_students_layers_are_copies(is_scanned, vocab):
     jax.tree.map(np.testing.assert_array_equal, begun["teacher"], taught)
 
 
+@pytest.mark.slow_cases("True")
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
     case = make_case("distillation", restrict_kl=is_restricted)
@@ -300,6 +308,7 @@ def test_which_places_meet_the_vocabulary(is_restricted, make_case, make_rows):
     assert batch["weights"]["kl_loss"].sum() == (9 if is_restricted else 60)
 
 
+@pytest.mark.slow_except("True")
 @pytest.mark.parametrize("is_restricted", [False, True])
 def test_the_teacher_reads_what_the_student_reads(is_restricted, make_case, make_rows):
     """No leak: what is hidden is hidden from the teacher too."""
@@ -345,32 +354,6 @@ def test_counts_are_exact_and_the_text_comes_back(tokens, lengths, seed):
             restored = batch["inputs"][i].copy()
             restored[places] = batch["targets"][i][drawn]
             np.testing.assert_array_equal(restored, tokens[i])
-
-
-@pytest.mark.parametrize(
-    "values, told",
-    [
-        ({"temperature": 0.0}, "distillation.temperature=0.0: must be above 0"),
-        ({"kl_weight": 0.0}, "distillation.kl_weight=0.0"),
-        ({"mlm_weight": -1.0}, "distillation.mlm_weight=-1.0"),
-        ({"cosine_weight": float("nan")}, "distillation.cosine_weight=nan"),
-        ({"mask_rate": 1.0}, "distillation.mask_rate=1.0"),
-        ({"replace_mask": -0.1}, "distillation.replace_mask=-0.1"),
-        ({"replace_random": 0.3}, "distillation.replace_mask=0.8"),
-    ],
-)
-def test_bad_values_are_named(values, told, refuses):
-    with refuses(told):
-        distillation.Spec.for_seq_len(R, **values)
-
-
-@pytest.mark.parametrize("values", [{"temperature": -1.0}, {"clm_weight": -0.1}])
-def test_bad_values_of_the_causal_one(values, refuses):
-    name, value = next(iter(values.items()))
-    with refuses(f"causal_distillation.{name}={value}"):
-        causal_distillation.Spec.for_seq_len(R, **values)
-    with pytest.raises(UserError, match="data.row_length=1"):
-        causal_distillation.Spec(1)
 
 
 @both

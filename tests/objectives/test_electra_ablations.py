@@ -85,6 +85,7 @@ def size(tree):
     return max(float(np.abs(leaf).max()) for leaf in jax.tree.leaves(tree))
 
 
+@pytest.mark.slow_except("replace_mlm")
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_the_second_networks_loss_does_not_reach_the_generator(name, run):
     _, _, _, _, _, grads = run(name)
@@ -96,6 +97,7 @@ def test_the_second_networks_loss_does_not_reach_the_generator(name, run):
         assert size(first["score"]) == 0 < size(asked["score"])
 
 
+@pytest.mark.slow
 def test_embeddings_are_shared_or_apart(run):
     case, params, _, _, _, grads = run("electra_15")  # apart
     assert params["generator"]["embed"]["tokens"].shape == (40, 8)  # as wide as itself
@@ -155,6 +157,7 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     assert case.spec.coefficients == wanted
 
 
+@pytest.mark.slow
 def test_all_tokens_mlm_copies_or_writes_every_token(run):
     _, _, batch, answers, metrics, _ = run("all_tokens_mlm")
     p = np.asarray(jax.nn.softmax(answers["logits"]), np.float64)
@@ -194,6 +197,7 @@ def test_copying_and_writing_are_one_distribution(logits, copy, token):
     assert np.isfinite(found).all() and np.isfinite(slopes).all()
 
 
+@pytest.mark.slow_cases("replace_mlm")
 @pytest.mark.parametrize("name", ["replace_mlm", "all_tokens_mlm"])
 def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
     case, params, _, answers, _, _ = run(name)
@@ -207,8 +211,3 @@ def test_what_restores_tokens_is_kept_as_a_masked_model(name, run, vocab):
     row = answers["ids"][:1]  # of one document and a half: segments are left out here
     logits = plain.fill_logits(kept, row)
     assert logits.shape == (1, 20, 40)
-
-
-def test_an_unknown_variant_is_refused(refuses):
-    with refuses("electra.variant=bert: must be one of full, electra_15, replace_mlm"):
-        electra.Spec.for_seq_len(20, variant="bert")

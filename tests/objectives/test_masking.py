@@ -43,6 +43,7 @@ def hidden_sets(batch):
     return [tuple(sorted(places[is_drawn].tolist())) for places, is_drawn in pairs]
 
 
+@pytest.mark.slow_cases("mlm")
 @both
 def test_whole_words_are_berts_six_sets(name):
     """For any tokenizer: HF's and BERT's know words by "##" alone."""
@@ -148,6 +149,7 @@ def test_long_spans_lie_within_documents():
     assert 0 < sum(map(found.get, across)) < 0.3 * sum(map(found.get, within))
 
 
+@pytest.mark.slow_except("mlm")
 @both
 def test_static_masks_are_a_rows_own(name, make_case, make_rows):
     """RoBERTa's comparison: whatever the step and the place, one of n."""
@@ -178,6 +180,7 @@ def test_static_masks_do_not_depend_on_padding(make_case, make_rows):
         np.testing.assert_array_equal(one[key][drawn], two[key][drawn])
 
 
+@pytest.mark.slow_except("tokens-mlm")
 @both
 @pytest.mark.parametrize("kind", ["tokens", "spans"])
 def test_the_rate_falls_over_the_run(name, kind, make_case, make_rows):
@@ -214,25 +217,6 @@ def test_without_a_schedule_progress_changes_nothing(make_case, make_rows):
     rows = make_rows(case, 4)
     told = case.corrupt(rows | {"progress": jnp.full(4, 0.5)})
     jax.tree.map(np.testing.assert_array_equal, told, case.corrupt(rows))
-
-
-@both
-@pytest.mark.parametrize(
-    "values, message",
-    [
-        ({"masking": "word"}, "masking=word: must be one of tokens, words, spans"),
-        ({"span_p": 0.0}, "span_p=0.0: must be above 0 and below 1"),
-        ({"span_p": 1.0}, "span_p=1.0: must"),
-        ({"max_span_length": 0}, "max_span_length=0: must be at least 1"),
-        ({"static_masks": -1}, "static_masks=-1: must be at least 0"),
-        ({"mask_rate_end": 1.0}, "mask_rate_end=1.0: must be between 0 and 1"),
-        ({"static_masks": 2, "mask_rate_end": 0.1}, "static_masks=2: must be 0 with"),
-        ({"mask_rate": 1.0}, "mask_rate=1.0: must be between 0 and 1"),
-    ],
-)
-def test_bad_values_name_their_section(name, values, message, refuses):
-    with refuses(f"{name}.{message}"):
-        MODULES[name].Spec.for_seq_len(R, **values)
 
 
 @both

@@ -42,6 +42,7 @@ def without_packing(case):
     )
 
 
+@pytest.mark.slow_except("1-masked_diffusion")
 @packed
 @pytest.mark.parametrize("num_microbatches", [1, 3])
 def test_packing_changes_no_number(name, num_microbatches, make_case, make_rows):
@@ -59,6 +60,7 @@ def test_packing_changes_no_number(name, num_microbatches, make_case, make_rows)
     assert gap / norm(wanted) < 1e-5
 
 
+@pytest.mark.slow_cases("ul2", "clm_mlm")
 @packed
 def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     case = make_case(name)
@@ -77,6 +79,7 @@ def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     assert found == pytest.approx(most / 3, rel=1e-9)
 
 
+@pytest.mark.slow_except("masked_diffusion")
 @packed
 def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
     case = make_case(name)

@@ -49,6 +49,7 @@ def make_models(make_case, vocab):
 SCANNED = (*CORE, "bert", "distillation")
 
 
+@pytest.mark.slow_cases("span_corruption")
 @pytest.mark.parametrize("name", slow_but(("clm", "span_corruption"), SCANNED))
 def test_a_run_is_the_same_scanned(name, make_models, make_rows):
     case, models = make_models(name)
@@ -87,6 +88,7 @@ def test_a_run_is_the_same_scanned(name, make_models, make_rows):
 FRESH = ("span_corruption", "electra")
 
 
+@pytest.mark.slow_except("electra")
 @pytest.mark.parametrize("name", slow_but(("span_corruption",), FRESH))
 def test_fresh_parameters_are_the_same_numbers(name, make_models):
     _, models = make_models(name)

@@ -242,6 +242,7 @@ def compositions(total, num_parts):
                 yield (first, *rest)
 
 
+@pytest.mark.slow_except("0.5-1.5")
 @pytest.mark.parametrize("noise_density, mean_span", [(0.15, 3.0), (0.5, 1.5)])
 def test_the_static_lengths_are_the_most_that_any_row_needs(noise_density, mean_span):
     spec = span_corruption.Spec(10, noise_density, mean_span, max_documents=3)
@@ -320,11 +321,6 @@ def test_packed_rows_need_a_spec_for_them(make_case, make_rows):
         span_corruption.corrupt(jax.random.key(0), rows, VOCAB, case.spec)
 
 
-def test_a_negative_number_of_documents_is_refused():
-    with pytest.raises(UserError, match="^data.max_documents=-1: must be at least 0"):
-        span_corruption.Spec(24, max_documents=-1)
-
-
 def test_too_few_sentinels_are_refused(make_case):
     case = make_case("span_corruption")
     spec = span_corruption.Spec.for_seq_len(24, noise_density=0.3, mean_span_length=1.0)
@@ -336,22 +332,6 @@ def test_too_few_sentinels_are_refused(make_case):
         spec.make_network(case.model_spec, few)
 
 
-@pytest.mark.parametrize(
-    "values, name",
-    [
-        ({"noise_density": 0.0}, "noise_density=0.0"),
-        ({"noise_density": 1.0}, "noise_density=1.0"),
-        ({"mean_span_length": 0.5}, "mean_span_length=0.5"),
-        ({"mean_span_length": 500.0}, "mean_span_length=500.0: must be at most"),
-        ({"noise_density": 0.9, "mean_span_length": 1.0}, "noise_density=0.9: .*fit"),
-        pytest.param({"mean_span_length": float("nan")}, "mean_span_length=nan"),
-    ],
-)
-def test_bad_values_are_named(values, name):
-    with pytest.raises(UserError, match=f"^span_corruption.{name}"):
-        span_corruption.Spec.for_seq_len(24, **values)
-
-
 @pytest.mark.parametrize("seq_len", [1, 2])
 def test_an_input_is_never_longer_than_asked_for(seq_len):
     try:
@@ -359,8 +339,3 @@ def test_an_input_is_never_longer_than_asked_for(seq_len):
     except UserError:
         return
     assert spec.lengths["encoder"] <= seq_len
-
-
-def test_a_row_of_one_token_is_refused():
-    with pytest.raises(UserError, match="data.row_length=1:"):
-        span_corruption.Spec(1)

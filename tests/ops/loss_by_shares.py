@@ -1,7 +1,7 @@
 """Prints how far losses in chunks on meshes of 8 devices are from one device's.
 
 Started by test_chunked_loss, with XLA_FLAGS that make eight CPU devices. Of each case
-the greatest relative difference of values and gradients, and which collectives stand in
+the greatest relative difference of values and gradients, and which collectives occur in
 a loop of the compiled program.
 """
 

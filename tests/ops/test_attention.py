@@ -26,7 +26,7 @@ SQUARE = {
 
 
 def attend_both(mask, num_queries=T):
-    """Attention under the structured mask, and under the array it stands for."""
+    """Attention under the structured mask, and under the equivalent array."""
     visible = masks.materialise(mask, num_queries, S)
     return [
         lambda q, k, v, *bias, stated=stated: attention.attend(q, k, v, stated, *bias)
@@ -121,6 +121,7 @@ def test_segments_are_isolated():
         assert not np.where(first, 0, grad).any() and np.where(first, grad, 0).any()
 
 
+@pytest.mark.slow_except("*-xla")
 @pytest.mark.parametrize("kernel", ["auto", "xla"])
 @pytest.mark.parametrize("bias_heads", [0, 1, 4])
 def test_a_head_of_keys_serves_a_group_of_queries(kernel, bias_heads):

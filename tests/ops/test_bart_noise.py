@@ -1,4 +1,4 @@
-"""Exact budgets, sentences that move, rotations: each text of a row by itself."""
+"""Exact budgets, sentences that move, rotations: each text of a row separately."""
 
 import math
 
@@ -19,7 +19,7 @@ TEXTS = st.lists(st.integers(0, 8), min_size=1, max_size=8)
 
 
 def lay_out(sizes):
-    """Texts of so many tokens behind each other, a fixed token behind each."""
+    """Texts of these lengths in a row, each followed by a fixed token."""
     ids = [i for n, size in enumerate(sizes, 1) for i in [n] * size + [0]]
     return np.array((ids + [0] * R)[:R], np.int32)
 

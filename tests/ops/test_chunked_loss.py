@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh
-from tiny import many_devices
+from tiny import many_devices, slow
 
 from jaxpt.ops import chunked_loss, kernels, losses
 
@@ -74,7 +74,7 @@ CHUNKS = (1, 4, 5, 100)
 
 @pytest.mark.parametrize(
     "shape, with_bias",
-    [((24,), True), ((23,), False), ((3, 7), True), ((2, 2, 5), True)],
+    [slow((24,), True), slow((23,), False), slow((3, 7), True), ((2, 2, 5), True)],
 )
 def test_chunks_change_nothing(shape, with_bias):
     args = make(shape, with_bias=with_bias)
@@ -138,6 +138,7 @@ def test_no_gradient_passes_nll():
         assert not grad(x).any()
 
 
+@pytest.mark.slow_except("1000")
 @pytest.mark.parametrize("chunk", [1, 11, 20, 1000])
 def test_samples_are_those_of_all_logits_at_once(chunk):
     args = make((6, 5))
@@ -213,7 +214,8 @@ def test_bfloat16_multiplies_low_and_sums_high():
         for grad, wide_grad in zip(ours, wide_grads, strict=True):
             gap = np.abs(grad.astype(jnp.float32) - wide_grad).max()
             assert gap < 0.01 * np.abs(wide_grad).max()
-    # XLA may leave out a rounding between products and sums, so the values do not tell.
+    # XLA may leave out a rounding between products and sums, so the values do not show
+    # it.
     program = str(jax.make_jaxpr(functools.partial(pull, chunked))(*low))
     made = re.findall(r":(\w+)\[[0-9,]*\] = dot_general", program)
     assert len(made) == 3 and set(made) == {"f32"}

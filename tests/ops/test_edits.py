@@ -105,7 +105,8 @@ def test_shares_of_replacement():
     )
     shares = np.bincount(np.asarray(shown), minlength=51) / num
     assert abs(shares[7] - 0.8) < 0.005 and abs(shares[50] - 0.1) < 0.005
-    # Random words: all alike, none but those, and drawn apart from the choice of kind.
+    # Random words: uniform over `random_ids`, and independent of the kind of
+    # replacement.
     assert (abs(shares[np.asarray(words)] - 0.025) < 0.003).all()
     assert set(np.flatnonzero(shares)) == {7, 50, 1, 3, 5, 9}
 
@@ -162,7 +163,7 @@ def test_gumbel_samples_follow_the_softmax():
 @settings(max_examples=60, deadline=None)
 def test_packed_documents_become_what_each_becomes_alone(sizes, num_gap, seed):
     draw = np.random.default_rng(seed)
-    # A gap of id 0 stands before the last document, as a raw [EOS] or padding may.
+    # A gap of id 0 before the last document, such as a raw [EOS] or padding.
     ids = [n for n, size in enumerate(sizes, 1) for _ in range(size)]
     ids = ids[: len(ids) - sizes[-1]] + [0] * num_gap + ids[-sizes[-1] :] if ids else []
     ids = np.array(ids + [0] * (36 - len(ids)), np.int32)

@@ -94,6 +94,14 @@ LENGTHS = [(16, 16), (16, 24)]
 KINDS = [(*sizes, kind) for sizes in LENGTHS for kind in make_masks(*sizes)]
 
 
+@pytest.mark.slow_cases(
+    "16-16-full",
+    "16-24-full",
+    "16-16-causal",
+    "16-16-padded",
+    "16-24-padded",
+    "16-16-segments",
+)
 @pytest.mark.parametrize("length, num_keys, kind", KINDS)
 def test_what_cudnn_is_handed_says_what_the_mask_says(length, num_keys, kind):
     mask = make_masks(length, num_keys)[kind]
@@ -167,6 +175,12 @@ SPLASH = [
 ]
 
 
+@pytest.mark.slow_cases(
+    "256-256-causal",
+    "256-256-segments",
+    "256-256-causal segments",
+    "128-128-segments padded",
+)
 @pytest.mark.parametrize("length, num_keys, kind", SPLASH)
 def test_splash(length, num_keys, kind):
     mask = make_masks(length, num_keys)[kind]
@@ -174,6 +188,7 @@ def test_splash(length, num_keys, kind):
     compare(run, mask, make_inputs(length, num_keys))
 
 
+@pytest.mark.slow_except("xla")
 @pytest.mark.parametrize("kernel", ["cudnn", "splash", "xla"])
 def test_packed_documents_do_not_leak(kernel):
     length = 128
@@ -203,6 +218,7 @@ def test_packed_documents_do_not_leak(kernel):
         assert np.abs(np.where(is_first, grad, 0)).max() > 1e-3
 
 
+@pytest.mark.slow_cases("64")
 @pytest.mark.parametrize("width", [64, 128])
 def test_splash_is_accepted_by_the_tpu_compilers_front_end(width):
     mask = make_masks(256, 256)["causal segments"]
@@ -221,7 +237,7 @@ def test_splash_is_accepted_by_the_tpu_compilers_front_end(width):
 def test_remat_of_all_but_products_keeps_what_fused_attention_gives(
     kernel, monkeypatch
 ):
-    """Its forward kernel runs once, as its custom call is no product."""
+    """Its forward kernel runs once, because its custom call is not a product."""
     fused = fused_attention_stablehlo
     monkeypatch.setattr(fused, "check_cudnn_version", lambda: 91000)
     monkeypatch.setattr(fused, "check_compute_capability", lambda least: True)

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh
 from ops.alike import assert_alike, normal
+from tiny import slow
 
 from jaxpt.ops import kernels
 
 
-@pytest.mark.parametrize("shape", [(5, 3), (2, 2, 5, 3), (3,)])
+@pytest.mark.parametrize("shape", [slow((5, 3)), slow((2, 2, 5, 3)), (3,)])
 def test_dense(shape):
     for num_out in (7, 2):  # wide and tall kernels
         x, kernel, bias = normal(0, *shape), normal(1, 3, num_out), normal(2, num_out)
@@ -30,7 +31,7 @@ def test_kernel_gradient(num_in, num_out):
         np.testing.assert_allclose(found, wanted, rtol=rtol, atol=3 * rtol)
 
 
-@pytest.mark.parametrize("shape", [(5, 8), (2, 3, 8)])
+@pytest.mark.parametrize("shape", [slow((5, 8)), (2, 3, 8)])
 def test_layer_norm(shape):
     def naive(x, scale, bias):
         mean, var = jnp.mean(x, -1, keepdims=True), jnp.var(x, -1, keepdims=True)
@@ -50,7 +51,7 @@ def test_rms_norm(shape):
 
 
 def count_kept(function, *inputs) -> int:
-    """Numbers that the gradient keeps beside small ones, one a row or a column."""
+    """The numbers that the gradient saves, except one per row or column."""
     _, pull = jax.vjp(function, *inputs)
     return sum(x.size for x in jax.tree.leaves(pull) if x.size >= inputs[0].size)
 
@@ -94,6 +95,22 @@ def test_an_activations_gradient_is_its_slope(name):
     np.testing.assert_allclose(slope, (up - down) / (2 * step), atol=3e-4)
 
 
+def plain_layer_norm(x, scale, bias, epsilon):
+    """`kernels.layer_norm` with autodiff's gradient."""
+    wide = x.astype(jnp.float32)
+    centred = wide - wide.mean(-1, keepdims=True)
+    variance = jnp.square(centred).mean(-1, keepdims=True)
+    y = centred * jax.lax.rsqrt(variance + epsilon) * scale + bias
+    return y.astype(x.dtype)
+
+
+def plain_rms_norm(x, scale, epsilon):
+    """`kernels.rms_norm` with autodiff's gradient."""
+    wide = x.astype(jnp.float32)
+    square = jnp.square(wide).mean(-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(square + epsilon) * scale).astype(x.dtype)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.bfloat16])
 def test_norms_keep_their_input_alone(dtype, monkeypatch):
     monkeypatch.setattr(kernels, "is_cpu", lambda x: False)
@@ -101,11 +118,11 @@ def test_norms_keep_their_input_alone(dtype, monkeypatch):
     x = x.astype(dtype)
     rtol = 1e-6 if dtype == jnp.float32 else 1e-2
     run = functools.partial(kernels.layer_norm, epsilon=1e-5)
-    plain = functools.partial(kernels.layer_norm_plain, epsilon=1e-5)
+    plain = functools.partial(plain_layer_norm, epsilon=1e-5)
     assert_gradients_alike(run, plain, x, scale, bias, rtol=rtol)
     assert count_kept(run, x, scale, bias) == x.size
     run = lambda x, scale: kernels.rms_norm(x, scale, 1e-5)  # noqa: E731
-    plain = functools.partial(kernels.rms_norm_plain, epsilon=1e-5)
+    plain = functools.partial(plain_rms_norm, epsilon=1e-5)
     assert_gradients_alike(run, plain, x, scale, rtol=rtol)
     assert count_kept(run, x, scale) == x.size
 
@@ -162,6 +179,7 @@ PRODUCTS = {
 }
 
 
+@pytest.mark.slow_cases("MI,IO->MO")
 @pytest.mark.parametrize("equation", PRODUCTS)
 def test_products_in_bfloat16_sum_in_float32(equation):
     shapes = PRODUCTS[equation]

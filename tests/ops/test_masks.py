@@ -174,7 +174,7 @@ def test_a_window_hides_what_is_far(kind, size):
 )
 @settings(max_examples=60, deadline=None)
 def test_blocks_hold_every_visible_pair_once(sizes, kind, is_causal):
-    """Put where they stand in the whole mask, blocks are that mask."""
+    """Blocks placed in the whole mask equal the mask."""
     length, size = sizes
     draw = np.random.default_rng(length)
     ids = np.sort(draw.integers(1, 4, (2, length)), axis=1)

@@ -60,7 +60,7 @@ pack = jax.jit(packing.pack, static_argnums=3)
 def test_no_weight_is_lost_and_none_is_new(weights, law):
     states, targets, weights = make(np.reshape(weights, (8, 6)))
     weights = np.asarray(weights)
-    # As numpy has them: every number of kept slots would compile anew.
+    # In NumPy, because every number of kept slots would be compiled.
     found = jax.tree.map(np.asarray, pack(states, targets, weights, law))
     kept = found.weights > 0
     assert int(kept.sum()) + float(found.overflow[0]) == float(found.overflow[1])
@@ -100,7 +100,7 @@ def test_rates_at_both_ends(low):
 
 
 def tail(law, num_rows, slots):
-    """P(the sum of so many rows exceeds the slots), without Fourier transforms."""
+    """P(the sum over the rows exceeds the slots), without Fourier transforms."""
     total, power = np.ones(1), np.array(law.probabilities)
     for bit in bin(num_rows)[:1:-1]:
         if bit == "1":

@@ -40,7 +40,7 @@ def test_every_token_knows_its_document(sizes, is_full):
     assert found[0].dtype == found[1].dtype == jnp.int32
     for i, array in enumerate(found):
         np.testing.assert_array_equal(array, [row[i] for row in wanted])
-    for array, one in zip(found, both(rows[0])):  # a row by itself is as in a batch
+    for array, one in zip(found, both(rows[0])):  # a single row is as in a batch
         np.testing.assert_array_equal(array[0], one)
 
 

@@ -16,7 +16,7 @@ TPU = dataclasses.replace(NVIDIA, platform="tpu")
 CPU = AttentionRequest("cpu", "float32", 512, 512, 64)
 
 
-# What is asked for, and what is taken on an NVIDIA GPU, on a TPU, on CPU in float32.
+# The request, and the kernel on an NVIDIA GPU, on a TPU, on CPU in float32.
 TABLE = [
     ({}, "cudnn", "splash", "cpu"),
     ({"has_segments": True}, "cudnn", "splash", "cpu"),
@@ -115,6 +115,7 @@ IDS = jnp.ones((1, 4), jnp.int32)
 LENGTHS = jnp.ones(1, jnp.int32)
 
 
+@pytest.mark.slow_cases("False-mask0-said0")
 @pytest.mark.parametrize(
     "mask, said",
     [
@@ -143,7 +144,7 @@ def test_what_a_mask_asks_for(mask, said, with_bias, monkeypatch):
     jax.jit(lambda mask: attention.attend(ONES, ONES, ONES, mask, bias))(mask)
     wanted = AttentionRequest("cpu", "bfloat16", 4, 4, 8, has_bias=with_bias, **said)
     assert needs == [wanted, wanted]
-    if with_bias:  # one for each row is as much as the logits are
+    if with_bias:  # one for each row has the size of the logits
         attention.attend(ONES, ONES, ONES, mask, jnp.zeros((1, 1, 4, 4)))
         assert needs[2].is_array
 
@@ -185,7 +186,7 @@ def test_platforms(platform, capability, wanted, monkeypatch):
 def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
     assert attention.partition_specs(3, 5) == ()  # one device
     monkeypatch.setattr(jax, "device_count", lambda: 8)
-    assert attention.partition_specs(8, 4) is None  # nobody says who has what
+    assert attention.partition_specs(8, 4) is None  # the sharding is unknown
     shape, names = (2, 2, 2), ("data", "fsdp", "tensor")
     with use_abstract_mesh(AbstractMesh(shape, names)):
         rows, heads = attention.partition_specs(8, 4)

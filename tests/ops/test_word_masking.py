@@ -18,7 +18,7 @@ LENGTHS = word_masking.span_length_probabilities(0.2, 10)
 
 
 def marked(text):
-    """(starts, eligible) of pieces: "##" goes on with a word, [...] is special."""
+    """(starts, eligible) of pieces: "##" continues a word, [...] is special."""
     pieces = text.split()
     starts = [not piece.startswith("##") for piece in pieces]
     eligible = [not piece.startswith("[") for piece in pieces]
@@ -78,7 +78,7 @@ def test_words_end_with_documents_and_at_specials():
     assert set(found) == {(0, 1, 2), (0, 1, 3), (0, 2, 3), (1, 2, 3)}
     found = outcomes("spans", "a b c d", 2, [1, 1, 2, 2], (0, 1))
     assert set(found) == {(0, 1), (2, 3), (0, 3), (1, 2), (1, 3)}
-    # Nothing goes on behind b: only then c is drawn, of three.
+    # Nothing follows b: only then c is drawn, of three.
     assert found[1, 2] / 4000 == pytest.approx(1 / 12, abs=0.02)
 
 
@@ -161,7 +161,7 @@ def test_counts_and_borders_of_words_and_spans(starts, eligible, sizes, count, s
     args = jnp.array(starts), jnp.array(eligible), jnp.array(ids), jnp.array(count)
     by_word, by_span, words, stretches = map(np.asarray, draw_rows()(seed, *args))
     words, stretches = words[0], stretches[0]
-    # Words and stretches lie within documents, and hold only what may be hidden.
+    # Words and stretches are within documents, and have eligible tokens only.
     for number in np.unique(stretches[eligible]):
         within = (stretches == number) & eligible
         assert len(set(ids[within])) == 1

@@ -1,4 +1,4 @@
-"""`jaxpt analyse`: runs of several kinds on one text, and what is refused."""
+"""`jaxpt analyse`: runs of several architectures on one text, and refusals."""
 
 import json
 
@@ -35,7 +35,7 @@ def folders(speech, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def analysed(folders, tmp_path_factory):
-    """The command's folder, and what it printed."""
+    """The command's folder and its output."""
     to = tmp_path_factory.mktemp("out") / "analysis"
     words = ["--runs", *map(str, folders), f"--to={to}", "--text=the people"]
     words += ["--layer=1", "--head=2", "--num_tokens=96", "--length=12"]
@@ -48,6 +48,7 @@ def result(analysed):
     return json.loads((analysed / "analysis.json").read_text())
 
 
+@pytest.mark.slow
 def test_every_kind_of_run_is_read(result):
     assert [run["name"] for run in result["runs"]] == list(KINDS)
     assert result["rows"] == 8 and result["row_length"] == 12
@@ -71,7 +72,7 @@ def seq2seq(folders):
 
 
 def test_the_numbers_are_those_of_the_runs_own_states(folders, seq2seq, result):
-    """Of the text's own tokens, whatever stands around them."""
+    """Of the text's own tokens, without the special tokens around them."""
     program, tokenizer, params, _ = seq2seq
     members = analysis.load_members(folders)
     rows = analysis.read_rows(members[0], AnalysisSpec(**SHORT), 12)
@@ -146,7 +147,7 @@ def test_again_into_the_same_folder_and_from_a_file(folders, analysed, tmp_path)
     found = analysis.analyse(folders[:1], spec, analysed)
     assert found["text"] == str(file) and "sentence" not in found
     assert json.loads((analysed / "analysis.json").read_text())["rows"] == 8
-    assert not (analysed / "attention.png").exists()  # of what was there before
+    assert not (analysed / "attention.png").exists()  # of an earlier call
 
 
 @pytest.mark.parametrize(

@@ -3,25 +3,22 @@
 import numpy as np
 import pytest
 from reports import make_report, make_run
-from tiny import make_config
+from tiny import make_config, prepare
 
 from jaxpt.comparison.assembly import add_parts, measure_references
-from jaxpt.config.plan import make_plan
 from jaxpt.report import forest
 from jaxpt.report.answer import list_answers
-from jaxpt.report.grouping import group_by_name
+from jaxpt.report.formats import group_by_name
 from jaxpt.report.summary import list_omissions, list_verdicts, summarise
 from jaxpt.report.whole_cost import judge_whole_cost
 from jaxpt.statistics.examples import Examples
-from jaxpt.text.dataset import load_text
-from jaxpt.training.task import make_task
 
 CHOICE = "choice_bayes_accuracy"
 SEEDS = range(4)
 
 
 def put(value):
-    """Two hundred questions of twenty documents, of which so many are right."""
+    """200 questions of 20 documents, answered correctly at a given rate."""
     hits = np.arange(200) % 10 < round(10 * value)
     return Examples(hits.astype(float), np.ones(200), np.arange(200) // 10)
 
@@ -40,15 +37,15 @@ def test_the_level_of_token_frequencies_is_not_learning():
     """Both are above their untrained parameters; T5 knows only frequencies."""
     references = {f"{CHOICE}_frequency": put(0.3), CHOICE: put(0.7)}
     values = {"clm": 0.9, "span_corruption": 0.3, "electra": 0.25}
-    runs, yardsticks = summarise_choice(values, references)
-    lines = list_verdicts(make_report(runs, yardsticks=yardsticks))
+    runs, metrics = summarise_choice(values, references)
+    lines = list_verdicts(make_report(runs, metrics=metrics))
     assert lines[-1] == (
-        "choice among tokens for a gap: ahead of their own untrained parameters and of "
-        "token frequencies: clm, behind: electra, neither: span_corruption; ahead of "
-        "bigrams on both sides: clm, behind: span_corruption, electra"
+        "multiple-choice cloze: ahead of random initialization and token frequencies: "
+        "clm, behind: electra, neither: span_corruption; ahead of bigrams on both "
+        "sides: clm, behind: span_corruption, electra"
     )
     numbers = {name: i for i, name in enumerate(values)}
-    rows = forest.list_baselines(yardsticks[0], numbers)
+    rows = forest.list_baselines(metrics[0], numbers)
     told = {(row.first, row.second): row.outcome for row in rows}
     assert told["clm", "token frequencies"] == "clm is ahead"
     assert told["electra", "token frequencies"] == "electra is behind"
@@ -56,9 +53,9 @@ def test_the_level_of_token_frequencies_is_not_learning():
 
 
 def test_without_the_text_only_untrained_parameters_are_a_baseline():
-    runs, yardsticks = summarise_choice({"clm": 0.9, "mlm": 0.2}, {})
-    lines = list_verdicts(make_report(runs, yardsticks=yardsticks))
-    assert lines[-1].endswith("untrained parameters: clm, neither: mlm")
+    runs, metrics = summarise_choice({"clm": 0.9, "mlm": 0.2}, {})
+    lines = list_verdicts(make_report(runs, metrics=metrics))
+    assert lines[-1].endswith("ahead of random initialization: clm, neither: mlm")
     assert "frequencies" not in lines[-1]
 
 
@@ -79,18 +76,18 @@ def test_the_part_that_answers_is_named(cloze_runs):
     references = dict.fromkeys(
         ("mlm", "electra"), {"cloze_accuracy_frequency": put(0.2)}
     )
-    yardsticks = summarise(cloze_runs, references=references)
-    verdict, learnt = list_verdicts(make_report(cloze_runs, yardsticks=yardsticks))
+    metrics = summarise(cloze_runs, references=references)
+    verdict, learnt = list_verdicts(make_report(cloze_runs, metrics=metrics))
     assert "mlm ahead of electra (its generator) by 0.1" in verdict
     assert learnt.endswith("token frequencies: mlm, electra (its generator)")
-    report = make_report(cloze_runs, yardsticks=yardsticks)
+    report = make_report(cloze_runs, metrics=metrics)
     (answer,) = list_answers(report, group_by_name(cloze_runs))
-    assert answer.who == "mlm is ahead of electra (its generator)."
-    assert answer.lead.startswith("mlm over electra (its generator): ")
+    assert answer.result == "mlm is ahead of electra (its generator)."
+    assert answer.difference.startswith("mlm over electra (its generator): ")
     assert "\nelectra: " in answer.cost  # which is of the whole run
     # Names are keys of figures and tables, and stay.
-    assert yardsticks[0]["by_name"].keys() == {"mlm", "electra"}
-    assert yardsticks[0]["parts"] == {"electra": "its generator"}
+    assert metrics[0]["by_name"].keys() == {"mlm", "electra"}
+    assert metrics[0]["parts"] == {"electra": "its generator"}
     # A teacher of mlm: it is read where both have cost the same.
     extra = {"teacher_flops": 1e13, "teacher_raw_tokens": 1.0}
     extra |= {"teacher_train_seconds": 1.0}
@@ -106,13 +103,11 @@ def test_the_part_that_answers_is_named(cloze_runs):
 
 
 def test_networks_say_which_part_of_them_fills_masks(speech):
-    """And references have what they are asked of: frequencies apart from the others."""
+    """And references are by metric, with separate entries for frequencies."""
     tasks = {}
     for name in ("mlm", "electra"):
         settings = {"eval__num_choices": 3, "eval__word_context": 4}
-        plan = make_plan(make_config(speech, name, **settings))
-        tokenizer, corpora = load_text(plan.text)
-        tasks[name] = make_task(plan, tokenizer.vocab)
+        tasks[name], _, corpora = prepare(make_config(speech, name, **settings))
     mlm, electra = add_parts([make_run("mlm"), make_run("electra")], tasks)
     assert "parts" not in mlm
     assert electra["parts"] == {
@@ -135,12 +130,12 @@ def test_runs_of_the_earlier_choice_are_not_judged_with_later_ones():
     (entry,) = summarise([*old, *new])
     assert entry["metric"] == CHOICE and entry["by_name"].keys() == {"mlm"}
     assert entry["pairs"] == [] and entry["verdict"] == ""
-    (note,) = list_omissions(make_report([*old, *new], yardsticks=[entry]))
+    (note,) = list_omissions(make_report([*old, *new], metrics=[entry]))
     assert note.startswith("note: clm: an earlier version measured choice_accuracy")
     assert "delete result.json" in note
     # Two seeds of each: only the later ones count.
     mixed = [*old[:2], *(run | {"name": "clm"} for run in new[2:])]
     (entry,) = summarise(mixed)
     assert entry["by_name"]["clm"]["n"] == 2
-    told = list_omissions(make_report(mixed, yardsticks=[entry]))
+    told = list_omissions(make_report(mixed, metrics=[entry]))
     assert any("mean of 2 of 4 seeds" in line for line in told)

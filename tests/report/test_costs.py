@@ -1,4 +1,4 @@
-"""What runs cost beside their training, and what their FLOPs leave out."""
+"""Costs in addition to training, and the operations that FLOPs leave out."""
 
 import csv
 import io
@@ -8,6 +8,7 @@ from reports import make_report, make_run
 from tiny import make_config
 
 from jaxpt.comparison import compare as comparison
+from jaxpt.comparison import plan_runs
 from jaxpt.config.plan import make_plan
 from jaxpt.files.folder import write_config, write_json
 from jaxpt.report import costs, figures, tables
@@ -31,11 +32,11 @@ def test_parameters_that_are_not_equal_are_told():
     runs = make_runs({"params": 1000}, {"params": 1500})
     (line,) = costs.list_costs({"budget": FLOPS, "runs": runs})
     assert line == (
-        "parameters are not held equal: distillation has the most (1.5k), 1.50 times "
-        "as many as clm, which has the fewest (1k)"
+        "parameters are not equal: distillation has the most (1.5k), 1.50 times those "
+        "of clm, which has the fewest (1k)"
     )
     assert line in " ".join(format_table(make_report(runs)).split()).replace("- ", "-")
-    # A report of runs that were made apart says so among its inequalities.
+    # A report of runs that were trained separately has them in its inequalities.
     report = {"budget": FLOPS, "runs": runs}
     told = ["parameters: 1,000 (clm); 1,500 (distillation)"]
     assert costs.list_costs(report | {"inequalities": told}) == []
@@ -49,13 +50,11 @@ def test_parameters_that_are_not_equal_are_told():
 
 
 def test_seconds_that_are_not_those_of_the_budget_are_told():
-    """The runs took 120 and 121 seconds, or twice as long."""
+    """The runs took 120 and 121 seconds, or twice that."""
     runs = make_runs({}, {"train_seconds": 240.0})
     budget = {"kind": "seconds", "amount": 120.0}
     (line,) = costs.list_costs({"budget": budget, "runs": runs})
-    assert line.startswith(
-        "seconds are not those of the budget, 120: distillation 240.0;"
-    )
+    assert line.startswith("seconds differ from the budget, 120: distillation 240.0;")
     budget["amount"] = 126.0
     assert costs.list_costs({"budget": budget, "runs": make_runs({}, {})}) == []
     assert costs.list_costs({"budget": FLOPS, "runs": runs}) == []
@@ -64,13 +63,13 @@ def test_seconds_that_are_not_those_of_the_budget_are_told():
 def test_what_flops_leave_out_is_told():
     left_out = {"flops_left_out": 0.2}, {"flops_left_out": 0.36}
     (line,) = costs.list_costs({"budget": FLOPS, "runs": make_runs(*left_out)})
-    assert "lack: clm 20.0%, distillation 36.0%; " in line
-    assert "distillation spent the most, 1.25 times as much as clm" in line
+    assert "left out: clm 20.0%, distillation 36.0%; " in line
+    assert "distillation spent the most, 1.25 times the FLOPs of clm" in line
     # Runs whose text is lost are not counted.
     (line,) = costs.list_costs(
         {"budget": FLOPS, "runs": make_runs({"flops_left_out": 0.2}, {})}
     )
-    assert line.endswith("lack: clm 20.0%")
+    assert line.endswith("left out: clm 20.0%")
 
 
 def test_what_teachers_cost_has_a_table():
@@ -100,7 +99,7 @@ def test_columns_of_other_programs_tables():
 
 
 def claim(folder, objective, teacher="", flops=None):
-    """A folder as a finished run leaves it, as far as its costs are asked for."""
+    """The folder of a finished run, with the files that have its costs."""
     folder.mkdir()
     changes = {f"{objective}__teacher": str(teacher)} if teacher else {}
     plan = make_plan(make_config("none.txt", objective, **changes))
@@ -128,7 +127,7 @@ def test_a_teachers_cost_holds_that_of_its_own(tmp_path):
 def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
     """The teacher that it trains first is in the columns and in a second verdict."""
     monkeypatch.setattr(figures, "draw", lambda *args: {})
-    monkeypatch.setattr(comparison, "check_run", lambda *args: None)
+    monkeypatch.setattr(plan_runs, "check_run", lambda *args: None)
     config = make_config(
         labelled,
         data__label_field="era",
@@ -155,10 +154,10 @@ def test_a_comparison_with_a_teacher(labelled, tmp_path, monkeypatch):
     left = of_mlm - run["teacher_flops"]
     point = max(p["flops"] for p in run["curve"] if p["flops"] <= left)
     assert whole["read"]["distillation"] == point / run["flops"] < 1
-    (probe,) = (y for y in whole["yardsticks"] if y["metric"] == "probe_accuracy")
+    (probe,) = (y for y in whole["metrics"] if y["metric"] == "probe_accuracy")
     (pair,) = probe["pairs"]
     assert {pair["better"], pair["worse"]} == {"mlm", "distillation"}
     page, text = (tmp_path / "report.html").read_text(), format_table(report)
     for told in (page, " ".join(text.split())):
         assert "with teachers and tuning, at" in told and "teacher of" in told
-        assert "counts they lack: mlm" in told
+        assert "count left out: mlm" in told

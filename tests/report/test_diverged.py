@@ -13,15 +13,16 @@ from tiny import make_config, write_stored
 
 from jaxpt import cli
 from jaxpt.comparison import compare as comparison
-from jaxpt.comparison.parts import Part, do_part
-from jaxpt.comparison.prepared import load_prepared
+from jaxpt.comparison import plan_runs
+from jaxpt.comparison.compare import Part, do_part
+from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.comparison.runs_report import report_runs
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import DivergedError
 from jaxpt.report import figures
 from jaxpt.report.answer import list_answers
 from jaxpt.report.diverged import list_diverged
-from jaxpt.report.grouping import group_by_name
+from jaxpt.report.formats import group_by_name
 from jaxpt.report.report_page import write_report
 from jaxpt.report.summary import format_table, list_verdicts
 from jaxpt.report.tables import format_latex, format_results
@@ -58,7 +59,7 @@ def quick():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(figures, "draw", lambda *args: {})
-        patch.setattr(comparison, "check_run", lambda *args: None)
+        patch.setattr(plan_runs, "check_run", lambda *args: None)
         patch.setattr(loop._Run, "_finish_call", poisoned)
         yield
 
@@ -172,7 +173,7 @@ def test_a_comparison_of_which_every_run_diverges(speech, tmp_path, capsys):
 
 def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypatch):
     """Between checkpoints nothing looks at parameters, nor does a signal."""
-    prepared = load_prepared(whole[2], whole[0])
+    prepared = load_plans(whole[2], whole[0])
     task, text = prepared.make_task("clm", 0), (prepared.tokenizer, prepared.corpora)
     with monkeypatch.context() as patch:
         patch.setattr(loop.SignalWatch, "ask", lambda self: signal.SIGTERM)
@@ -188,8 +189,8 @@ def test_a_signal_does_not_move_the_step_of_divergence(whole, tmp_path, monkeypa
 
 
 def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monkeypatch):
-    """Else a comparison would go on with the next run."""
-    prepared = load_prepared(whole[2], whole[0])
+    """Otherwise a comparison would continue with the next run."""
+    prepared = load_plans(whole[2], whole[0])
     task, text = prepared.make_task("hot", 0), (prepared.tokenizer, prepared.corpora)
     heard, enter = [], loop.SignalWatch.__enter__
 
@@ -206,7 +207,7 @@ def test_a_signal_during_a_run_that_diverges_is_passed_on(whole, tmp_path, monke
     assert heard == [signal.SIGTERM]
 
 
-# Of runs that nobody trained.
+# Of runs that were not trained.
 
 
 def make_lost(name, seed, step):
@@ -234,7 +235,7 @@ def test_every_line_on_an_objective_names_the_seeds_it_lacks(tmp_path):
     (line,) = [line for line in verdicts if "mlm" in line]
     assert line.endswith(" (without mlm seeds 7, 8, which diverged)")
     (answer,) = list_answers(report, group_by_name(runs))
-    assert answer.who.endswith("(without mlm seeds 7, 8, which diverged)")
+    assert answer.result.endswith("(without mlm seeds 7, 8, which diverged)")
     rows = list(csv.DictReader(io.StringIO(format_results(report))))
     assert [row["diverged_at"] for row in rows] == [*[""] * 6, "1200", "3", "1"]
     assert rows[-1]["name"] == "bad" and rows[-1]["probe_accuracy"] == ""

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tiny import CORE, SEQ2SEQ, make_config, slow_but
+from tiny import CORE, SEQ2SEQ, make_config, prepare, slow_but
 
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.settings import to_dict
@@ -12,16 +12,12 @@ from jaxpt.report import passage
 from jaxpt.report.inspect import draw_mask, inspect_passage, inspect_rows
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import load_text
-from jaxpt.training.data import make_feed, with_token_counts
-from jaxpt.training.task import make_task
+from jaxpt.training.data import make_feed
 
 
 def make(speech, objective="mlm", **changes):
     config = make_config(speech, objective, **changes)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    return make_task(plan, vocab), tokenizer, corpora
+    return prepare(config)
 
 
 FORMS = {"bert": ("pairs",)}
@@ -35,6 +31,15 @@ of_all_forms = pytest.mark.parametrize("objective, rows", slow_but(QUICK, ALL))
 SHOWN = [(name, rows) for name, rows in QUICK if name in (*CORE, "bert")]
 
 
+@pytest.mark.slow_cases(
+    "mlm-chunks",
+    "mlm-packed",
+    "bert-pairs",
+    "electra-chunks",
+    "electra-packed",
+    "span_corruption-chunks",
+    "span_corruption-packed",
+)
 @pytest.mark.parametrize("objective, rows", slow_but(SHOWN, ALL))
 def test_every_objective_is_shown(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}
@@ -48,6 +53,7 @@ def test_every_objective_is_shown(objective, rows, speech):
     assert max(map(len, rows_shown.splitlines())) <= 90
 
 
+@pytest.mark.slow
 def test_the_batch_shown_is_the_batch_trained_on(speech):
     task, tokenizer, corpora = make(speech)
     rows = make_feed(task, corpora["train"])[3]
@@ -101,6 +107,7 @@ def strips_of(view):
     return {strip.name: strip for strip in view.strips}
 
 
+@pytest.mark.slow
 def test_the_page_shows_what_each_objective_hides_and_asks_for(speech):
     _, found = views(speech, CORE, 12, mlm__mask_rate=0.3)
     clm, mlm, span, electra = map(strips_of, found)
@@ -136,12 +143,35 @@ def test_the_page_shows_the_label_of_a_pair(speech):
     task, tokenizer, corpora = make(speech, "bert")
     rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
     for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
-        made = passage.make_strips(rows, batch | {"nsp_labels": label}, tokenizer)
+        shown = batch | {"nsp_labels": label}
+        terms = task.spec.terms
+        made = passage.make_strips(rows, shown, tokenizer, terms)
         strips = {strip.name: strip for strip in made}
         text = strips["text"].tokens
         assert text[0] == "[CLS]" and text.count("[SEP]") == 2
         assert strips["is B next?"].tokens == (answer,)
         assert strips["is B next?"].kinds == ("target",)
+
+
+def test_strips_are_named_by_the_terms_that_an_objective_declares(speech):
+    """No term is known by name: labels, answers and targets are data of the Spec."""
+    task, tokenizer, corpora = make(speech, "electra")
+    rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
+    weights = dict(zip(("even", "odd"), batch["weights"].values()))
+    terms = {
+        "odd": passage.Term("filled", positions="masked_positions"),
+        "even": passage.Term("is it new?", targets=""),
+        "pair": passage.Term(
+            "which?", targets="which_labels", answers=("left", "right")
+        ),
+    }
+    weights |= {"pair": np.ones(1)}
+    shown = batch | {"weights": weights, "which_labels": np.ones(1, int)}
+    made = {s.name: s for s in passage.make_strips(rows, shown, tokenizer, terms)}
+    assert set(made) == {"text", "input", "targets", "is it new?", "which?"}
+    assert made["which?"].tokens == ("right",)
+    hidden = [kind == "target" for kind in made["targets"].kinds]
+    assert hidden == [kind == "masked" for kind in made["text"].kinds]
 
 
 def test_the_page_counts_at_the_configs_own_length(speech):
@@ -165,6 +195,21 @@ def test_the_page_counts_masked_tokens_as_the_predictions_of_diffusion(
     assert found.signal == {"loss": pytest.approx(share, abs=0.03)}
 
 
+@pytest.mark.slow_except(
+    "clm-packed",
+    "ul2-packed",
+    "bart-packed",
+    "bilm-chunks",
+    "bilm-packed",
+    "clm_mlm-packed",
+    "spanbert-packed",
+    "prefix_lm-packed",
+    "skip_gram-packed",
+    "distillation-packed",
+    "masked_diffusion-packed",
+    "causal_distillation-chunks",
+    "causal_distillation-packed",
+)
 @of_all_forms
 def test_every_objective_has_a_view(objective, rows, speech):
     changes = {"data__rows": rows, "data__documents": "line"}

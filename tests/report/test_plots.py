@@ -77,7 +77,7 @@ def make_summary(names, std=0.01):
 
 def draw_learning_curves(path):
     runs = [make_run(name, seed=seed) for name in OBJECTIVES for seed in range(2)]
-    plots.learning_curves(runs, path)
+    plots.learning_curves(runs, path, {"probe_accuracy": {"chance": 0.5, "$x$": 0.52}})
 
 
 def draw_attention_masks(path):
@@ -108,8 +108,8 @@ def draw_pretrained_vs_random(path):
     plots.pretrained_vs_random(rows, path)
 
 
-def draw_yardsticks(path):
-    plots.yardsticks(make_summary([*OBJECTIVES, "$new$"]), path)
+def draw_shared_metrics(path):
+    plots.shared_metrics(make_summary([*OBJECTIVES, "$new$"]), path)
 
 
 PICTURES = {
@@ -118,7 +118,7 @@ PICTURES = {
     "temperature_effect": draw_temperature_effect,
     "mask_fill": draw_mask_fill,
     "pretrained_vs_random": draw_pretrained_vs_random,
-    "yardsticks": draw_yardsticks,
+    "shared_metrics": draw_shared_metrics,
 }
 
 
@@ -152,6 +152,7 @@ def count_pixels(path, color):
     return int((abs(pixels - matplotlib.colors.to_rgb(color)).max(-1) < 0.01).sum())
 
 
+@pytest.mark.slow_except("pretrained_vs_random")
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", PICTURES)
 def test_picture_is_a_sharp_png_whose_texts_do_not_overlap(name, figures, tmp_path):
@@ -183,10 +184,11 @@ def test_drawing_needs_neither_pyplot_nor_jax(tmp_path):
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 def test_an_objective_has_its_colour_in_every_picture(tmp_path):
     curves, dots = tmp_path / "curves.png", tmp_path / "dots.png"
     plots.learning_curves([make_run("electra"), make_run("clm")], curves)
-    plots.yardsticks(make_summary(["electra", "clm"]), dots)
+    plots.shared_metrics(make_summary(["electra", "clm"]), dots)
     for path in (curves, dots):
         pixels = [count_pixels(path, color) for color, _ in styles.PALETTE]
         assert min(pixels[:2]) > 50 > max(pixels[2:])
@@ -197,16 +199,17 @@ def test_probe_row_appears_only_where_probed(figures, tmp_path):
     plots.learning_curves([make_run("clm")], tmp_path / "b.png")
     assert [len(figure.axes) for figure in figures] == [3, 6]
     titles = [axes.get_title() for axes in figures[1].axes]
-    assert all("not comparable" in title for title in titles[:3])
-    assert not any("not comparable" in title for title in titles[3:])
+    # The shared metric is the first row.
+    assert not any("not comparable" in title for title in titles[:3])
+    assert all("not comparable" in title for title in titles[3:])
     costs = [axes.get_xlabel() for axes in figures[0].axes]
     assert costs == ["raw tokens", "FLOPs", "training seconds"]
 
 
 def test_mean_curve_spans_the_steps_every_seed_has(figures, tmp_path):
     runs = [
-        make_run("clm", num_points=4, seed=0, loss=2.0),
-        make_run("clm", num_points=2, seed=10, loss=3.0),
+        make_run("clm", num_points=4, seed=0, loss=2.0, probe=False),
+        make_run("clm", num_points=2, seed=10, loss=3.0, probe=False),
     ]
     plots.learning_curves(runs, tmp_path / "a.png")
     first, second, mean = figures[0].axes[2].lines
@@ -218,7 +221,7 @@ def test_mean_curve_spans_the_steps_every_seed_has(figures, tmp_path):
 
 
 def test_a_curve_with_gaps_or_no_points_is_drawn(figures, tmp_path):
-    run = make_run("mlm")
+    run = make_run("mlm", probe=False)
     run["curve"][2]["valid_loss"] = None
     empty = make_run("clm", num_points=0)
     plots.learning_curves([run, empty], tmp_path / "a.png")
@@ -283,12 +286,12 @@ def test_pretrained_vs_random_prints_its_values(figures, tmp_path):
     assert expected <= set(labels)
 
 
-def test_yardsticks_shows_only_the_common_ones(figures, tmp_path):
-    plots.yardsticks(make_summary(["clm"], std=None), tmp_path / "y.png")
+def test_only_shared_metrics_are_shown(figures, tmp_path):
+    plots.shared_metrics(make_summary(["clm"], std=None), tmp_path / "y.png")
     titles = [axes.get_title().split("\n")[0] for axes in figures[0].axes]
     assert titles == ["linear probe on frozen features", "bits per byte"]
-    plots.yardsticks(make_summary(["clm"])[2:], tmp_path / "none.png")
-    assert "no common yardstick was measured" in get_labels(figures[1])
+    plots.shared_metrics(make_summary(["clm"])[2:], tmp_path / "none.png")
+    assert "no shared metric was measured" in get_labels(figures[1])
 
 
 @pytest.mark.parametrize(
@@ -368,3 +371,16 @@ def test_the_terminals_table_needs_no_plots():
         "import sys; import jaxpt.report.summary; sys.exit('matplotlib' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_shared_metric_has_its_baselines_as_dotted_lines(figures, tmp_path):
+    """Also if it was measured only before and after training."""
+    run = make_run("clm", probe=False) | {"steps": 6, "raw_tokens": 6e6, "flops": 6e15}
+    run["metrics"] = {"word_accuracy": 0.6, "word_accuracy_random": 0.2}
+    levels = {"word_accuracy": {"token frequencies": 0.3}}
+    plots.learning_curves([run], tmp_path / "a.png", levels)
+    axes = figures[0].axes[0]
+    level, curve = axes.lines
+    assert level.get_linestyle() == ":" and set(level.get_ydata()) == {0.3}
+    np.testing.assert_allclose(curve.get_xydata(), [[0, 0.2], [6e6, 0.6]])
+    assert "token frequencies 0.3" in figures[0].axes[1].get_xlabel()

@@ -1,4 +1,4 @@
-"""What is said and drawn of the layers that the probe has read."""
+"""Sentences and charts on the layers that the probe reads."""
 
 import re
 from xml.etree import ElementTree
@@ -49,8 +49,8 @@ def test_what_was_read_is_told_with_its_seeds():
     ]
     assert list_probed(runs) == [
         "probe of mlm: 0.700 (layer 1 of 2, mean: 2 seeds; layer 2 of 2, mean: 1 seed)",
-        "probe of clm: 0.900 (layer 2 of 2, mean, for want of documents to choose by); "
-        "untrained: 0.500 (embeddings, last)",
+        "probe of clm: 0.900 (layer 2 of 2, mean, not chosen: too few documents); "
+        "random initialization: 0.500 (embeddings, last)",
     ]
     assert all(
         line.split()[2][:-1] in format_table(make_report(runs))
@@ -65,7 +65,7 @@ def test_too_few_test_passages_are_told_with_their_error(value, num, error):
     few = make_probed("mlm", 0, value, make_record(2, "mean", LOW, num))
     many = make_probed("clm", 0, 0.5, make_record(2, "mean", LOW, 9000))
     notes = [line for line in list_probed([few, many]) if line.startswith("note")]
-    wanted = f"of {num:,} test passages, a binomial standard error of {error};"
+    wanted = f"has {num:,} test passages, a binomial standard error of {error};"
     assert [wanted in note for note in notes] == [True] * bool(error)
 
 
@@ -91,6 +91,7 @@ def test_each_layer_is_a_mark_at_its_accuracy():
     chart = draw_layers(groups, "trained", "first")
     root = ElementTree.fromstring(chart)
     titles = [element.text for element in root.iter("title")]
+    titles = [title for title in titles if ", layer" in title]  # not those of names
     assert titles == [
         *(f"mlm, layer {i}: {value:.3f}" for i, value in enumerate((0.4, 0.5, 0.6))),
         f"{HOSTILE}, layer 0: 0.100",

@@ -2,6 +2,7 @@ import html.parser
 import json
 import math
 import re
+from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
 from jaxpt.errors import UserError
-from jaxpt.report import charts, forest, formats, page_style, plots, report_page, styles
+from jaxpt.report import charts, forest, formats, pages, plots, report_page, styles
 from jaxpt.report import summary as reporting
 from jaxpt.report.answer import list_answers
 from jaxpt.report.report_charts import draw_curves, draw_pareto
@@ -84,13 +85,14 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
     written = Page(path.read_text())
     links = [value for name, value in written.attributes if name in ("src", "href")]
     outward = [link for link in links if not link.startswith("#")]
-    assert len(outward) == 2
+    assert len(outward) == 1  # the learning curves are drawn as SVG
+    assert any("learning_curves" not in t and "a.png" in t for t in written.texts)
     assert all(link.startswith("data:image/png;base64,") for link in outward)
     assert not {"script", "link", "iframe"} & set(written.tags)
     assert not re.search(r"https?:|url\(|@import", path.read_text())
     assert "prefers-color-scheme: dark" in path.read_text()
     caption = next(text for text in written.texts if text.startswith("mlm: The"))
-    assert caption.startswith(f"mlm: {plots.CAPTIONS['mask_fill']} Of seed 0")
+    assert caption.startswith(f"mlm: {plots.CAPTIONS['mask_fill']} Seed 0")
     assert sorted(child.name for child in tmp_path.iterdir()) == [
         "a.png",
         "b.png",
@@ -100,17 +102,31 @@ def test_report_html_needs_nothing_outside_itself(tmp_path):
     ]
 
 
-def test_report_html_opens_with_the_verdicts(tmp_path):
+def test_report_html_opens_with_the_contents_and_the_answer(tmp_path):
     runs = make_runs({"clm": [0.1, 0.1001], "mlm": [0.9, 0.9]})
+    for run in runs:
+        run["metrics"]["probe_accuracy_random"] = 0.1 + run["seed"] / 1e4
     texts = write_page(make_report(runs), tmp_path).texts
+    lead = (
+        "At 1.67e14 FLOPs per run, mlm is significantly better than clm on linear "
+        "probe on frozen features. Not significantly better than a baseline: clm "
+        "(random initialization) on linear probe on frozen features. Learning rates "
+        "were not tuned."
+    )
+    task = "label of a held-out passage. Higher is better. Baselines: random "
+    assert any(task + "initialization 0.100." in text for text in texts)
     verdict = "mlm ahead of clm by 0.800 [0.799, 0.801]"
     verdict = f"linear probe on frozen features: {verdict}"
-    first = [texts.index(text) for text in ("mlm is ahead of clm.", verdict, "Curves")]
-    assert first == sorted(first)
-    order = ["Curves", "Quality against cost", "Differences", "Numbers", "Pictures"]
-    order += ["Method and limits", "Runs", "Budget and data", "Config"]
+    order = ["Learning curves", "Quality against cost", "Differences", "Verdicts"]
+    order += ["Numbers", "Pictures", "Method and limits", "Runs", "Budget and data"]
+    order += ["Config"]
     # Once as a link, once as a heading.
     assert [text for text in texts if text in order] == order * 2
+    first = ["Config", lead, "3.41M parameters", "mlm is ahead of clm."]
+    places = [texts.index(text) for text in first]
+    places.append(texts.index("Learning curves", places[0]))  # the heading
+    assert places == sorted(places)
+    assert texts.index(verdict) > places[-1]
     answer = texts.index("mlm is ahead of clm.")
     lead, certainty, cost = [t for t in texts[answer + 1 :] if t.strip()][:3]
     assert lead == "mlm over clm: 0.800 [0.799, 0.801]\nmeans 0.900 and 0.100"
@@ -180,11 +196,11 @@ def test_samples_stand_side_by_side_with_their_marks(tmp_path):
     assert page.count("<article>") == 4 and page.count("<h3>Passage ") == 2
     assert "bilm: no sample" in page and "clm: no sample" not in page
     # A form that no network has is not explained.
-    assert "spots fakes" in page and "fills spans" not in page
+    assert "detects replaced tokens" in page and "fills spans" not in page
     assert Page(page).tags.count("del") == 2  # the legend's and the sample's
     table = reporting.format_table(report)
     assert "clm continues: the >> sea (text: sun)" in table
-    assert "electra spots fakes: [x≠t](q≠h)!e!" in table and "bilm" in table
+    assert "electra detects replaced tokens: [x≠t](q≠h)!e!" in table and "bilm" in table
     assert max(map(len, table.splitlines())) <= 100
     del report["samples"]
     assert "Samples" not in report_page.write_report(report, tmp_path).read_text()
@@ -264,10 +280,10 @@ FIFTEEN = {f"objective {i}": [0.5 + i / 100, 0.51 + i / 90] for i in range(15)}
 ODD = {
     "one seed": make_report(make_runs({"clm": [0.5], "mlm": [0.6]})),
     "one objective": make_report(make_runs({"clm": [0.5, 0.6]})),
-    "no common yardstick": make_report(make_runs({"clm": [3, 2]}, "valid_loss")),
+    "no shared metric": make_report(make_runs({"clm": [3, 2]}, "valid_loss")),
     "nothing measured": make_report([make_run("clm")]),
     "no curve": make_report([make_run("clm") | {"curve": []}]),
-    "yardsticks and no curve": make_report(
+    "metrics and no curve": make_report(
         [run | {"curve": []} for run in make_runs({"clm": [0.5], "mlm": [0.6]})]
     ),
     "fifteen": make_report(make_runs(FIFTEEN)),
@@ -415,11 +431,11 @@ def test_a_difference_by_hand():
     assert kinds["dot"].get("cx") == "190"
 
 
-def test_who_is_behind_what_teaches_nothing_lies_left_of_zero():
+def test_an_objective_below_a_baseline_is_left_of_zero():
     pair = {"better": "(reference)", "worse": "clm", "outcome": "ahead", "p": 0.01}
     pair |= {"difference": 0.2, "low": 0.1, "high": 0.3}
-    yardstick = {"baselines": [pair], "reference": "n-grams", "margin": 0.01}
-    (row,) = forest.list_baselines(yardstick, {"clm": 0})
+    entry = {"baselines": [pair], "reference": "n-grams", "margin": 0.01}
+    (row,) = forest.list_baselines(entry, {"clm": 0})
     assert (row.first, row.second, row.outcome) == ("clm", "n-grams", "clm is behind")
     assert (row.difference, row.low, row.high) == (-0.2, -0.3, -0.1)
 
@@ -451,17 +467,17 @@ def test_pairs_of_many_objectives_fold_and_none_is_lost(tmp_path):
         ),
         ({"a": [0.5, 0.5], "b": [0.5, 0.5]}, "All are equivalent."),
         ({"a": [0.5], "b": [0.4]}, "No verdict. a has the best mean, of one seed."),
-        ({"a": [0.5, 0.6]}, "Only a can be measured by it."),
+        ({"a": [0.5, 0.6]}, "Only a supports this metric."),
         (
             {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},
-            "a has the best mean, but is ahead of nobody.",
+            "a has the best mean, but is ahead of none.",
         ),
     ],
 )
 def test_the_first_answer_says_no_more_than_the_verdicts(values, who):
     report = make_report(make_runs(values))
     (answer,) = list_answers(report, group_by_name(report["runs"]))
-    assert answer.who == who
+    assert answer.result == who
 
 
 def test_names_from_data_are_escaped_in_charts(tmp_path):
@@ -487,7 +503,7 @@ def test_tuning_is_told_with_its_trials(tmp_path):
     cells = [text for text in texts[start:] if text.strip()]
     place = cells.index("chosen")
     assert cells[place : place + 5] == ["chosen", "0.01", "0.500", "0.1", "diverged"]
-    before = texts[: texts.index("Curves")]
+    before = texts[: texts.index("Numbers", texts.index("Verdicts") + 12)]
     assert any(text.startswith("WARNING: the best train.lr") for text in before)
 
 
@@ -510,16 +526,17 @@ def test_pictures_of_two_objectives_have_two_captions(tmp_path):
 
 
 def test_colours_can_be_read_on_dark_paper_and_differ():
-    dark = [page_style.lighten(color) for color, _ in styles.PALETTE]
-    paper = page_style.DARK_PAPER
-    assert all(page_style.find_contrast(color, paper) >= 4.5 for color in dark)
-    assert page_style.find_contrast("#000000", "#ffffff") == pytest.approx(21)
+    dark = [styles.lighten(color) for color, _ in styles.PALETTE]
+    paper = styles.DARK_PAPER
+    assert all(styles.find_contrast(color, paper) >= 4.5 for color in dark)
+    assert styles.find_contrast("#000000", "#ffffff") == pytest.approx(21)
     assert len(set(dark)) == len(dark)
     markers = [marker for _, marker in styles.PALETTE]
     assert set(markers) <= set(charts.MARKERS)
     shapes = {charts.draw_marker(marker, 0, 0, 10) for marker in markers}
     assert len(shapes) == len(markers)
-    assert page_style.DARK_PAPER in page_style.STYLE
+    style = Path(pages.__file__).parent / "templates" / "style.css"
+    assert styles.DARK_PAPER in style.read_text()
 
 
 @given(
@@ -564,3 +581,46 @@ def test_a_wide_picture_has_a_row_of_its_own(tmp_path):
     report = make_report(make_runs({"clm": [0.5]}), figures=figures)
     found = re.findall("<figure.*?>", build(report, tmp_path))
     assert found == ['<figure class="broad">', "<figure>"]
+
+
+def test_the_first_chart_shows_a_shared_metric_with_its_baselines(tmp_path):
+    """Also if nothing but the validation loss was measured during training."""
+    runs = make_runs({"clm": [0.5, 0.51], "mlm": [0.6, 0.61]})
+    for measured, heading in (({}, "Quality against cost"), (0.4, "Learning curves")):
+        for run in runs:
+            if measured:
+                run["metrics"]["probe_accuracy_random"] = measured + run["seed"] / 1e3
+        source = build(make_report(runs), tmp_path)
+        chart = next(svg for svg in parse_svgs(source) if svg.get("class") == "chart")
+        assert "linear probe on frozen features against" in chart.get("aria-label")
+        assert re.search(r"<h2 .*?>(.*?)</h2>", source)[1] == heading
+        labels = [e.text for e in chart.iter("text") if e.get("class") == "level"]
+        assert labels == ["random initialization"] * bool(measured)
+
+
+def test_every_table_scrolls_or_folds_on_a_narrow_screen(tmp_path):
+    report = make_full_report()
+    trials = [{"settings": {"optim.lr": 0.01}, "value": 0.5}]
+    record = {"by": "probe_accuracy", "chosen": trials[0]["settings"], "flops": 1e9}
+    report["tuning"] = {"clm": record | {"trials": trials, "at_edge": []}}
+    source = build(report, tmp_path)
+    tables = re.findall(r'(.{18})<table(?: class="(.*?)")?>', source, re.S)
+    assert len(tables) > 8
+    for before, kind in tables:
+        assert kind in ("answer", "forest") or before == '<div class="wide">'
+    style = source[: source.index("</style>")]
+    assert ".wide { overflow-x: auto; }" in style
+    narrow = style[style.index("@media screen and (max-width: 45rem)") :]
+    assert all(f".{kind}, .{kind} t" in narrow for kind in ("answer", "forest"))
+    assert "pre { white-space: pre-wrap;" in style
+
+
+def test_nothing_is_drawn_twice(tmp_path):
+    report = make_full_report()
+    report["figures"] = dict.fromkeys(report_page.AS_CHARTS, "a.png")
+    (tmp_path / "a.png").write_bytes(PNG)
+    source = build(report, tmp_path)
+    assert "<img" not in source and source.count("a.png") == 2
+    labels = [s.get("aria-label") for s in parse_svgs(source) if s.get("class")]
+    charts = [label for label in labels if label and " against " in label]
+    assert len(charts) == len(set(charts)) > 5

@@ -6,16 +6,13 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, prepare
 
 from jaxpt import cli
 from jaxpt.analysis import scaling_laws as laws
 from jaxpt.analysis.scaling_laws import Law
-from jaxpt.config.plan import make_plan
 from jaxpt.report import scaling
-from jaxpt.text.dataset import load_text
 from jaxpt.training.finished_runs import FoundRun
-from jaxpt.training.task import make_task
 
 LAW = Law(A=406.4, B=410.7, E=1.69, alpha=0.34, beta=0.28)
 BUDGETS = (1e18, 1e19, 1e20)
@@ -124,12 +121,10 @@ def test_few_draws_and_a_runs_folder_are_refused(tmp_path, refuses):
 
 @pytest.fixture(scope="module")
 def make_found(speech):
-    """`make_found("mlm", metrics)`: a finished run that nobody trained."""
+    """`make_found("mlm", metrics)`: a finished run that was not trained."""
 
     def make(objective="clm", metrics=None, text="a", **changes):
-        plan = make_plan(make_config(speech, objective, **changes))
-        tokenizer, _ = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, _ = prepare(make_config(speech, objective, **changes))
         result = {
             "objective": objective,
             "raw_tokens": 1000,

@@ -25,7 +25,7 @@ def test_summary_of_three_seeds_by_hand():
     assert mlm == {"mean": 0.5, "std": None, "n": 1}
 
 
-FEW = "no verdict: two seeds or more are needed, five or more to tell much"
+FEW = "no verdict: at least two seeds are needed, and five are recommended"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_examples_widen_the_interval_and_are_of_the_runs():
     assert before["examples_error"] == 0 and pair["examples_error"] > 0.01
     assert pair["documents"] == 20 and pair["outcome"] == "tie"
     assert "needs more test documents" in told["verdict"]
-    reports = [make_report(runs, yardsticks=[entry]) for entry in (alone, told)]
+    reports = [make_report(runs, metrics=[entry]) for entry in (alone, told)]
     notes = [reporting.list_omissions(report) for report in reports]
     assert "choice of seeds alone" in notes[0][0] and notes[1] == []
 
@@ -121,8 +121,8 @@ def test_who_learnt_nothing_is_said():
     outcomes = {pair["better"]: pair["outcome"] for pair in entry["baselines"]}
     assert outcomes["clm"] == "ahead"
     lines = reporting.list_verdicts(make_report(runs))
-    wanted = "linear probe on frozen features: ahead of their own untrained "
-    assert lines[1] == wanted + "parameters: clm, neither: mlm"
+    wanted = "linear probe on frozen features: ahead of random initialization: "
+    assert lines[1] == wanted + "clm, neither: mlm"
 
 
 def test_who_is_behind_an_answer_without_a_network_is_said():
@@ -138,12 +138,12 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
         }
         for run in runs
     }
-    yardsticks = reporting.summarise(runs, examples, references)
-    report = make_report(runs, yardsticks=yardsticks)
+    metrics = reporting.summarise(runs, examples, references)
+    report = make_report(runs, metrics=metrics)
     assert reporting.list_baselines(report) == [
         "linear probe on frozen features: ahead of a bag of n-grams: clm, behind: mlm"
     ]
-    pairs = {pair["better"]: pair for pair in yardsticks[0]["baselines"]}
+    pairs = {pair["better"]: pair for pair in metrics[0]["baselines"]}
     assert pairs["(reference)"]["worse"] == "mlm"
 
 
@@ -192,6 +192,9 @@ def test_table_by_hand():
     assert reporting.format_table(make_report(runs)) == "\n".join(
         [
             "Four objectives",
+            "At 1.67e14 FLOPs per run, mlm is significantly better than clm on linear "
+            "probe on frozen features.",
+            "Learning rates were not tuned.",
             "budget: 1.67e14 FLOPs (as clm)",
             "",
             "objective  seeds  params  steps  raw tokens    FLOPs      seconds",
@@ -226,7 +229,7 @@ def test_table_fits_the_terminal_and_tells_what_is_missing():
 
 def test_table_says_where_there_is_no_verdict():
     table = reporting.format_table(make_report(make_runs({"clm": [0.1, 0.2]})))
-    assert "no verdict: no common yardstick was measured for two objectives" in table
+    assert "no verdict: no shared metric was measured for two objectives" in table
 
 
 def test_ties_of_others_than_the_best_are_told():

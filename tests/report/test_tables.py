@@ -34,7 +34,7 @@ def make_runs(values, metric="probe_accuracy"):
 def make_report(runs, **changes):
     """What the tables read of a report."""
     told = {"title": "Which?", "created": "2025-01-31", "version": "0.2.0"}
-    return told | {"runs": runs, "yardsticks": summarise(runs)} | changes
+    return told | {"runs": runs, "metrics": summarise(runs)} | changes
 
 
 def read(text):
@@ -79,9 +79,9 @@ def test_a_line_for_each_pair_and_baseline():
         run["metrics"]["probe_accuracy_random"] = 0.25
     report = make_report(runs)
     _, lines = read(tables.format_differences(report))
-    (probe,) = report["yardsticks"]
+    (probe,) = report["metrics"]
     assert len(lines) == len(probe["pairs"] + probe["baselines"]) == 3 + 3
-    assert {line["yardstick"] for line in lines} == {"probe_accuracy"}
+    assert {line["metric"] for line in lines} == {"probe_accuracy"}
     (pair,) = (x for x in lines if (x["better"], x["worse"]) == ("clm", "mlm"))
     assert pair["outcome"] == "ahead" and pair["seeds"] == "3"
     assert float(pair["difference"]) == pytest.approx(0.4)
@@ -121,7 +121,7 @@ def test_bold_is_ahead_of_all_others_and_ties_are_marked():
     assert rows["best"][:2] == ["3", r"$\mathbf{0.910}_{\pm 0.010}$"]
     assert rows["mid"][1] == r"$0.510_{\pm 0.010}$"  # behind: no mark, not bold
     assert rows[r"low\_one"][1].startswith("$0.510_")
-    assert "Bold: ahead of all others" in text and r"\dagger" not in text
+    assert "Bold: significantly better" in text and r"\dagger" not in text
     header = text.split(r"\toprule")[1].split(r"\midrule")[0]
     assert header.count("&") == 2 + 1 + 5 - 1 and r"features $\uparrow$" in header
     assert rows["best"][2:] == ["3.41M", "1,000", "8.19M", "1.67e14", "121.0"]
@@ -141,7 +141,7 @@ def test_what_is_no_verdict_is_not_bold():
     assert r"\mathbf" in tables.format_latex(make_report(apart))
     tests = {"probe_accuracy": [{"a"}, {"b"}]}
     judged = summarise(apart, tests=tests)
-    text = tables.format_latex(make_report(apart, yardsticks=judged))
+    text = tables.format_latex(make_report(apart, metrics=judged))
     assert r"\mathbf" not in text and "other test examples" in text
 
 
@@ -155,7 +155,7 @@ def test_ahead_of_some_is_not_bold():
     values = {"top": [0.90, 0.91, 0.925], "near": [0.91, 0.89, 0.92]}
     values |= {"low": [0.11, 0.1, 0.12]}
     report = make_report(make_runs(values))
-    outcomes = {p["worse"]: p["outcome"] for p in report["yardsticks"][0]["pairs"][:2]}
+    outcomes = {p["worse"]: p["outcome"] for p in report["metrics"][0]["pairs"][:2]}
     assert outcomes == {"near": "tie", "low": "ahead"}
     text = tables.format_latex(report)
     assert r"\mathbf" not in text
@@ -175,7 +175,7 @@ def test_latex_is_whole_whatever_the_names_are():
     runs = make_runs({ODD: [0.5, 0.6], "b}\\end{table}": [0.1, 0.2]})
     report = make_report(runs, title="50 % of {all}", version="0_1")
     text = tables.format_latex(report)
-    plain = re.sub(r"\\[\\%&#$_{}]", "", text)  # escaped characters are no syntax
+    plain = re.sub(r"\\[\\%&#$_{}]", "", text)  # without escaped characters
     depth = 0
     for character in plain.split("\n", 1)[1]:
         depth += {"{": 1, "}": -1}.get(character, 0)
@@ -188,9 +188,9 @@ def test_latex_is_whole_whatever_the_names_are():
     assert widths == {1 + 1 + 5}
 
 
-def test_no_common_yardstick_is_said():
+def test_a_table_without_shared_metrics_says_so():
     text = tables.format_latex(make_report(make_runs({"a": [2.0]}, "valid_loss")))
-    assert "No common yardstick was measured" in text and "validation" not in text
+    assert "No shared metric was measured" in text and "validation" not in text
 
 
 def test_the_files_are_written_and_vouched_for(tmp_path, refuses):

@@ -15,7 +15,7 @@ from jaxpt.statistics.verdicts import Results, judge
 
 
 def place_last(num, score):
-    """`num` values of which the last is so many standard deviations from the mean."""
+    """`num` values, the last of which is this number of deviations from the mean."""
     # Of num - 1 values +-1 and one x, found by bisection.
     low, high = 1.0, 1e6
     base = np.resize([1.0, -1.0], num - 1)

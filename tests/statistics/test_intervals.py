@@ -1,10 +1,17 @@
-"""Intervals against published numbers, and where they have no width."""
+"""Intervals against published numbers and without a width; the expected best of n."""
+
+import itertools
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from jaxpt.statistics.intervals import map_interval, mean_interval, ratio_interval
+from jaxpt.statistics.intervals import (
+    expected_best,
+    map_interval,
+    mean_interval,
+    ratio_interval,
+)
 
 
 def test_wilson_of_a_textbook():
@@ -48,3 +55,18 @@ def test_a_falling_function_turns_the_ends():
     found = mean_interval(np.array([1.0, 0.0, 1.0]))
     turned = map_interval(found, lambda x: -x)
     assert turned[:2] == (-found.high, -found.low)
+
+
+@pytest.mark.parametrize("n, unbiased", [(2, 0.783333), (3, 0.85), (4, 0.9)])
+def test_the_reference_best_of_n(n, unbiased):
+    assert expected_best((0.5, 0.6, 0.7, 0.9), n) == pytest.approx(unbiased, abs=1e-6)
+
+
+def test_the_best_of_n_is_the_mean_over_all_subsets():
+    values = np.random.default_rng(0).normal(size=7)
+    for n in range(1, 8):
+        every = [max(some) for some in itertools.combinations(values, n)]
+        assert expected_best(values, n) == pytest.approx(np.mean(every))
+    for n in (0, 8):
+        with pytest.raises(ValueError, match=f"n={n}: must be among 1 to 7"):
+            expected_best(values, n)

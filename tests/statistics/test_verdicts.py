@@ -73,7 +73,7 @@ def test_only_seeds_that_both_have_count():
 
 
 def draw_examples(draw, num_seeds=3, num_groups=40, per_group=5, skills=(0.3, 0.0)):
-    """Two objectives' hits on the same examples, alike within a document."""
+    """Two objectives' hits on the same examples, equal within a document."""
     groups = np.repeat(np.arange(num_groups), per_group)
     weights = draw.integers(1, 4, len(groups)).astype(float)
     ease = draw.normal(0, 1, num_groups)[groups]
@@ -151,7 +151,7 @@ def test_equal_differences_without_examples_are_no_proof():
 
 
 def test_seeds_that_agree_by_chance_are_no_proof():
-    """Two seeds with as many right answers: their spread is unknown, and not 0."""
+    """Two seeds with equally many correct answers: their spread is unknown, not 0."""
     found = Difference(0.4, 0.0, 0.05, 2, 24)
     assert found.p == 0.5 and found.interval(0.05) == (-math.inf, math.inf)
     ten = found._replace(num_seeds=10)
@@ -238,7 +238,7 @@ def test_as_many_seeds_as_are_asked_for_do_tell():
 
 
 def assert_rate(wrong, num_draws, case=""):
-    """At most 5 %, as far as so many draws can tell: within three standard errors."""
+    """At most 5 %, within three standard errors of the draws."""
     rate = wrong / num_draws
     print(f"{case}: {rate:.3f}")
     assert rate <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / num_draws)

@@ -10,7 +10,7 @@ from jaxpt.errors import UserError
 from jaxpt.finetuning.base import load_base
 from jaxpt.finetuning.evaluation import Examples, read_outputs
 from jaxpt.finetuning.grid import make_program
-from jaxpt.tasks import answers, text_to_text
+from jaxpt.tasks import model, text_to_text
 from tests.tasks.tuned import fit, make_run, write_lines
 
 DECODERS = {"bart", "span_corruption"}
@@ -51,7 +51,7 @@ def test_a_text_longer_than_the_model_is_read_whole(objective, tmp_path, monkeyp
     (written,) = read_outputs(program, params, Examples(items, asked))
     assert written["tokens"].shape == (4,)
     with monkeypatch.context() as patch:
-        patch.setattr(answers, "generate", lambda *args, **_: (args[2], args[3]))
+        patch.setattr(model, "generate", lambda *args, **_: (args[2], args[3]))
         (read,) = read_outputs(
             program, params, Examples(items, asked), jax.jit(program._outputs)
         )

@@ -47,23 +47,6 @@ def test_unknown_labels_are_refused_with_their_place(refuses):
         classification.read(one, classification.Spec(), None)
 
 
-@pytest.mark.parametrize(
-    "values, told",
-    [
-        ({"labels": ("a",)}, "task.labels=('a',)"),
-        ({"labels": ("a", "b"), "label_names": ("x",)}, "task.label_names"),
-        ({"metric": "wit"}, "task.metric=wit"),
-        ({"metric": "mcc", "separator": ","}, "task.metric=mcc"),
-        ({"both_orders": True}, "task.both_orders=True"),
-        ({"positive": "a"}, "task.positive=a"),
-        ({"dropout": 1.0}, "task.dropout=1.0"),
-    ],
-)
-def test_bad_settings_are_refused(values, told, refuses):
-    with refuses(told):
-        classification.Spec(**values)
-
-
 def test_rows_of_pairs_in_both_orders():
     spec = classification.Spec(text="a", pair="b", both_orders=True)
     made = table(a=["ab", "c"], b=["d", "e"], label=["0", "1"])

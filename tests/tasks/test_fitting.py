@@ -38,6 +38,7 @@ def write_questions(path):
     return write_lines(path, rows)
 
 
+@pytest.mark.slow_cases("clm")
 @pytest.mark.parametrize("objective", slow_but(["clm"], ["mlm", "clm", "bilm"]))
 def test_tagging(objective, tmp_path):
     run = make_run(tmp_path, objective)
@@ -49,6 +50,7 @@ def test_tagging(objective, tmp_path):
     assert found["labels"] == ["O", "B-X", "B-Y", "I-X"]
 
 
+@pytest.mark.slow_cases("mlm")
 @pytest.mark.parametrize("objective", slow_but(["mlm"], ["mlm", "span_corruption"]))
 def test_span_qa(objective, tmp_path):
     changes = {"model__num_decoder_layers": 1} if "span" in objective else {}
@@ -69,6 +71,7 @@ WORDS = [
 ]
 
 
+@pytest.mark.slow_cases("prefix_lm")
 @pytest.mark.parametrize(
     "objective",
     slow_but(["prefix_lm"], ["prefix_lm", "clm", "clm_mlm", "span_corruption", "bart"]),

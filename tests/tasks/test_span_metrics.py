@@ -148,7 +148,7 @@ ANSWERS = [
     ("x", "", 0, 0),
     ("a a b", "b b", 0, 2 / 3),  # the articles go; b counts once
     ("no no yes", "no yes yes", 0, 2 / 3),
-    ("b b c", "b b d", 0, 2 / 3),  # a word counts as often as it stands in both
+    ("b b c", "b b d", 0, 2 / 3),  # a word counts as often as it occurs in both
 ]
 
 
@@ -178,7 +178,7 @@ def test_means_over_both_kinds_of_question():
 
 
 def search_threshold(odds, scores, is_null):
-    """The best mean over every threshold that tells the questions apart."""
+    """The best mean over every threshold that separates the questions."""
 
     def mean(threshold):
         said = [

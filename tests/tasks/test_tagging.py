@@ -132,9 +132,15 @@ def test_tags_that_are_no_entities_have_accuracy_alone():
             TAGS,
             ("O", "B-X"),
             {},
-            "line 0: 1='I-X': the training data has O, B-X",
+            "line 0: 1='I-X': the training data has 'O', 'B-X'",
         ),
-        (WORDS, TAGS, None, {"labels": ("O", "B-X")}, "'I-X': task.labels has O, B-X"),
+        (
+            WORDS,
+            TAGS,
+            None,
+            {"labels": ("O", "B-X")},
+            "'I-X': task.labels has 'O', 'B-X'",
+        ),
         (WORDS, [["O"] * 3, ["O"] * 2], None, {}, "has the one tag 'O'"),
         (WORDS, [["A"] * 3, ["B"] * 2], None, {}, "task.metric=entity_f1: must be acc"),
         (
@@ -150,11 +156,3 @@ def test_faults(words, tags, known, settings, message):
     with pytest.raises(UserError, match=message):
         spec = tagging.Spec(**settings)
         tagging.read(make_table(words, tags), spec, known)
-
-
-@pytest.mark.parametrize(
-    "settings", [{"words": ""}, {"metric": "f1"}, {"labels": ("O",)}, {"max_len": -1}]
-)
-def test_settings(settings):
-    with pytest.raises(UserError, match=f"task.{next(iter(settings))}="):
-        tagging.Spec(**settings)

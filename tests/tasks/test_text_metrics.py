@@ -9,7 +9,7 @@ from jaxpt.tasks.text_metrics import (
     bleu_metrics,
     rouge_metrics,
     split_into_lines,
-    told_class_metrics,
+    written_class_metrics,
 )
 
 FOX = "The quick brown fox jumps over the lazy dog"
@@ -34,7 +34,7 @@ def test_rouge_lsum_is_of_lines():
     swapped = ["second one follows.\nfirst sentence here."]
     found = rouge_metrics(lines, [swapped])
     assert found["rougeL"] == 0.5 and found["rougeLsum"] == 1.0
-    # Sentences of one line are told apart, too.
+    # Sentences on one line are split, too.
     flat = [text.replace("\n", " ") for text in swapped]
     assert rouge_metrics(lines, [flat])["rougeLsum"] == 1.0
     assert split_into_lines('He said "No!" Why?') == 'He said "No!"\nWhy?'
@@ -76,15 +76,15 @@ def test_bleu_of_several_references():
 
 def test_an_invalid_answer_is_wrong_in_every_metric():
     right = [1, 1, 0, 0]
-    found = told_class_metrics([1, -1, 0, -1], right, 2, 1)
+    found = written_class_metrics([1, -1, 0, -1], right, 2, 1)
     assert found["accuracy"] == 0.5 and found["invalid"] == 0.5
     # Flipped, the predictions are 1 0 0 1.
     assert found["f1"] == pytest.approx(0.5)
     assert found["macro_f1"] == pytest.approx(2 / 3)
-    valid = told_class_metrics([1, 0, 0, 1], right, 2, 1)
+    valid = written_class_metrics([1, 0, 0, 1], right, 2, 1)
     assert valid["f1"] == found["f1"] and valid["invalid"] == 0
-    assert told_class_metrics([-1] * 4, right, 2, 1)["f1"] == 0
-    three = told_class_metrics([0, 1, -1], [0, 1, 2], 3, 1)
+    assert written_class_metrics([-1] * 4, right, 2, 1)["f1"] == 0
+    three = written_class_metrics([0, 1, -1], [0, 1, 2], 3, 1)
     assert three["macro_f1"] == pytest.approx(2 / 3) and "f1" not in three
 
 

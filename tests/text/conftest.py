@@ -1,4 +1,4 @@
-"""What the tests of the text room share."""
+"""Fixtures of the tests of jaxpt.text."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from shared import find_shared
 
 @pytest.fixture
 def tinyshakespeare() -> Path:
-    """The file, from the folder `shared` beside the checkout."""
+    """The file, from the folder `shared` next to the checkout."""
     return find_shared(
         "corpora/tinyshakespeare/input.txt",
         "the founding experiment's numbers of tokens, stores of a real text after "

@@ -57,7 +57,7 @@ def make_pairs_feed(spec=TOY, places=None) -> Feed:
 
 
 def make_mixed_feed(spec=TOY, places=None, form="chunks") -> Feed:
-    """Parts of 25, 10 and 50 rows in shares of 3 : 1 : 1; a token tells its part."""
+    """Parts of 25, 10 and 50 rows in shares of 3 : 1 : 1; a token shows its part."""
     parts = [
         (make_part(100, form=form), 0.6),
         (make_part(40, form=form, first=1000), 0.2),
@@ -127,7 +127,7 @@ for name, make in MAKERS.items():
 
 
 def read_processes(count: int) -> dict[str, str]:
-    """What so many processes read of some steps, joined in order, in hex."""
+    """The hash of the rows that some processes read, joined in order."""
     programs = [
         subprocess.Popen(
             [sys.executable, "-c", PROCESS, str(ROOT), str(Path(__file__).parent)]
@@ -159,7 +159,7 @@ def test_processes_read_parts_of_the_same_batches():
 
 
 def test_hosts_may_change_at_any_step(make):
-    """4 hosts to 2 to 1: joined in order they go on with the very same batches."""
+    """4 hosts to 2 to 1: joined in order, they continue with the same batches."""
     spec = FeedSpec(batch_size=12, seed=3)
     whole = make(spec)
     step = 0
@@ -338,7 +338,7 @@ def test_a_mixture_is_exact_and_each_part_has_its_epochs():
 
 
 def test_a_mixture_reads_each_row_once_an_epoch():
-    """Rows of a part are numbered through: after whole epochs all counts are alike."""
+    """Rows of a part are numbered through: after whole epochs all counts are equal."""
     parts = [(make_part(4 * 1024), 0.5), (make_part(4 * 512, first=5000), 0.5)]
     starts = Feed(parts, FeedSpec(BLOCK, 1))[2]["tokens"][:, 0]
     rows = starts[starts < 5000] // 4
@@ -373,7 +373,7 @@ def test_permutation_of_many(num, data):
     found = permute(np.array(places, np.int64), num, keys).tolist()
     assert len(set(found)) == len(places)
     assert all(0 <= place < num for place in found)
-    # A place goes where it goes, whatever is asked with it.
+    # An index is mapped independently of the other indices.
     assert [permute(np.array([p]), num, keys)[0] for p in places] == found
 
 
@@ -385,12 +385,13 @@ def test_permutations_differ_by_epoch_and_seed():
 
 
 def spread(counts) -> float:
-    """How many standard deviations chi-squared lies above what chance gives."""
+    """Standard deviations of chi-squared above its expectation."""
     counts = np.asarray(counts, np.float64).ravel()
     mean, freedom = counts.mean(), len(counts) - 1
     return (((counts - mean) ** 2 / mean).sum() - freedom) / (2 * freedom) ** 0.5
 
 
+@pytest.mark.slow_cases("4", "5")
 @pytest.mark.parametrize("num", [2, 3, 4, 5])
 def test_every_order_is_as_likely(num):
     num_epochs = 60 * math.factorial(num)
@@ -502,6 +503,7 @@ def test_an_exception_of_the_consumer_ends_the_thread():
     assert count_threads() == 0
 
 
+@pytest.mark.slow_cases("pass")
 @pytest.mark.parametrize("ending", ["pass", "stacks = 0"])
 def test_a_program_that_ends_leaves_nothing_behind(ending):
     """It need not close the generator: the thread neither holds it up nor aborts it."""

@@ -17,16 +17,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from tiny import make_config
+from tiny import make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.likelihood import add_up
 from jaxpt.ops import metrics
-from jaxpt.text.dataset import load_text
-from jaxpt.training.data import held_rows, make_feed, with_token_counts
+from jaxpt.training.data import held_rows, make_feed
 from jaxpt.training.measure import total_loss
 from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 
 
 def remember(inner):
@@ -70,10 +67,7 @@ def run(path, objective, num_devices, changes, start, size=0):
         **SMALL.get(objective, {}),
         **changes,
     )
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    task = make_task(plan, vocab)
+    task, _, corpora = prepare(config)
     task = dataclasses.replace(task, optimizer=remember(task.optimizer))
     feed = make_feed(task, corpora["train"])
     program = Program(task, jax.devices()[:num_devices])

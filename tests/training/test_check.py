@@ -3,21 +3,18 @@
 import jax
 import numpy as np
 import pytest
-from tiny import VARIANTS, make_config, write_stored
+from tiny import VARIANTS, make_config, prepare, slow, write_stored
 
 from jaxpt.cli import main
 from jaxpt.comparison.compare import compare
-from jaxpt.config.plan import make_plan
 from jaxpt.nn.networks.abilities import BoundsLikelihood, FillsMasks, HasLikelihood
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.dataset import load_text
 from jaxpt.training import check
 from jaxpt.training.check import check_run
-from jaxpt.training.data import make_feed, with_token_counts
+from jaxpt.training.data import make_feed
 from jaxpt.training.measure import measure
 from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 from jaxpt.training.train_calls import make_train_call
 
 # Rows that fill the model to its last place, as `data.seq_len=128` and
@@ -33,16 +30,14 @@ LABELLED = {
 STACKS = {"prefix_lm/seq2seq": 1, "ul2": 0}
 
 
-def prepare(path, objective, **changes):
+def open_task(path, objective, **changes):
     """The text's tokenizer and splits, and an objective's task on it."""
     settings = LABELLED if path.suffix == ".jsonl" else {}
     config = make_config(path, objective, **(settings | changes))
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    return make_task(plan, vocab), tokenizer, corpora
+    return prepare(config)
 
 
+@pytest.mark.slow_except("skip_gram")
 @pytest.mark.parametrize("name", [*OBJECTIVES, *(n for n in VARIANTS if "/" in n)])
 def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     name, labelled, monkeypatch
@@ -50,7 +45,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     """By its shapes; to compile what is called for each takes minutes."""
     objective, _ = VARIANTS.get(name, (name, {}))
     changes = {"model__num_decoder_layers": STACKS[name]} if name in STACKS else {}
-    task, _, corpora = prepare(labelled, objective, **FULL, **changes)
+    task, _, corpora = open_task(labelled, objective, **FULL, **changes)
     assert task.plan.model.positions == "learned"
     assert max(task.spec.lengths.values()) <= 32
     program, found = Program(task), {}
@@ -102,19 +97,19 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
             {"eval__probe_length": 24},
             "eval.probe_length=24: must be at most 23, as clm reads 23 tokens at once",
         ),
-        ("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
+        slow("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
         # A gap and two sides; T5's encoder reads its [EOS] behind them.
-        (
+        slow(
             "mlm",
             {"eval__num_words": 2, "eval__word_context": 12},
             "eval.word_context=12: must be at most 11, as mlm reads 24 tokens at once",
         ),
-        (
+        slow(
             "span_corruption",
             {"eval__probe_length": 24, "data__row_length": 0, "data__seq_len": 24},
             "eval.probe_length=24: must be at most 23, as span_corruption reads 24",
         ),
-        (
+        slow(
             "mlm",
             # No document has so many characters on either side of a word.
             {
@@ -137,21 +132,21 @@ def test_what_cannot_be_measured_is_refused_first(
     objective, changes, told, labelled, refuses
 ):
     split = {"data__split": "position"} if "data__rows" in changes else {}
-    task, tokenizer, corpora = prepare(labelled, objective, **changes, **split)
+    task, tokenizer, corpora = open_task(labelled, objective, **changes, **split)
     with refuses(told):
         check_run(task, tokenizer, corpora)
 
 
 def test_a_held_out_text_too_short_for_a_row_is_refused_first(speech, refuses):
     held = {"data__limit_chars": 2000, "data__heldout_chars": 9}
-    task, tokenizer, corpora = prepare(speech, "mlm", **held)
+    task, tokenizer, corpora = open_task(speech, "mlm", **held)
     assert corpora["heldout"].num_tokens == 9
     with refuses("fewer than one row of 24"):
         check_run(task, tokenizer, corpora)
 
 
 def test_what_is_not_measured_is_not_asked_for(speech):
-    task, tokenizer, corpora = prepare(speech, "clm", eval__probe_length=9999)
+    task, tokenizer, corpora = open_task(speech, "clm", eval__probe_length=9999)
     check_run(task, tokenizer, corpora)  # without labels there is no probe
 
 
@@ -159,7 +154,7 @@ def test_a_model_that_cannot_read_a_measurement_is_found_by_its_shapes(
     labelled, refuses, monkeypatch
 ):
     """Whatever an objective makes of its rows: here more than there are places for."""
-    task, tokenizer, corpora = prepare(labelled, "mlm", **FULL)
+    task, tokenizer, corpora = open_task(labelled, "mlm", **FULL)
     fill_logits = MaskedLM.fill_logits
 
     def read_more(model, params, tokens):
@@ -170,6 +165,7 @@ def test_a_model_that_cannot_read_a_measurement_is_found_by_its_shapes(
         check_run(task, tokenizer, corpora)
 
 
+@pytest.mark.slow_except("train")
 @pytest.mark.parametrize("command", ["train", "compare"])
 def test_nothing_is_trained_before_all_is_known_to_be_measured(
     command, labelled, tmp_path, capsys

@@ -409,6 +409,7 @@ def replace_by_link(path, rng):
     path.symlink_to(moved)
 
 
+@pytest.mark.slow_except("truncate")
 @pytest.mark.parametrize(
     "damage", [truncate, delete, flip_bit, append, replace_by_link]
 )
@@ -554,6 +555,7 @@ def kill_and_resume(directory, seed, failures, num_kills):
         known = steps[-1] - 1
 
 
+@pytest.mark.slow_cases("2")
 @pytest.mark.parametrize("num_kills", slow_but((2,), (2, 10)))
 def test_kill_at_any_time(num_kills, tmp_path):
     failures = []

@@ -7,14 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import make_config
+from tiny import make_config, prepare
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
 from jaxpt.learn.schedules import make_schedule
-from jaxpt.text.dataset import load_text
 from jaxpt.training import clock as clocks
 from jaxpt.training import loop, train_calls
 from jaxpt.training.clock import find_schedule_step, is_over
@@ -23,7 +22,6 @@ from jaxpt.training.finished_runs import load_runs
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
 from jaxpt.training.signals import SignalWatch, Stopped
-from jaxpt.training.task import make_task
 from jaxpt.training.train_calls import TrainCalls
 
 
@@ -50,9 +48,7 @@ def made(speech):
     config = make_config(
         speech, "mlm", train__seconds=5.0, train__eval_every=4, model__dropout=0.1
     )
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(config)
     return task, tokenizer, corpora, Program(task)
 
 
@@ -61,6 +57,7 @@ def train(made, folder):
     return loop.train(task, tokenizer, corpora, folder, compiled)
 
 
+@pytest.mark.slow_except("2.2-2", "30.0-1")
 @pytest.mark.parametrize(
     "call, num_calls", [(1.0, 5), (0.5, 10), (1.3, 4), (2.2, 2), (1.9, 3), (30.0, 1)]
 )
@@ -81,6 +78,7 @@ def test_a_run_ends_nearest_to_its_seconds(call, num_calls, clock, made, tmp_pat
     assert found.result["steps"] == 2 * num_calls
 
 
+@pytest.mark.slow_cases("0.5")
 @pytest.mark.parametrize("call", [0.5, 1.0])
 def test_the_learning_rate_follows_the_time(call, clock, made, tmp_path):
     clock.call = call

@@ -4,15 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from tiny import make_config
+from tiny import make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.likelihood import measure_likelihood
 from jaxpt.statistics.examples import means
-from jaxpt.text.dataset import load_text
-from jaxpt.text.library import Reporter
 from jaxpt.training.data import likelihood_bytes, likelihood_rows
-from jaxpt.training.task import make_task
 
 # Each ends in what most tokenizers have no token for. Every second one is held out.
 DOCUMENTS = [
@@ -46,9 +42,8 @@ def load(folder, kind, row_length=24, **settings):
         **{f"tokenizer__{name}": value for name, value in KINDS[kind].items()},
         **settings,
     )
-    plan = make_plan(config)
-    tokenizer, splits = load_text(plan.text, reporter=Reporter(lambda line: None))
-    return make_task(plan, tokenizer.vocab), splits, tokenizer
+    task, tokenizer, splits = prepare(config)
+    return task, splits, tokenizer
 
 
 @pytest.mark.parametrize("kind", KINDS)

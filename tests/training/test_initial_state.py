@@ -7,7 +7,7 @@ import shutil
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, write_run, write_stored
+from tiny import claim_run, make_config, prepare, slow, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.comparison.compare import compare
@@ -24,9 +24,8 @@ from jaxpt.training.workdir import load_run
 
 def run(config, workdir):
     """The result of training."""
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    return loop.train(make_task(plan, tokenizer.vocab), tokenizer, corpora, workdir)
+    task, tokenizer, corpora = prepare(config)
+    return loop.train(task, tokenizer, corpora, workdir)
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +38,7 @@ def first(tmp_path_factory, speech):
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_begins_where_another_ended(first, tmp_path, capsys):
     flags = [
         f"--config={first / 'config.json'}",
@@ -58,6 +58,7 @@ def test_a_run_begins_where_another_ended(first, tmp_path, capsys):
     jax.tree.map(np.testing.assert_array_equal, start.params, old)
 
 
+@pytest.mark.slow
 def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
     """mlm, then clm_mlm, then clm: one tree of parameters."""
     _, _, held, _ = load_run(first)
@@ -81,6 +82,7 @@ def test_one_objective_goes_on_where_another_ended(first, tmp_path, speech):
     assert set(metrics) & {"valid_loss", "valid_clm_loss"} == {"valid_loss"}
 
 
+@pytest.mark.slow
 def test_clm_first_and_mlm_after(tmp_path, speech):
     """A kind of row that is not there adds nothing to the loss."""
     config = make_config(
@@ -106,6 +108,7 @@ def no_figures(monkeypatch):
     monkeypatch.setattr(figures, "draw", lambda *args: {})
 
 
+@pytest.mark.slow
 def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figures):
     config = make_config(
         speech,
@@ -129,8 +132,8 @@ def test_objectives_are_compared_from_one_start(first, tmp_path, speech, no_figu
 @pytest.mark.parametrize(
     "objective, changes, told",
     [
-        ("mlm", {"model__d_model": 32}, ("mlm model has embed/", "16]", "32]")),
-        ("electra", {}, ("mlm model has", "electra one", "not at all")),
+        slow("mlm", {"model__d_model": 32}, ("mlm model has embed/", "16]", "32]")),
+        slow("electra", {}, ("mlm model has", "electra one", "not at all")),
         ("mlm", {"tokenizer__kind": "byte"}, ("its tokenizer is another",)),
     ],
 )
@@ -182,8 +185,8 @@ ROTARY, RELATIVE = {"model__positions": "rotary"}, {"model__positions": "relativ
         ("mlm", ROTARY, {"positions": "sinusoidal"}),
         ("mlm", RELATIVE, {"relative_max_distance": 64}),
         ("mlm", RELATIVE, {"relative_directions": "past"}),
-        ("electra", {}, {"norm_epsilon": 1e-12}),
-        ("bilm", {"bilm__num_chars": 12}, {}),
+        slow("electra", {}, {"norm_epsilon": 1e-12}),
+        slow("bilm", {"bilm__num_chars": 12}, {}),
         ("bilm", {"bilm__cell_clip": 1.0}, {}),
     ],
 )
@@ -263,6 +266,7 @@ def test_who_goes_on_reads_as_the_other_did(tmp_path, speech):
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_older_than_a_setting_is_still_its_own(first, tmp_path, capsys):
     """What its config does not say stands at its default, in every command."""
     shutil.copytree(first, tmp_path / "run")
@@ -323,6 +327,7 @@ def test_the_start_needs_a_checkpoint(first, tmp_path, speech, refuses):
         make_start(program, program.task.plan.train)
 
 
+@pytest.mark.slow
 def test_runs_of_one_program_begin_by_their_own_seeds(tmp_path, speech, no_figures):
     config = make_config(
         speech,

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import CORE, make_config, slow_but, write_config
+from tiny import CORE, make_config, prepare, slow, slow_but, write_config
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -95,6 +95,7 @@ OPTIM = {
 }
 
 
+@pytest.mark.slow_cases("clm", "electra")
 @pytest.mark.parametrize("objective", slow_but(("clm", "mlm", "electra"), CORE))
 def test_stopped_and_resumed_ends_bit_identical(
     objective, speech, tmp_path, monkeypatch
@@ -212,6 +213,7 @@ def test_killed_with_sigkill_and_started_again_ends_bit_identical(
     assert final_hash(task, tmp_path / "whole") == final_hash(task, tmp_path / "parts")
 
 
+@pytest.mark.slow
 def test_sigterm_saves_and_says_so(speech, tmp_path):
     write_config(tmp_path / "config.py", speech, train__steps=100_000)
     process = start(tmp_path / "config.py", tmp_path / "run")
@@ -242,9 +244,7 @@ def test_a_signal_during_the_last_measurement_is_not_lost(
 def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     speech, tmp_path, monkeypatch
 ):
-    plan = make_plan(make_config(speech))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(make_config(speech))
     three = jax.devices() * 3
     monkeypatch.setattr(jax, "devices", lambda: three)
     with pytest.raises(UserError, match="train.batch_size=8"):
@@ -252,6 +252,7 @@ def test_a_batch_that_devices_cannot_share_leaves_nothing_behind(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_result_and_log_say_what_was_done(speech, tmp_path):
     config = make_config(speech, "mlm", train__eval_every=4)
     task, result = run(config, tmp_path)
@@ -270,6 +271,7 @@ def test_result_and_log_say_what_was_done(speech, tmp_path):
     assert any((tmp_path / "tensorboard").iterdir())
 
 
+@pytest.mark.slow
 def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     changes = {"train__eval_every": 6}
     _, plain_result = run(make_config(speech, **changes), tmp_path / "plain")
@@ -299,6 +301,7 @@ def test_the_mean_of_the_parameters_is_what_is_judged(speech, tmp_path, capsys):
     assert all(("valid_loss" in line) == ("ema_decay" in line) for line in lines)
 
 
+@pytest.mark.slow_cases("mlm")
 @pytest.mark.parametrize("objective", slow_but(("mlm",), CORE))
 def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsys):
     settings = {"train__steps": 4, "train__eval_every": 2, "model__dropout": 0.1}
@@ -306,9 +309,7 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     for num in (0, 2):
         folder = tmp_path / str(num)
         config = make_config(speech, objective, eval__samples=num, **settings)
-        plan = make_plan(config)
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(config)
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, folder, program)
         hashes.append(final_hash(task, folder))
@@ -331,13 +332,12 @@ def test_samples_are_shown_and_change_nothing(objective, speech, tmp_path, capsy
     assert logs[0] == logs[1]
 
 
+@pytest.mark.slow
 def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
     hashes, traces, program = [], [], None
     for num in (0, 3):
         settings = {"train__steps": 8, "train__profile_steps": num}
-        plan = make_plan(make_config(speech, "clm", **settings))
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, tokenizer, corpora = prepare(make_config(speech, "clm", **settings))
         program = program or Program(task)
         loop.train(task, tokenizer, corpora, tmp_path / str(num), program)
         hashes.append(final_hash(task, tmp_path / str(num)))
@@ -353,13 +353,12 @@ def test_a_trace_of_the_steps_after_compiling_changes_nothing(speech, tmp_path):
 
 def test_a_run_of_many_shows_no_samples(speech, tmp_path):
     config = make_config(speech, "clm", train__steps=2, eval__samples=1)
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, label="clm seed 0")
     assert not any("sample" in line for line in read_metrics(tmp_path))
 
 
+@pytest.mark.slow
 def test_a_step_logs_its_rates_and_the_gradients_norm(speech, tmp_path):
     config = make_config(speech, optim__name="muon", optim__warmup_steps=10)
     run(config, tmp_path)
@@ -404,9 +403,8 @@ def test_what_mfu_means_is_said_with_it(speech, tmp_path, capsys, monkeypatch):
 def test_a_lost_fused_kernel_is_said(speech, tmp_path, monkeypatch):
     """Of a published preset's dropout on a GPU, where cuDNN would have served."""
     changes = {"model__dtype": "bfloat16", "model__attention_dropout": 0.1}
-    plan = make_plan(make_config(speech, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    program, feed = check_run(make_task(plan, tokenizer.vocab), tokenizer, corpora)
+    task, tokenizer, corpora = prepare(make_config(speech, **changes))
+    program, feed = check_run(task, tokenizer, corpora)
     log = run_log.RunLog(program, feed, corpora, tmp_path)
     assert not any("fused" in line for line in log.describe_run())
     monkeypatch.setattr(kernel_choice, "find_platform", lambda: "nvidia")
@@ -421,9 +419,8 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     wrong = Predictions(24, {"loss": packing.exactly(16)})
     monkeypatch.setattr(masked_diffusion.Spec, "predictions", wrong)
     settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
-    plan = make_plan(make_config(speech, "masked_diffusion", **settings))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    config = make_config(speech, "masked_diffusion", **settings)
+    task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
     lines = capsys.readouterr().out.splitlines()
     (found,) = [line for line in lines if line.startswith("warning: ")]
@@ -594,10 +591,10 @@ def test_refuses_when_no_checkpoint_is_good(speech, tmp_path):
 @pytest.mark.parametrize(
     "change, named",
     [
-        ({"optim__lr": 5e-4}, "optim.lr"),
+        slow({"optim__lr": 5e-4}, "optim.lr"),
         ({"train__seed": 7}, "train.seed"),
-        ({"tokenizer__kind": "byte"}, "tokenizer.kind"),
-        ({"data__valid_fraction": 0.2}, "data.valid_fraction"),
+        slow({"tokenizer__kind": "byte"}, "tokenizer.kind"),
+        slow({"data__valid_fraction": 0.2}, "data.valid_fraction"),
     ],
 )
 def test_a_folder_of_another_config_is_refused_untouched(
@@ -623,6 +620,7 @@ def test_a_folder_of_other_text_or_tokenizer_is_refused(speech, tmp_path):
         run(make_config(text), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_runs_tokenizer_is_the_one_in_its_folder(speech, tmp_path, capsys):
     """Wherever the run lies, and whatever became of the file that it was given."""
     given, first = tmp_path / "given.json", tmp_path / "first"

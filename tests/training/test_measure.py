@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import ROWS, VARIANTS, make_config
+from tiny import ROWS, VARIANTS, make_config, prepare
 
 from jaxpt.config.plan import make_plan
 from jaxpt.evaluation.cloze import measure_cloze
@@ -57,9 +57,8 @@ def measured(tmp_path_factory):
         data__split="documents",
         data__valid_fraction=0.25,
     )
-    plan = make_plan(config)
-    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
-    program = Program(make_task(plan, tokenizer.vocab))
+    task, _, corpora = prepare(config)
+    program = Program(task)
     return program, corpora, program.init_state(SEED).params
 
 
@@ -67,6 +66,7 @@ def of(**metrics):
     return Measured(metrics, {}, {})
 
 
+@pytest.mark.slow
 def test_controls_are_measured_on_untrained_parameters(measured):
     program, corpora, fresh = measured
     trained = jax.tree.map(lambda x: 0 * x, fresh)  # which cannot be told by chance
@@ -210,6 +210,7 @@ def test_no_special_token_is_an_answer_of_the_cloze(measured):
     assert found["cloze_bits"] < ask([])["cloze_bits"]  # shared by fewer answers
 
 
+@pytest.mark.slow_except("mlm-before1-after1-gap1")
 @pytest.mark.parametrize(
     "objective, before, after, gap",
     [
@@ -246,12 +247,12 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow_except("clm")
 @pytest.mark.parametrize("objective", ["clm", "electra", "ul2"])
 def test_every_layer_is_pooled_over_the_texts_own_tokens(objective, speech):
     """Not over what stands around it, nor over what fills up a batch."""
-    plan = make_plan(make_config(speech, objective))
-    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
-    program = Program(make_task(plan, tokenizer.vocab))
+    task, _, _ = prepare(make_config(speech, objective))
+    program = Program(task)
     params, model = program.init_state(SEED).params, program.task.model
     rows = [[9, 12, 10, 8, 11], [8, 8, 9, 13, 10], [13, 9, 9, 11, 12]]
     tokens = np.array(rows, np.int32)
@@ -295,9 +296,8 @@ def test_what_the_probe_read_is_told_of_trained_and_untrained_parameters(measure
 def test_words_are_asked_for_where_settings_say_so(speech):
     """Of trained and of untrained parameters, with the same questions."""
     settings = {"eval__num_words": 4, "eval__word_context": 3, "data__row_length": 24}
-    plan = make_plan(make_config(speech, "clm", **settings))
-    tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
-    program = Program(make_task(plan, tokenizer.vocab))
+    task, _, corpora = prepare(make_config(speech, "clm", **settings))
+    program = Program(task)
     zeros = jax.tree.map(lambda x: 0 * x, program.init_state(SEED).params)
     found, examples, _ = measure(program, zeros, corpora, SEED)
     assert found["word_accuracy_random"] > found["word_accuracy"]
@@ -311,12 +311,12 @@ def test_words_are_asked_for_where_settings_say_so(speech):
     assert again["word_accuracy"] == again["word_accuracy_random"] == 0.5
 
 
+@pytest.mark.slow_except("bart")
 @pytest.mark.parametrize("objective", ["mlm", "electra", "span_corruption", "bart"])
 def test_the_states_beside_a_gap_are_read_as_in_training(objective, speech):
     """In place of the word its mask or sentinel; a decoder's as it would write it."""
-    plan = make_plan(make_config(speech, objective))
-    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
-    vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
+    task, tokenizer, _ = prepare(make_config(speech, objective))
+    vocab, program = tokenizer.vocab, Program(task)
     params, model = program.init_state(SEED).params, program.task.model
     left, right = np.array([[9, 12, 10, 8]] * 2), np.array([[11, 9, 13, 10]] * 2)
     rows = {"left": left.astype(np.int32), "right": right.astype(np.int32)}
@@ -358,14 +358,14 @@ def score_decoder(model, params, ids, written):
     return jax.nn.log_softmax(logits)[0]
 
 
+@pytest.mark.slow_cases("clm", "mlm", "electra", "prefix_lm")
 @pytest.mark.parametrize("objective", CHOOSERS)
 def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
     name, settings = VARIANTS.get(objective, (objective, {}))
     own = {f"{name}__{key}": value for key, value in settings.items()}
     own["span_corruption__mean_span_length"] = 2.0  # two spans of four tokens
-    plan = make_plan(make_config(speech, name, **ROWS.get(name, {}), **own))
-    tokenizer, _ = load_text(plan.text, reporter=Reporter(lambda line: None))
-    vocab, program = tokenizer.vocab, Program(make_task(plan, tokenizer.vocab))
+    task, tokenizer, _ = prepare(make_config(speech, name, **ROWS.get(name, {}), **own))
+    vocab, program = tokenizer.vocab, Program(task)
     params, model = program.init_state(SEED).params, program.task.model
     assert model.scores_ratio == (objective == "electra")
     # Drawn further apart, so that what is read shows.
@@ -434,6 +434,7 @@ def test_each_chooses_in_the_form_it_was_trained_in(objective, speech):
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_choices_are_asked_for_where_settings_say_so(measured):
     program, corpora, fresh = measured
     plan = program.task.plan

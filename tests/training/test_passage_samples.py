@@ -3,17 +3,14 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiny import make_config, slow_but, write_run
+from tiny import make_config, prepare, slow_but, write_run
 
-from jaxpt.config.plan import make_plan
 from jaxpt.generation import samples
 from jaxpt.inference.predictions import generate_texts
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.one_stack import MaskedLM
-from jaxpt.text.dataset import load_text
 from jaxpt.training import passage_samples
 from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_corpora, load_run
 
 FORMS = {
@@ -34,9 +31,7 @@ FORMS = {
 
 
 def open_task(speech, objective, **changes):
-    plan = make_plan(make_config(speech, objective, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    return make_task(plan, tokenizer.vocab), tokenizer, corpora
+    return prepare(make_config(speech, objective, **changes))
 
 
 def take(form, task, tokenizer, corpora, num=1):

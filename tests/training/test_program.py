@@ -10,7 +10,7 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
-from tiny import make_config, many_devices
+from tiny import make_config, many_devices, prepare
 
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import UserError
@@ -61,6 +61,7 @@ def list_cases():
         yield pytest.param(objective, (), marks=pytest.mark.slow, id=objective)
 
 
+@pytest.mark.slow_cases("electra-some", "span_corruption-some")
 @pytest.mark.parametrize("objective, cases", list(list_cases()))
 def test_eight_devices_give_one_devices_numbers(objective, cases, speech):
     path = os.pathsep.join([str(ROOT), str(ROOT / "tests")])
@@ -109,9 +110,8 @@ def test_a_batch_that_devices_cannot_share_is_refused(speech):
 
 
 def test_ids_that_the_devices_do_not_divide_are_told(speech):
-    plan = make_plan(make_config(speech, "clm"))
-    tokenizer, _ = load_text(plan.text)
-    program, size = Program(make_task(plan, tokenizer.vocab)), tokenizer.vocab.size
+    task, tokenizer, _ = prepare(make_config(speech, "clm"))
+    program, size = Program(task), tokenizer.vocab.size
     assert program.describe_mesh() == []
     for tensor in (2, 7):
         shape = {"data": 1, "fsdp": 1, "tensor": tensor}
@@ -121,11 +121,10 @@ def test_ids_that_the_devices_do_not_divide_are_told(speech):
     assert told[0].startswith(f"model.vocab_size={size} is not a multiple of train.")
 
 
+@pytest.mark.slow
 def test_every_step_draws_its_own_corruption(speech):
     # Too small a rate to change a parameter: rows and masks alone make the loss.
-    plan = make_plan(make_config(speech, "mlm", optim__lr=1e-30))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, _, corpora = prepare(make_config(speech, "mlm", optim__lr=1e-30))
     program = Program(task)
     batch, losses = make_feed(task, corpora["train"]).stack(0, 1), []
     same = {key: value.repeat(3, axis=0) for key, value in batch.items()}
@@ -145,22 +144,19 @@ def test_every_step_draws_its_own_corruption(speech):
 
 
 def test_a_run_is_used_on_other_devices_than_those_it_trained_on(speech):
-    plan = make_plan(make_config(speech, train__fsdp=8))
-    tokenizer, _ = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, _, _ = prepare(make_config(speech, train__fsdp=8))
     assert _fit_mesh(task, 8) == (1, 8, 1)
     assert _fit_mesh(task, 3) == (1, 3, 1)  # each holds a third
 
 
+@pytest.mark.slow
 def test_steps_per_call_does_not_change_the_numbers(speech):
     states = []
     for size in (1, 4):
         config = make_config(
             speech, "mlm", model__dropout=0.1, train__steps_per_call=size
         )
-        plan = make_plan(config)
-        tokenizer, corpora = load_text(plan.text)
-        task = make_task(plan, tokenizer.vocab)
+        task, _, corpora = prepare(config)
         program = Program(task)
         feed, state = make_feed(task, corpora["train"]), program.init_state(1)
         for step in range(0, 8, size):

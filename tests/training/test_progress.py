@@ -2,21 +2,18 @@
 
 import jax
 import numpy as np
-from tiny import make_config
+import pytest
+from tiny import make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
-from jaxpt.text.dataset import load_text
 from jaxpt.training.data import make_feed
-from jaxpt.training.task import make_task
 from jaxpt.training.train_calls import make_train_call
 
 
+@pytest.mark.slow
 def test_the_mask_rate_falls_while_a_run_trains(speech):
     changes = {"mlm__mask_rate": 0.5, "mlm__mask_rate_end": 0.1, "train__steps": 4}
-    plan = make_plan(make_config(speech, "mlm", **changes))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, _, corpora = prepare(make_config(speech, "mlm", **changes))
     feed = make_feed(task, corpora["train"])
     stack = jax.tree.map(lambda *rows: np.stack(rows), *(feed[i] for i in range(4)))
     params = task.model.init_params(jax.random.key(0))

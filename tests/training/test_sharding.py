@@ -10,20 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, PartitionSpec
-from tiny import VARIANTS, make_config
+from tiny import VARIANTS, make_config, prepare, slow
 
-from jaxpt.config.plan import make_plan
 from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.state import make_state
 from jaxpt.nn.networks.network import TRANSFORMER_RULES
 from jaxpt.nn.presets import PRESETS, get_preset
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training import sharding
 from jaxpt.training.sharding import partition, shape_mesh, shard_params, shard_state
-from jaxpt.training.task import make_task
 
 SIZES = {"data": 2, "fsdp": 2, "tensor": 2}
 MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
@@ -98,6 +95,7 @@ def test_every_parameter_of_every_family_has_a_rule(shapes):
             assert any(re.search(f"(^|/)({rule})$", n) for n in held), f"unused: {rule}"
 
 
+@pytest.mark.slow
 def test_every_matrix_is_split_over_fsdp_and_tensor(shapes):
     """But small ones; what is whole on each device is no matrix."""
     small = r"words/table|types|positions|relative|project|transform|score"
@@ -155,9 +153,9 @@ def specs_of(state):
 @pytest.mark.parametrize(
     "optimizer",
     [
-        optax.adamw(1e-3),
-        optax.lamb(1e-3),
-        optax.lion(1e-3),
+        slow(optax.adamw(1e-3)),
+        slow(optax.lamb(1e-3)),
+        slow(optax.lion(1e-3)),
         optax.contrib.muon(1e-3),
         optax.chain(optax.clip_by_global_norm(1.0), optax.ema(0.9), optax.adam(1e-3)),
         optax.adafactor(1e-3, min_dim_size_to_factor=8),
@@ -211,9 +209,7 @@ def test_a_mesh_is_all_devices_or_an_error(num_devices, fsdp, tensor):
 
 
 def make_mlm(speech, objective="mlm", **changes):
-    plan = make_plan(make_config(speech, objective, **changes))
-    tokenizer, _ = load_text(plan.text)
-    return make_task(plan, tokenizer.vocab)
+    return prepare(make_config(speech, objective, **changes))[0]
 
 
 def check(task, shape):

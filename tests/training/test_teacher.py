@@ -9,7 +9,7 @@ import signal
 import jax
 import numpy as np
 import pytest
-from tiny import claim_run, make_config, slow_but, write_run, write_stored
+from tiny import claim_run, make_config, slow, slow_but, write_run, write_stored
 
 from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
@@ -59,6 +59,7 @@ def make_student(speech, teacher, objective="distillation", **changes):
 TAUGHT = [("mlm", "distillation"), ("clm", "causal_distillation")]
 
 
+@pytest.mark.slow_except("mlm-distillation")
 @pytest.mark.parametrize("kind, objective", slow_but(TAUGHT[1:], TAUGHT))
 def test_it_begins_with_its_teacher(kind, objective, teachers, speech):
     theirs, tokenizer, taught, _ = load_run(teachers / kind)
@@ -110,6 +111,7 @@ def readers(tmp_path_factory, speech):
     return folder
 
 
+@pytest.mark.slow_except("prefix_lm-both")
 @pytest.mark.parametrize(
     "kind, directions", [("clm", "past"), ("clm_mlm", "both"), ("prefix_lm", "both")]
 )
@@ -194,7 +196,7 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
             {"model__relative_directions": "both", "model__num_heads": 4},
             "model.num_heads=4: must be the teacher's 2",
         ),
-        (
+        slow(
             {"model__relative_directions": "both", "model__d_ff": 64},
             "the student has encoder/layer_0/mlp/",
         ),
@@ -218,6 +220,7 @@ def test_layers_are_lent_to_who_reads_them_alike(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech):
     """A config that is taken from a run says what its teacher was."""
     student = make_student(speech, teachers / "mlm", distillation__student_layers=())
@@ -229,6 +232,7 @@ def test_the_teacher_is_the_one_that_the_config_says(teachers, tmp_path, speech)
         check_start(task, tokenizer)
 
 
+@pytest.mark.slow
 def test_its_config_says_what_the_teacher_is(teachers, speech):
     plan = make_plan(make_student(speech, teachers / "mlm"))
     written = plan.config["distillation"]["teacher_model"]
@@ -255,7 +259,7 @@ def test_a_run_from_another_keeps_its_student(teachers, tmp_path, speech):
 @pytest.mark.parametrize(
     "kind, changes, told",
     [
-        ("mlm", {"tokenizer__kind": "byte"}, "its tokenizer is another"),
+        slow("mlm", {"tokenizer__kind": "byte"}, "its tokenizer is another"),
         ("clm", {}, "holds a clm run; must hold one with a masked model"),
         ("none", {}, "must be a run's folder"),
         ("mlm", {"distillation__student_layers": (0, 3)}, "from 0 to 2"),
@@ -305,6 +309,7 @@ def alone(tmp_path_factory, speech):
     return folder
 
 
+@pytest.mark.slow
 def test_a_teacher_that_is_not_named_is_trained_first(alone):
     run, out = alone / "run", (alone / "out.txt").read_text()
     task, _ = load_task(run)
@@ -325,6 +330,7 @@ def test_a_teacher_that_is_not_named_is_trained_first(alone):
     jax.tree.map(np.testing.assert_array_equal, params["teacher"], taught)
 
 
+@pytest.mark.slow
 def test_it_is_the_run_that_names_that_teacher(alone, tmp_path, speech):
     named = {"causal_distillation__teacher": str(alone / "run" / "teacher")}
     config = make_config(speech, "causal_distillation", **ALONE, **named)
@@ -340,6 +346,7 @@ def test_it_is_the_run_that_names_that_teacher(alone, tmp_path, speech):
     assert results[0]["metrics"] == results[1]["metrics"]
 
 
+@pytest.mark.slow
 def test_started_again_it_takes_the_teacher_that_it_has(
     alone, tmp_path, speech, capsys, monkeypatch
 ):

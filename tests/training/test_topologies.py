@@ -107,6 +107,7 @@ def moved(speech, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_losses_go_on_as_on_one_device(moved):
     one, many = curve(moved / "whole"), curve(moved / "parts")
     assert list(one) == list(many) == list(range(2, 21, 2))
@@ -114,6 +115,7 @@ def test_losses_go_on_as_on_one_device(moved):
         assert abs(many[step] - loss) < 1e-5 * loss, step
 
 
+@pytest.mark.slow
 def test_each_part_began_where_the_last_one_had_ended(moved):
     ends = {line["step"] for line in read_metrics(moved / "parts")}
     assert ends >= {0, 4, 10, 20}
@@ -132,6 +134,7 @@ assert cli.main(["export", "--workdir", workdir, "--to", folder]) == 0
 """
 
 
+@pytest.mark.slow
 def test_a_split_run_is_used_as_a_whole_one(moved, tmp_path, capsys):
     """Measured, continued and exported alike on eight devices and on one."""
     workdir = moved / "parts"
@@ -174,6 +177,7 @@ def endless(speech, tmp_path):
     return [*command, "--workdir", tmp_path / "run"]
 
 
+@pytest.mark.slow
 def test_a_signal_to_one_process_stops_both(endless, tmp_path):
     both = start(endless, 1, 2)
     wait_for_step(tmp_path / "run", 6, both)
@@ -211,6 +215,7 @@ def test_an_error_of_all_is_said_once(speech, tmp_path):
     assert "jaxpt" not in errors[1] and not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_processes_with_other_settings_are_refused(speech, tmp_path):
     write_config(tmp_path / "config.py", speech)
     command = ["-m", "jaxpt", "train", "--config", tmp_path / "config.py"]

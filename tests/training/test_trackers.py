@@ -6,14 +6,12 @@ import os
 import struct
 
 import pytest
-from tiny import make_config
+from tiny import make_config, prepare
 
 from jaxpt.config.plan import make_plan
-from jaxpt.text.dataset import load_text
 from jaxpt.training import metrics_log, trackers
 from jaxpt.training.loop import train
 from jaxpt.training.metrics_log import MetricWriter
-from jaxpt.training.task import make_task
 
 
 class Recorder:
@@ -85,9 +83,8 @@ def test_one_that_is_not_installed_is_refused_before_anything_is_written(
     find = importlib.util.find_spec
     missing = lambda asked: None if asked == name else find(asked)  # noqa: E731
     monkeypatch.setattr(trackers.importlib.util, "find_spec", missing)
-    plan = make_plan(make_config(speech, train__trackers=("tensorboard", name)))
-    tokenizer, corpora = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    config = make_config(speech, train__trackers=("tensorboard", name))
+    task, tokenizer, corpora = prepare(config)
     with refuses("train.trackers=('tensorboard', ", f"pip install 'jaxpt[{name}]'"):
         train(task, tokenizer, corpora, tmp_path / "run")
     assert not (tmp_path / "run" / "config.json").exists()

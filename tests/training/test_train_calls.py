@@ -9,16 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from tiny import make_config
+from tiny import make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.learn.state import make_state
 from jaxpt.rng import split_step, stream
-from jaxpt.text.dataset import load_text
 from jaxpt.training import loop
 from jaxpt.training.data import make_feed
 from jaxpt.training.program import Program
-from jaxpt.training.task import make_task
 from jaxpt.training.train_calls import TrainCalls, make_train_call
 
 NUM_STEPS = 2
@@ -26,9 +23,7 @@ NUM_STEPS = 2
 
 @pytest.fixture(scope="module")
 def text(speech):
-    plan = make_plan(make_config(speech, "clm", train__steps=NUM_STEPS))
-    tokenizer, corpora = load_text(plan.text)
-    return make_task(plan, tokenizer.vocab), tokenizer, corpora
+    return prepare(make_config(speech, "clm", train__steps=NUM_STEPS))
 
 
 def test_each_step_of_a_call_has_its_own_keys():

@@ -64,6 +64,7 @@ def test_of_branches_the_dearest_counts():
     assert count_by_xla(run, X, W) == pytest.approx(6 * ONE, abs=200)
 
 
+@pytest.mark.slow_cases("bilm")
 @pytest.mark.parametrize("name", slow_but(("clm", "bilm"), KINDS))
 def test_what_is_left_out_of_each_kind_of_network(name, speech):
     """A wide model's rest is small; nothing that sizes count is unknown to XLA."""
@@ -73,6 +74,7 @@ def test_what_is_left_out_of_each_kind_of_network(name, speech):
     assert low < found.left_out < high
 
 
+@pytest.mark.slow
 def test_a_form_that_computes_otherwise_leaves_out_the_same(speech, afresh):
     """Loops over layers, microbatches and logits, and what is computed twice."""
     plain = count_step(*make_case(speech, "clm", model__num_layers=2))

@@ -1,4 +1,4 @@
-"""Small models of transformers with tokenizers of their own, for tests beside peers."""
+"""Small models of transformers with tokenizers, for comparisons with peers."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ def _write(folder: Path, made, roles: dict) -> int:
 
 
 def write_model(folder: Path, kind: str, scale: float = 0.0, **sizes) -> None:
-    """A random model of transformers beside its tokenizer.
+    """A random model of transformers and its tokenizer.
 
     Args:
       kind: "bert" or "gpt2".

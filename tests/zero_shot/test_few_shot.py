@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from tiny_refusals import check_refusal, refused
 
 from jaxpt.zero_shot.few_shot import ShotSpec, draw_prompts, find_spread
 from jaxpt.zero_shot.questions import plain
@@ -58,19 +59,18 @@ def test_draws_differ_and_orders_keep_their_draw():
     assert again != found
 
 
-@pytest.mark.parametrize(
-    "changes, part",
-    [
-        ({"num_shots": 13}, "--num_shots=13"),
-        ({"num_shots": -1}, "--num_shots=-1"),
-        ({"num_draws": 0}, "--num_draws=0"),
-        ({"num_orders": 0}, "--num_orders=0"),
-        ({"num_shots": 2, "num_orders": 3}, "--num_orders=3"),
-    ],
-)
-def test_what_cannot_be_drawn(changes, part, refuses):
-    with refuses(part):
-        draw_prompts(CLASSES, ShotSpec(**changes))
+REFUSED = """
+    num_shots=13; num_shots=-1; num_draws=0; num_orders=0; num_orders=3 & num_shots=2
+"""
+
+
+def draw(**settings):
+    draw_prompts(CLASSES, ShotSpec(**settings))
+
+
+@pytest.mark.parametrize("make, parts", refused(draw, "--", REFUSED))
+def test_bad_settings_are_refused(make, parts, refuses):
+    check_refusal(make, parts, refuses)
 
 
 def test_spread_is_of_draws_and_of_orders():

@@ -1,4 +1,4 @@
-"""Scores of texts beside minicons (Misra 2022), on the same weights.
+"""Scores of texts compared with minicons (Misra 2022), on the same weights.
 
 minicons 0.3.39; `make test-peers` runs it.
 """

@@ -55,7 +55,7 @@ def test_a_model_that_knows_nothing_has_chance():
 def test_trivial_answers():
     classes = [plain("x", ["no", "yes"], y) for y in (1, 1, 0)]
     assert trivial_answers(classes) == {"chance": 0.5, "majority": 2 / 3}
-    # Options of their own have no commonest class, wherever the right one stands.
+    # Separate options have no most frequent class, wherever the correct one is.
     others = [plain("x", ["a", "b"], 1), plain("x", ["c", "d", "e", "f"], 3)]
     assert trivial_answers(others) == {"chance": 0.375}
 
@@ -80,7 +80,7 @@ def test_asking_leaves_out_what_does_not_fit(refuses):
     found = ask(questions, score_by_length, has_empty=True)
     assert found.kept == [0, 2]
     assert found.hits["acc"].tolist() == [1, 0]
-    # Without contexts nothing tells the third question's options apart.
+    # Without contexts the third question's options have equal scores.
     assert found.hits["acc_empty"].tolist() == [1, 0.5]
     assert found.hits["acc_mutual_info"].tolist() == [0.5, 0]
     assert "acc_empty" not in ask(questions, score_by_length, has_empty=False).hits

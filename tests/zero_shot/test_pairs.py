@@ -208,7 +208,7 @@ def test_an_interval_of_one_pair_is_unknown():
 
 
 def test_a_single_pair_widens_the_interval_around_its_own_value():
-    """Beside 100 pairs of which 98 are right stands a wrong one."""
+    """100 pairs of which 98 are right, and a paradigm of a single wrong pair."""
     scores = np.array([[0.0, -1.0]] * 98 + [[-1.0, 0.0]] * 3)
     names = ["a"] * 100 + ["b"]
     value, (low, high, _) = judge(make_pairs(*names), scores).figures["accuracy"]
@@ -237,7 +237,7 @@ def test_a_score_that_is_no_number_is_refused(refuses):
 
 
 class Spelling:
-    """Scores a text by minus the sum of its ids; is asked once for all."""
+    """Scores a text by minus the sum of its ids; is called once for all."""
 
     def score(self, texts, starts, rules, seeds):
         assert seeds == [i // 2 for i in range(len(texts))] and starts is None

@@ -8,20 +8,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import MODELS, VARIANTS, make_config, slow_but
+from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
-from jaxpt.config.plan import make_plan
 from jaxpt.inference.scorer import find_form
 from jaxpt.nn.networks.skip_gram import SkipGram
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
-from jaxpt.text.dataset import load_text
-from jaxpt.training.data import with_token_counts
-from jaxpt.training.task import make_task
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,
+    Text,
     mark_words,
     plan_bound,
 )
@@ -43,10 +40,7 @@ def make_scorer(speech, case, **changes):
     if name == "bilm":
         changes |= {f"bilm__{field}": value for field, value in SMALL.items()}
     model = {f"model__{k}": v for k, v in MODELS.get(case, {}).items()}
-    plan = make_plan(make_config(speech, name, **model, **changes))
-    tokenizer, corpora = load_text(plan.text)
-    vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
-    task = make_task(plan, vocab)
+    task, _, _ = prepare(make_config(speech, name, **model, **changes))
     params = jax.jit(task.model.init_params)(jax.random.key(0))
     rng = np.random.default_rng(0)
     params = jax.tree.map(lambda x: np.asarray(x) + rng.normal(0, 0.5, x.shape), params)
@@ -66,7 +60,7 @@ def pick(logits, targets):
 
 
 class Loop:
-    """The same numbers by what networks could be asked before, one text at a time."""
+    """The same numbers by other methods of the networks, one text at a time."""
 
     def __init__(self, scorer):
         self.form, self.model, self.params = scorer.form, scorer.network, scorer.params
@@ -186,6 +180,7 @@ class Loop:
         return np.log(kept)[start:].tolist()
 
 
+@pytest.mark.slow_cases("bart", "clm_mlm")
 def test_every_rule_is_its_loop(made):
     scorer, loop = made, Loop(made)
     texts = [np.array(text, np.int32) for text in TEXTS]
@@ -312,7 +307,7 @@ def test_only_the_last_batch_of_a_shape_is_padded():
 
 
 def test_the_bound_is_the_mean_over_all_that_can_be_masked():
-    """LLaDA's: l of 1..n alike, any l of the n tokens alike, each counting n / l."""
+    """LLaDA's: l uniform in 1..n, any l of n tokens, each with the weight n / l."""
 
     def read(tokens, position, target):
         return -1.0 * target * sum(token == MASK for token in tokens) ** 2
@@ -327,7 +322,8 @@ def test_the_bound_is_the_mean_over_all_that_can_be_masked():
     assert len(set(drawn)) > 1
     # The same masks for texts of one length and seed; others for another seed.
     masked = [
-        plan_bound(np.array(ids), 0, form, ("bound",), seed)[0].arrays["inputs"] == MASK
+        plan_bound(Text(np.array(ids), 0, form, ("bound",), seed))[0].arrays["inputs"]
+        == MASK
         for ids, seed in (([5, 7, 11], 3), ([8, 9, 6], 3), ([5, 7, 11], 4))
     ]
     assert masked[0].shape == (BOUND_SAMPLES, 3) and (masked[0] == masked[1]).all()
@@ -364,7 +360,7 @@ def test_what_cannot_be_scored_is_refused(refuses):
 
 
 def test_a_first_token_with_nothing_before_it_has_no_score():
-    """And it says so: pairs that differ there alone tie."""
+    """And it reports this: pairs that differ there only are ties."""
 
     def read(tokens, position, target):
         return -1.0

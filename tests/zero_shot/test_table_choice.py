@@ -86,7 +86,7 @@ def test_shots_are_a_second_table(write, refuses):
         ({"lable": "x"}, "lable: must be one of table, context"),
         ({"table": {"path": "dev.jsonl", "form": 1}}, "form"),
         ({"context": "{z}"}, "dev.jsonl line 1: no column 'z'"),
-        ({"options": ["a"]}, "dev.jsonl line 1: a: must be texts, two at least"),
+        ({"options": ["a"]}, "dev.jsonl line 1: a: must be at least two texts"),
         ({"label": "q"}, "q='Ice is': must be the number of an option, from 0 to 1"),
         ({"first": 1}, "right=0: must be the number of an option, from 1 to 2"),
     ],

@@ -1,4 +1,4 @@
-"""Questions, last words and long texts, asked of tiny networks and by hand."""
+"""Questions, last words and long texts, of tiny networks and by hand."""
 
 import json
 
@@ -6,12 +6,9 @@ import jax
 import numpy as np
 import pytest
 import scipy.special
-from tiny import make_config
+from tiny import make_config, prepare
 
-from jaxpt.config.plan import make_plan
 from jaxpt.inference.scorer import find_form
-from jaxpt.text.dataset import load_text
-from jaxpt.training.task import make_task
 from jaxpt.zero_shot import text_tasks
 from jaxpt.zero_shot.last_word import Passage
 from jaxpt.zero_shot.outcomes import Asker, Options
@@ -21,9 +18,7 @@ from jaxpt.zero_shot.scoring import TextScorer
 
 def make_asker(speech, name):
     """What asks a tiny network whose parameters are random."""
-    plan = make_plan(make_config(speech, name))
-    tokenizer, _ = load_text(plan.text)
-    task = make_task(plan, tokenizer.vocab)
+    task, tokenizer, _ = prepare(make_config(speech, name))
     rng = np.random.default_rng(0)
     params = jax.tree.map(
         lambda x: rng.normal(0, 0.3, x.shape).astype(np.float32),
@@ -100,7 +95,7 @@ def best_end(asker, text, num):
 
 
 def test_the_likeliest_end_is_right_and_another_is_not(clm):
-    """Through the scorer, as few ends of the passages above are the likeliest."""
+    """By the scorer, because few ends of the passages above are the likeliest."""
     ids = clm.encode("to the").tolist()
     end = best_end(clm, "to the", 3)
     other = [*end[:2], (end[2] + 1) % 30]

@@ -1,43 +1,45 @@
-"""What a downstream task trains of a network, and how the rest of it is kept.
+"""Parameter-efficient fine-tuning: trained, frozen and additional parameters of a task.
 
-A task's parameters are {"network": ..., "head": ..., "extra": ...}: those of the
-network that `Network.task_part` gives, those of the task's head, and what a method adds
-to the network. The network's modules know nothing of it: `adapted` is a context in
-which they are called.
+The parameters of a task are {"network": ..., "head": ..., "extra": ...}: those of
+`Network.task_part`, those of the task's head, and those that the method adds. The
+modules of the network are unaware of the additions: they are called in the context
+`adapted`.
 """
 
 import contextlib
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
+from jaxtyping import PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.nn.adaptation import bottleneck, lora, prompts
 from jaxpt.nn.adaptation.adapt_spec import ADAPTERS, AdaptSpec
 from jaxpt.nn.adaptation.watch import Changes, find_places, watch
+from jaxpt.nn.scan import path_name
 
 
 def init_extra(
     spec: AdaptSpec,
     run: Callable,
-    params,
+    params: PyTree,
     rng: jax.Array,
     label_ids: list[list[int]] | None = None,
 ) -> dict:
-    """What the method adds to a network; with it the network begins as it was.
+    """The additional parameters of a method, which at first do not change the network.
 
-    But for a prompt, which is read from the start, and for adapters, which begin near
-    zero.
+    Exceptions: a prompt takes effect from the start, and adapters start near zero.
 
     Args:
-      run: (params) -> anything, the network's part of the task, such as
-        `task_states` of a batch. Only what it calls is added to. Layers are unrolled.
-      params: the network's.
+      run: (params) -> anything, the network's part of the task, such as `task_states`
+        of a batch. Only modules that it calls get additions. Layers are unrolled.
+      params: those of the network.
       label_ids: the tokens of each label's name.
 
     Raises:
-      UserError: the network has nothing that the method could be applied to.
+      UserError: the method is not applicable to the network.
     """
     if spec.method == "bitfit" and not any(
         is_trained(spec, f"network/{name}") for name in find_read(run, params)
@@ -56,11 +58,11 @@ def init_extra(
 
 
 @contextlib.contextmanager
-def adapted(spec: AdaptSpec, extra):
-    """A context in which a network is called with what was added to it.
+def adapted(spec: AdaptSpec, extra: dict) -> Iterator[None]:
+    """A context in which a network is called with its additional parameters.
 
-    It must be entered inside the function that is compiled. A prompt also needs room in
-    the batch (`prompts.make_room`); the states of its places come before the text's.
+    Enter it inside the function that is compiled. A prompt also needs positions in the
+    batch (`prompts.make_room`); its states precede those of the text.
     """
     if not extra:
         yield
@@ -74,18 +76,18 @@ def adapted(spec: AdaptSpec, extra):
         yield
 
 
-def merge(spec: AdaptSpec, params, extra):
-    """The parameters of a network that needs no additions: LoRA's are added up.
+def merge(spec: AdaptSpec, params: PyTree, extra: dict) -> PyTree:
+    """The parameters of an equivalent network without additions: merges LoRA.
 
     Raises:
-      UserError: the method adds what no parameter of the network could hold.
+      UserError: the additions of the method cannot be merged.
     """
     if not extra:
         return params
     if spec.method != "lora":
         raise UserError(
-            f"adapt.method={spec.method}: what it adds to a network cannot be merged "
-            f"into it; must be lora, bitfit, linear_probe or full"
+            f"adapt.method={spec.method}: its additions cannot be merged into the "
+            f"network; must be lora, bitfit, linear_probe or full"
         )
     return lora.merge(spec, params, extra)
 
@@ -114,12 +116,12 @@ def is_trained(spec: AdaptSpec, path: str) -> bool:
 def find_frozen(
     spec: AdaptSpec, state: dict, read: frozenset[str] | None = None
 ) -> tuple[str, ...]:
-    """The paths of what is not trained (`jaxpt.learn.frozen`), each as short as can be.
+    """The shortest paths of the parameters that are not trained (`jaxpt.learn.frozen`).
 
     Args:
       state: {"network", "head", "extra"}.
-      read: of the network, what the task reads (`find_read`): the rest is not trained
-        whatever the method says. None is all of it.
+      read: the network's parameters that the task reads (`find_read`); the others are
+        always frozen. None means all.
     """
 
     def is_kept(path: str) -> bool:
@@ -127,40 +129,41 @@ def find_frozen(
         is_idle = part == "network" and read is not None and name not in read
         return is_idle or not is_trained(spec, path)
 
-    def visit(tree, path: str) -> list[str]:
+    def visit(tree: dict, path: str) -> list[str]:
         names = [f"{path}/{name}".strip("/") for name in tree]
-        found = [
+        frozen = [
             visit(part, name) if isinstance(part, dict) else [name] * is_kept(name)
             for name, part in zip(names, tree.values(), strict=True)
         ]
-        if path and names and all(f == [n] for f, n in zip(found, names, strict=True)):
+        if path and names and frozen == [[name] for name in names]:
             return [path]
-        return [name for names in found for name in names]
+        return list(itertools.chain.from_iterable(frozen))
 
     return tuple(visit(state, ""))
 
 
-def find_read(run: Callable, params) -> frozenset[str]:
-    """The paths of the parameters that a function of them reads.
+def find_read(run: Callable, params: PyTree) -> frozenset[str]:
+    """The paths of the parameters that a function reads.
 
-    A vocabulary's head, say, is not read where states are.
+    For example, a function that returns hidden states does not read the vocabulary
+    head.
     """
     jaxpr = jax.make_jaxpr(run)(params).jaxpr
     used = {id(x) for eqn in jaxpr.eqns for x in eqn.invars}
     used |= {id(x) for x in jaxpr.outvars}
     leaves = jax.tree_util.tree_leaves_with_path(params)
     return frozenset(
-        jax.tree_util.keystr(path, simple=True, separator="/")
+        path_name(path)
         for (path, _), variable in zip(leaves, jaxpr.invars, strict=True)
         if id(variable) in used
     )
 
 
 def count_trained(state: dict, frozen: tuple[str, ...]) -> dict[str, int]:
-    """How many numbers are trained of each part, and of how many in all.
+    """Counts the trained parameters of each part, and all parameters.
 
     Args:
-      frozen: as `find_frozen` gives them.
+      frozen: the paths of `find_frozen`.
 
     >>> from numpy import zeros
     >>> state = {"network": {"a": zeros(5)}, "head": {"b": zeros(3)}, "extra": {}}
@@ -170,7 +173,7 @@ def count_trained(state: dict, frozen: tuple[str, ...]) -> dict[str, int]:
     counts: dict[str, Any] = dict.fromkeys(state, 0)
     total = 0
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
-        name = jax.tree_util.keystr(path, simple=True, separator="/")
+        name = path_name(path)
         total += leaf.size
         if not any(f"{name}/".startswith(f"{part}/") for part in frozen):
             counts[name.split("/")[0]] += leaf.size

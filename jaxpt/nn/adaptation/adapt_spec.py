@@ -1,4 +1,4 @@
-"""AdaptSpec: how much of a pretrained network a downstream task trains."""
+"""AdaptSpec: the fine-tuning method and its settings (full, LoRA, adapters, ...)."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ METHODS = (
 ADAPTERS = ("houlsby", "pfeiffer")
 PROMPT_INITS = ("vocab", "labels")
 
-# Which methods use a setting; with the others it must keep its default.
+# The methods that use a setting; with other methods it must keep its default.
 METHODS_READING = {
     "rank": ("lora",),
     "alpha": ("lora",),
@@ -28,34 +28,35 @@ METHODS_READING = {
     "prompt_length": ("prompt",),
     "prompt_init": ("prompt",),
 }
-# Houlsby et al. 2019; Pfeiffer et al. divide the width.
+# Houlsby et al. 2019 use a constant; Pfeiffer et al. divide the width.
 HOULSBY_SIZE = 64
 PFEIFFER_REDUCTION = 16
 
 
 @dataclasses.dataclass(frozen=True)
 class AdaptSpec:
-    """What is trained of a network, and what is added to it; the head always is.
+    """Which parameters are trained and added in fine-tuning, in addition to the head.
 
     Attributes:
-      method: "full" trains all of it; "linear_probe" none of it, and leaves out its
-        dropout; "exact_probe" neither, and the head is not trained by steps but fitted
-        (`evaluation.linear_probe`); "lora" low-rank additions to matrices (Hu et al.
-        2022); "houlsby" bottlenecks after attention and MLP, and the norms (Houlsby et
-        al. 2019); "pfeiffer" bottlenecks after the MLP alone (Pfeiffer et al. 2021);
-        "bitfit" the biases (Ben Zaken et al. 2022); "prompt" vectors before the text
-        (Lester et al. 2021).
+      method: "full" trains all parameters; "linear_probe" none, without dropout in the
+        network; "exact_probe" none, and fits the head to convergence
+        (`evaluation.linear_probe`); "lora" low-rank updates of matrices (Hu et al.
+        2022); "houlsby" adapters after attention and MLP, and the norms (Houlsby et al.
+        2019); "pfeiffer" adapters after the MLP (Pfeiffer et al. 2021); "bitfit" the
+        biases (Ben Zaken et al. 2022); "prompt" vectors before the text (Lester et al.
+        2021).
       rank: r of LoRA.
-      alpha: LoRA's addition is multiplied by alpha / rank.
-      rslora: by alpha / sqrt(rank) instead (Kalajdzievski 2023).
-      targets: the ends of the paths of the matrices that LoRA adds to: "query" and
+      alpha: LoRA's update is multiplied by alpha / rank.
+      rslora: multiply by alpha / sqrt(rank) instead (Kalajdzievski 2023).
+      targets: the ends of the paths of the matrices that LoRA updates: "query" and
         "value" (the paper's), or "key", "attention/out", "up", "gate", "down", ...
-      dropout: of what LoRA's addition reads.
-      size: the width of a bottleneck; 0 is 64 (houlsby) or a sixteenth of the model's
+      dropout: dropout of the input of LoRA's update.
+      size: the width of an adapter; 0 means 64 (houlsby) or a sixteenth of the model's
         width (pfeiffer).
-      prompt_length: vectors of a prompt. They take places of `model.max_len`.
-      prompt_init: vectors begin as those of tokens drawn from the vocabulary, "vocab",
-        or, as far as there are any, as those of the names of the labels, "labels".
+      prompt_length: the number of vectors of a prompt, which count towards
+        `model.max_len`.
+      prompt_init: initial vectors: "vocab", those of random tokens; "labels", the names
+        of the labels first, and then those of random tokens.
     """
 
     method: str = "full"
@@ -68,7 +69,7 @@ class AdaptSpec:
     prompt_length: int = 20
     prompt_init: str = "vocab"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check(self, "method", self.method in METHODS, f"one of {', '.join(METHODS)}")
         for name, methods in METHODS_READING.items():
             default = type(self).__dataclass_fields__[name].default
@@ -82,7 +83,7 @@ class AdaptSpec:
             ("alpha", self.alpha > 0, "above 0"),
             ("targets", is_list, "names of matrices without repeats, not empty"),
             ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
-            ("size", self.size >= 0, "at least 0 (0 is the method's own)"),
+            ("size", self.size >= 0, "at least 0 (0 is the method's default)"),
             ("prompt_length", self.prompt_length >= 1, "at least 1"),
             (
                 "prompt_init",
@@ -94,7 +95,7 @@ class AdaptSpec:
 
     @property
     def scale(self) -> float:
-        """What LoRA's addition is multiplied by.
+        """The factor of LoRA's update.
 
         >>> [AdaptSpec("lora", rank=4, rslora=x).scale for x in (False, True)]
         [4.0, 8.0]
@@ -103,12 +104,12 @@ class AdaptSpec:
 
     @property
     def num_prompts(self) -> int:
-        """Positions that a prompt takes before a text."""
+        """The number of positions of a prompt before the text."""
         return self.prompt_length if self.method == "prompt" else 0
 
     @property
     def is_frozen(self) -> bool:
-        """Whether the network is only read, so that its dropout is left out."""
+        """Whether the network is not trained, so that it runs without dropout."""
         return self.method in ("linear_probe", "exact_probe")
 
     def bottleneck(self, d_model: int) -> int:
@@ -117,10 +118,9 @@ class AdaptSpec:
         >>> AdaptSpec("houlsby").bottleneck(512), AdaptSpec("pfeiffer").bottleneck(512)
         (64, 32)
         """
-        own = HOULSBY_SIZE
-        if self.method == "pfeiffer":
-            own = max(d_model // PFEIFFER_REDUCTION, 1)
-        return self.size or own
+        if self.size or self.method != "pfeiffer":
+            return self.size or HOULSBY_SIZE
+        return max(d_model // PFEIFFER_REDUCTION, 1)
 
 
 def _check(spec: AdaptSpec, name: str, is_good: bool, allowed: str) -> None:

@@ -1,16 +1,20 @@
-"""Adapters: small networks between the sublayers of a frozen one.
+"""Adapters: bottleneck networks between the sublayers of a frozen network.
 
-    Houlsby     h + up(gelu(down(h))) of what each sublayer gives after its dropout,
-                before the residual and the norm; down and up begin near zero
+    Houlsby     h + up(gelu(down(h))), where h is the output of a sublayer after
+    dropout,
+                before the residual and the norm; down and up are initialized near zero
                 (google-research/adapter-bert: modeling.py, gelu by its tanh form)
-    Pfeiffer    h + up(relu(down(n))) after the MLP alone; n is what the layer gave
-                without it: norm(x + h) with post-norm, which is then taken again of the
-                sum, and x + h with pre-norm (adapter-hub/adapters: "seq_bn",
+    Pfeiffer    h + up(relu(down(n))) after the MLP alone; n is the layer's output
+    without
+                the adapter: norm(x + h) with post-norm, which is then applied to the
+                sum again, and x + h with pre-norm (adapter-hub/adapters: "seq_bn",
                 methods/modeling.py, configuration/adapter_config.py)
 
-Houlsby's source has no decoder; here attention to an encoder is a sublayer as well.
-Pfeiffer's have none there either ("cross_adapter": False).
+Houlsby's source has no decoder; here cross-attention is a sublayer, too. Pfeiffer's
+adapters are not applied to it ("cross_adapter": False).
 """
+
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
@@ -19,8 +23,7 @@ from jaxtyping import Array
 
 from jaxpt.errors import UserError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
-from jaxpt.nn.adaptation.trees import draw_key, get, put
-from jaxpt.nn.adaptation.watch import Places, Sublayer
+from jaxpt.nn.adaptation.watch import Places, Sublayer, draw_key, get, put
 from jaxpt.nn.layers import Norm
 from jaxpt.ops import kernels
 
@@ -32,7 +35,7 @@ ACTIVATIONS = {"houlsby": "gelu_tanh", "pfeiffer": "relu"}
 
 
 def init(spec: AdaptSpec, places: Places, rng: jax.Array) -> dict:
-    """The matrices and biases of every adapter, by its sublayer's path.
+    """The parameters of every adapter, by the path of its sublayer.
 
     Raises:
       UserError: the network has no layers of attention and MLP.
@@ -44,14 +47,14 @@ def init(spec: AdaptSpec, places: Places, rng: jax.Array) -> dict:
         size = spec.bottleneck(width)
         shapes = {"down": (width, size), "up": (size, width)}
         keys = (draw_key(rng, (*path, name)) for name in shapes)
-        own = {
+        adapter = {
             name: {
                 "kernel": INITS[spec.method](key, shape),
                 "bias": jnp.zeros(shape[1]),
             }
             for key, (name, shape) in zip(keys, shapes.items(), strict=True)
         }
-        put(extra, path, own)
+        put(extra, path, adapter)
     if not extra:
         raise UserError(
             f"adapt.method={spec.method}: this network has no layers of attention and "
@@ -60,29 +63,27 @@ def init(spec: AdaptSpec, places: Places, rng: jax.Array) -> dict:
     return extra
 
 
-def change(spec: AdaptSpec, extra: dict):
-    """What an adapter makes of a sublayer's output (`watch.Changes.sublayer`)."""
+def change(spec: AdaptSpec, extra: dict) -> Callable[[Sublayer], Array]:
+    """Applies adapters to the outputs of sublayers (`watch.Changes.sublayer`)."""
 
-    def add(found: Sublayer) -> Array:
-        own = get(extra, found.path)
-        if not own:
-            return found.output
-        read = found.output
-        if spec.method == "pfeiffer":
-            read = _finish(found)
-        hidden = kernels.dense(read, own["down"]["kernel"], own["down"]["bias"])
+    def add(sublayer: Sublayer) -> Array:
+        adapter = get(extra, sublayer.path)
+        if not adapter:
+            return sublayer.output
+        x = _finish(sublayer) if spec.method == "pfeiffer" else sublayer.output
+        hidden = kernels.dense(x, adapter["down"]["kernel"], adapter["down"]["bias"])
         hidden = kernels.activate(ACTIVATIONS[spec.method], hidden)
-        added = kernels.dense(hidden, own["up"]["kernel"], own["up"]["bias"])
-        return found.output + added
+        added = kernels.dense(hidden, adapter["up"]["kernel"], adapter["up"]["bias"])
+        return sublayer.output + added
 
     return add
 
 
-def _finish(found: Sublayer) -> Array:
-    """What the layer makes of a sublayer's output: the residual, a norm behind it."""
-    total = found.residual + found.output
-    spec = found.layer.spec
+def _finish(sublayer: Sublayer) -> Array:
+    """The layer's output without an adapter: residual and, with post-norm, norm."""
+    total = sublayer.residual + sublayer.output
+    spec = sublayer.layer.spec
     if spec.norm_position == "pre":
         return total
-    params = found.layer.variables["params"][f"{found.path[-1]}_norm"]
+    params = sublayer.layer.variables["params"][f"{sublayer.path[-1]}_norm"]
     return Norm(spec, parent=None).apply({"params": params}, total)

@@ -1,23 +1,24 @@
-"""LoRA: to a matrix W [I, O] of a frozen network is added s A B, of rank r.
+"""LoRA: low-rank updates s A B of the matrices W [I, O] of a frozen network.
 
     y = x W + b + s ((dropout(x) A) B)        A [I, r], B [r, O]
 
 Hu et al. 2022; microsoft/LoRA (loralib/layers.py), whose A and B are the transposes of
-these. s is alpha / r, or alpha / sqrt(r) (rsLoRA, Kalajdzievski 2023). A begins as
-PyTorch's kaiming_uniform(a=sqrt(5)) does, uniform in +-1 / sqrt(I), and B with zeros:
-the network begins as it was, and the first step moves B alone. (The paper's text draws
-A from a Gaussian.)
+these. s is alpha / r, or alpha / sqrt(r) (rsLoRA, Kalajdzievski 2023). A is initialized
+by PyTorch's kaiming_uniform(a=sqrt(5)), uniform in +-1 / sqrt(I), and B by zeros: the
+network is unchanged at first, and the first step changes B only. (The paper's text
+draws A from a Gaussian.)
 """
+
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
-from jaxpt.nn.adaptation.trees import draw_key, get, put
-from jaxpt.nn.adaptation.watch import Path, Places
+from jaxpt.nn.adaptation.watch import Path, Places, draw_key, get, put
 from jaxpt.ops import kernels
 from jaxpt.ops.dropout import dropout
 
@@ -25,7 +26,7 @@ INIT = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")
 
 
 def is_target(path: Path, targets: tuple[str, ...]) -> bool:
-    """Whether a matrix's path ends with a target, whole names of it.
+    """Whether the path of a matrix ends with a target, by whole names.
 
     >>> path = ("encoder", "layer_0", "attention", "out")
     >>> [is_target(path, (name,)) for name in ("out", "attention/out", "ut")]
@@ -35,11 +36,11 @@ def is_target(path: Path, targets: tuple[str, ...]) -> bool:
     return any(joined.endswith("/" + name.strip("/")) for name in targets)
 
 
-def init(spec: AdaptSpec, places: Places, params, rng: jax.Array) -> dict:
-    """A and B of every matrix that is a target, by the matrix's path.
+def init(spec: AdaptSpec, places: Places, params: PyTree, rng: jax.Array) -> dict:
+    """A and B of every target matrix, by the path of the matrix.
 
     Raises:
-      UserError: a target that no matrix of the network has.
+      UserError: a target matches no matrix of the network.
     """
     extra: dict = {}
     for name in spec.targets:
@@ -58,32 +59,34 @@ def init(spec: AdaptSpec, places: Places, params, rng: jax.Array) -> dict:
     return extra
 
 
-def change(spec: AdaptSpec, extra: dict):
-    """What LoRA makes of a matrix's output (`watch.Changes.dense`)."""
+def change(
+    spec: AdaptSpec, extra: dict
+) -> Callable[[nn.Module, Path, Array, Array], Array]:
+    """Adds LoRA's updates to the outputs of matrices (`watch.Changes.dense`)."""
 
-    def add(module, path: Path, x: Array, output: Array) -> Array:
-        own = get(extra, path)
-        if not own:
+    def add(module: nn.Module, path: Path, x: Array, output: Array) -> Array:
+        update = get(extra, path)
+        if not update:
             return output
         x = x.astype(module.spec.compute_dtype)
-        # A matrix does not know whether it is trained: keys are handed on in training.
+        # Only training passes keys for dropout.
         if spec.dropout and module.has_rng("dropout"):
             x = dropout(module.make_rng("dropout"), x, spec.dropout)
-        added = kernels.dense(kernels.dense(x, own["a"]), own["b"])
+        added = kernels.dense(kernels.dense(x, update["a"]), update["b"])
         return output + (spec.scale * added).astype(output.dtype)
 
     return add
 
 
-def merge(spec: AdaptSpec, params, extra: dict):
-    """The parameters with W + s A B in the place of W; the additions are then none."""
+def merge(spec: AdaptSpec, params: PyTree, extra: dict) -> PyTree:
+    """The parameters with W + s A B in place of W."""
 
-    def add(path, leaf):
+    def add(path: jax.tree_util.KeyPath, leaf: Array) -> Array:
         *above, name = (key.key for key in path)
-        own = get(extra, tuple(above)) if name == "kernel" else None
-        if not own:
+        update = get(extra, tuple(above)) if name == "kernel" else None
+        if not update:
             return leaf
-        added = jnp.matmul(own["a"], own["b"], precision="highest")
+        added = jnp.matmul(update["a"], update["b"], precision="highest")
         return leaf + (spec.scale * added).astype(leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(add, params)

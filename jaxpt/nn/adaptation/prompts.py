@@ -1,28 +1,29 @@
-"""Prompt tuning: trained vectors in the places of a text's first tokens.
+"""Prompt tuning: trained embeddings before the tokens of a text.
 
-Lester et al. 2021; google-research/prompt-tuning (prompts.py). A prompt is read by the
-only stack or by the encoder, and its vectors take the place of the token table's rows:
-positions, segment types and norms are those of any other token.
+Lester et al. 2021; google-research/prompt-tuning (prompts.py). The only stack or the
+encoder reads a prompt. Its vectors replace rows of the token table: positions, segment
+types and norms are applied to them as to any other token.
 """
+
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array
+from jaxtyping import Array, PyTree
 
 from jaxpt.errors import UserError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
-from jaxpt.nn.adaptation.trees import draw_key, get, put
-from jaxpt.nn.adaptation.watch import Path, Places
+from jaxpt.nn.adaptation.watch import Path, Places, draw_key, get, put
 from jaxpt.nn.model_spec import ModelSpec
 
-# Prompts begin as vectors of the first ids, which many tokenizers sort by frequency.
+# Initial vectors are drawn from the first ids, which many tokenizers sort by frequency.
 POPULATION = 5000
 
 
 def init(
     spec: AdaptSpec,
     places: Places,
-    params,
+    params: PyTree,
     rng: jax.Array,
     label_ids: list[list[int]] | None = None,
 ) -> dict:
@@ -30,15 +31,15 @@ def init(
 
     Args:
       label_ids: the tokens of each label's name; with `prompt_init` "labels" the first
-        vectors are the means of their rows, and the rest are drawn.
+        vectors are the means of their rows; the others are drawn at random.
 
     Raises:
-      UserError: the network reads no token table, or there are no labels' names.
+      UserError: the network reads no token table, or the labels have no names.
     """
     if not places.tables:
         raise UserError(
-            "adapt.method=prompt: this network reads no table of token vectors that "
-            "places are added to; must be one of full, linear_probe, bitfit, lora"
+            "adapt.method=prompt: this network has no table of token embeddings with "
+            "positions; must be one of full, linear_probe, bitfit, lora"
         )
     (path,) = places.tables
     tokens = jnp.asarray(get(params, (*path, "tokens")))
@@ -53,8 +54,7 @@ def init(
     if spec.prompt_init == "labels":
         if not label_ids or not all(label_ids):
             raise UserError(
-                "adapt.prompt_init=labels: must be vocab, as the task has no names of "
-                "labels"
+                "adapt.prompt_init=labels: must be vocab, as labels have no names here"
             )
         for i, ids in enumerate(label_ids[: spec.prompt_length]):
             vectors = vectors.at[i].set(tokens[jnp.array(ids)].mean(0))
@@ -63,27 +63,24 @@ def init(
     return extra
 
 
-def change(extra: dict):
-    """Puts a prompt in its places, those of `make_room` (`watch.Changes.table`)."""
+def change(extra: dict) -> Callable[[Path, Array, Array], Array]:
+    """Puts a prompt at the positions of `make_room` (`watch.Changes.table`)."""
 
     def replace(path: Path, ids: Array, vectors: Array) -> Array:
         prompt = get(extra, (*path, "prompt"))
         if isinstance(prompt, dict):
             return vectors
-        own = jnp.take(prompt, ids + len(prompt), axis=0, mode="clip")
-        return jnp.where((ids < 0)[..., None], own.astype(vectors.dtype), vectors)
+        rows = jnp.take(prompt, ids + len(prompt), axis=0, mode="clip")
+        return jnp.where((ids < 0)[..., None], rows.astype(vectors.dtype), vectors)
 
     return replace
 
 
 def check_length(spec: AdaptSpec, model: ModelSpec, longest: int) -> None:
-    """Refuses a prompt that does not fit before the longest text.
+    """Raises UserError if the prompt and the longest text exceed `model.max_len`.
 
     Args:
-      longest: tokens of the longest text.
-
-    Raises:
-      UserError: it does not.
+      longest: the number of tokens of the longest text.
     """
     has_places = model.positions in ("learned", "sinusoidal")
     if has_places and spec.num_prompts + longest > model.max_len:
@@ -96,11 +93,10 @@ def check_length(spec: AdaptSpec, model: ModelSpec, longest: int) -> None:
 def make_room(batch: dict, num: int) -> dict:
     """A batch of texts with `num` more positions before each.
 
-    Their ids are -num, ..., -1, so that the prompt's vectors are found wherever a row
-    is moved to.
+    Their ids are -num, ..., -1, by which the prompt's vectors are looked up.
 
     Args:
-      batch: as of `Network.task_states`: one text in a row, from its first position on.
+      batch: as in `Network.task_states`: one text per row, from its first position on.
 
     >>> batch = {"inputs": jnp.array([[7, 8]]), "segment_ids": jnp.array([[1, 0]])}
     >>> {key: x.tolist() for key, x in make_room(batch, 2).items()}
@@ -108,7 +104,7 @@ def make_room(batch: dict, num: int) -> dict:
     """
     if not num:
         return batch
-    # A prompt is of the text's segment and of its first type, and is seen by all of it.
+    # A prompt has the text's segment and first type and is visible to the whole text.
     places = jnp.arange(-num, 0)
     ahead = {
         "inputs": lambda x: jnp.broadcast_to(places, (len(x), num)).astype(x.dtype),

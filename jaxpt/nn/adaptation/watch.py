@@ -1,17 +1,19 @@
-"""Where something can be added to a network that knows nothing of it.
+"""Interception of module calls, by which fine-tuning methods change a network.
 
-`intercept` watches the calls of a network's modules (`flax.linen.intercept_methods`).
-At three kinds of places it hands what a module gives to a function, which may change
-it: after a matrix, after a sublayer (before its residual is added), after the token
-table.
+`intercept` wraps the calls of a network's modules (`flax.linen.intercept_methods`). It
+passes three kinds of outputs to a function that may change them: those of a matrix, of
+a sublayer (before the residual is added) and of the token table. The functions `get`,
+`put` and `draw_key` access nested parameters by path.
 """
 
+import zlib
 from collections.abc import Callable
-from typing import NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from jaxpt.nn.attention import Attention
 from jaxpt.nn.heads import Embedder
@@ -21,12 +23,36 @@ from jaxpt.nn.recurrent import Affine
 Path = tuple[str, ...]
 
 
+def get(tree: dict, path: Path) -> Any:
+    """The value at a path; an empty dict if the path does not exist.
+
+    >>> get({"a": {"b": 1}}, ("a", "b")), get({"a": {}}, ("a", "b", "c"))
+    (1, {})
+    """
+    for name in path:
+        tree = tree.get(name, {})
+    return tree
+
+
+def put(tree: dict, path: Path, value: Any) -> None:
+    """Sets the value at a path, and creates missing parents."""
+    *above, name = path
+    for part in above:
+        tree = tree.setdefault(part, {})
+    tree[name] = value
+
+
+def draw_key(rng: jax.Array, path: Path) -> jax.Array:
+    """A random key for a path, which does not depend on other paths."""
+    return jax.random.fold_in(rng, zlib.crc32("/".join(path).encode()))
+
+
 class Sublayer(NamedTuple):
     """The output of a layer's attention or MLP, after dropout.
 
     Attributes:
-      path: the layer's, and "attention", "cross" or "mlp".
-      residual: what the output is about to be added to.
+      path: that of the layer, and "attention", "cross" or "mlp".
+      residual: the residual that will be added to the output.
       layer: the module, bound to its parameters.
     """
 
@@ -37,13 +63,13 @@ class Sublayer(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """What is done at each kind of place; the results take the outputs' places.
+    """Functions whose results replace the outputs of modules.
 
     Attributes:
       dense: (module, its path, its input, its output) -> output.
       sublayer: (a sublayer) -> its output.
-      table: (its path, ids [B, T], token vectors [B, T, E]) -> token vectors. Of those
-        that the only stack or the encoder reads.
+      table: (its path, ids [B, T], token vectors [B, T, E]) -> token vectors, for the
+        only stack or the encoder.
     """
 
     dense: Callable[[nn.Module, Path, Array, Array], Array] | None = None
@@ -51,20 +77,21 @@ class Changes(NamedTuple):
     table: Callable[[Path, Array, Array], Array] | None = None
 
 
-def watch(changes: Changes):
-    """A context in which every call of a network is changed so.
+def watch(changes: Changes) -> AbstractContextManager:
+    """A context in which every call of a network is changed.
 
-    It holds where a network is traced: it must be inside a function that is compiled.
+    It takes effect while a network is traced: enter it in the function that is
+    compiled.
     """
     return nn.intercept_methods(intercept(changes))
 
 
-def intercept(changes: Changes):
-    """The interceptor: one for each trace, as it notes which sublayer it has seen."""
-    normed: dict[Path, Array] = {}  # by layer: what its last norm read
+def intercept(changes: Changes) -> Callable:
+    """The interceptor; create one per trace, because it records the last sublayer."""
+    normed: dict[Path, Array] = {}  # by layer: the input of its last norm
     waiting: dict[Path, tuple[str, Array]] = {}  # by layer: a sublayer before dropout
 
-    def run(next_fun, args, kwargs, context):
+    def run(next_fun: Callable, args: tuple, kwargs: dict, context: Any) -> Any:
         module = context.module
         output = next_fun(*args, **kwargs)
         if module.scope is None:  # a function of parameters that applies the module
@@ -85,25 +112,25 @@ def intercept(changes: Changes):
             normed[layer] = args[0]
         elif isinstance(module, Attention | Mlp):
             is_pre = module.spec.norm_position == "pre"
-            # A first layer whose input is normed already has no norm before attention.
+            # A first layer whose input is already normed has no norm before attention.
             residual = normed.pop(layer, args[0]) if is_pre else args[0]
             waiting[layer] = path[-1], residual
         elif isinstance(module, Dropout) and layer in waiting:
             part, residual = waiting.pop(layer)
-            found = Sublayer((*layer, part), residual, output, module.parent)
-            return changes.sublayer(found)
+            sublayer = Sublayer((*layer, part), residual, output, module.parent)
+            return changes.sublayer(sublayer)
         return output
 
     return run
 
 
 class Places(NamedTuple):
-    """What a network calls.
+    """The modules that a network calls.
 
     Attributes:
-      dense: the paths of its matrices, which are those of their parameters.
-      sublayers: the paths of its sublayers, with their widths.
-      tables: the path of its token table, none where it has no such.
+      dense: the paths of its matrices, which are the paths of their parameters.
+      sublayers: the paths and widths of its sublayers.
+      tables: the path of its token table, if it has one.
     """
 
     dense: tuple[Path, ...]
@@ -111,8 +138,8 @@ class Places(NamedTuple):
     tables: tuple[Path, ...]
 
 
-def find_places(run: Callable, params) -> Places:
-    """The places that a function of a network's parameters comes by, not computed.
+def find_places(run: Callable, params: PyTree) -> Places:
+    """Traces a function of a network's parameters and lists the modules it calls.
 
     Args:
       run: (params) -> anything, such as `Network.task_states` of a batch.
@@ -121,15 +148,15 @@ def find_places(run: Callable, params) -> Places:
     sublayers: dict[Path, int] = {}
     tables: dict[Path, None] = {}
 
-    def note_dense(module, path, x, output):
+    def note_dense(module: nn.Module, path: Path, x: Array, output: Array) -> Array:
         dense[path] = None
         return output
 
-    def note_sublayer(found: Sublayer):
-        sublayers[found.path] = found.output.shape[-1]
-        return found.output
+    def note_sublayer(sublayer: Sublayer) -> Array:
+        sublayers[sublayer.path] = sublayer.output.shape[-1]
+        return sublayer.output
 
-    def note_table(path, ids, vectors):
+    def note_table(path: Path, ids: Array, vectors: Array) -> Array:
         tables[path] = None
         return vectors
 

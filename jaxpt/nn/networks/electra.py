@@ -239,7 +239,7 @@ class ElectraNetwork(Network, nn.Module):
             "discriminator": discriminator,
         }
 
-    def _part(self, params, name: str) -> dict:
+    def _part(self, params: Any, name: str) -> dict:
         return {"embed": params["embed"]} | params[name]
 
 

@@ -1,4 +1,4 @@
-"""Cuts the text of a table into lines of fields: tabs as they stand, quoted fields."""
+"""Splits the text of a table into fields: TSV without quoting, and CSV."""
 
 import csv
 import io
@@ -9,7 +9,9 @@ from jaxpt.errors import UserError
 
 
 def split_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, numbered from 1; only "\\n" and "\\r\\n" end one.
+    """Splits a text into lines, numbered from 1; skips blank ones.
+
+    Only "\\n" and "\\r\\n" end a line.
 
     >>> list(split_lines("a\\r\\n\\nb"))
     [(1, 'a'), (3, 'b')]
@@ -21,7 +23,7 @@ def split_lines(text: str) -> Iterator[tuple[int, str]]:
 
 
 def split_tsv(text: str) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each line, in which a double quote is a character as any other.
+    """Splits each line at tabs; a double quote is an ordinary character.
 
     >>> list(split_tsv('1\\tsaid "no\\n'))
     [(1, ['1', 'said "no'])]
@@ -31,7 +33,7 @@ def split_tsv(text: str) -> Iterator[tuple[int, list[str]]]:
 
 
 def split_csv(text: str, file: Path, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Fields of each record, numbered by its first line; a field may be in quotes.
+    """Splits records, numbered by their first line; a field may be in quotes.
 
     Raises:
       UserError: a quote is not closed, or text follows a closed one.
@@ -39,11 +41,11 @@ def split_csv(text: str, file: Path, delimiter: str) -> Iterator[tuple[int, list
     >>> list(split_csv('1,"a ""b"", c"\\n', Path("a.csv"), ","))
     [(1, ['1', 'a "b", c'])]
     """
-    # A field may be as long as the text: csv's own limit is 131,072 characters.
+    # The default limit of csv, 131,072 characters a field, is too low.
     old_limit = csv.field_size_limit(max(len(text), 1))
     start = 1
     try:
-        # Made whole here, as the limit is the whole program's.
+        # A list and not a generator, as the limit is global.
         reader = csv.reader(
             io.StringIO(text, newline=""), delimiter=delimiter, strict=True
         )

@@ -1,4 +1,4 @@
-"""Reads the options of a multiple-choice question, and which of them is right."""
+"""Reads the options and the right answer of a multiple-choice question."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -11,8 +11,8 @@ class Options(NamedTuple):
     """The options of one row.
 
     Attributes:
-      texts: two at least.
-      keys: their names, such as A to E, if the table names them; else ().
+      texts: at least two.
+      keys: their names, such as A to E; () if the table has none.
     """
 
     texts: tuple[str, ...]
@@ -20,7 +20,7 @@ class Options(NamedTuple):
 
 
 def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
-    """The options in several columns, or in one column of lists.
+    """Reads the options of a row from several columns, or from one column of lists.
 
     Args:
       columns: a column for each option; or one column, whose value is a list of texts
@@ -41,7 +41,7 @@ def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
     is_good = is_good and len(values) > 1 and len(keys) in (0, len(values))
     if not is_good or not all(isinstance(value, str) for value in values):
         raise UserError(
-            f"{table.where(row)}: {', '.join(columns)}: must be texts, two at least"
+            f"{table.where(row)}: {', '.join(columns)}: must be at least two texts"
         )
     return Options(tuple(values), tuple(map(str, keys)))
 
@@ -49,11 +49,10 @@ def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
 def find_right(
     table: Table, column: str, row: int, options: Options, first: int = 0
 ) -> int:
-    """The number of the right option, from 0.
+    """Reads the number of the right option, from 0.
 
     Args:
-      column: holds one of the options' keys if they have keys; else a number, or a
-        letter from A.
+      column: has one of the options' keys; without keys, a number, or a letter from A.
       first: the number of the first option in that column.
 
     Raises:

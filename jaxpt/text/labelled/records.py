@@ -1,51 +1,38 @@
-"""Rows of tables whose fields have names and types: JSON, SQuAD's, Parquet, TFDS."""
+"""Reads table rows with named and typed fields: JSON lines, SQuAD, Parquet, TFDS."""
 
-import json
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from jaxpt.errors import UserError
-from jaxpt.text.sources.files import need_pyarrow, reading
+from jaxpt.text.sources.files import open_parquet, parse_object
 from jaxpt.text.sources.records import open_tfds
 
 Row = tuple[int, dict[str, Any]]
 
 
 def read_json(text: str, file: Path) -> Iterator[Row]:
-    """The object of each line, numbered from 1; blank lines are skipped.
+    """Reads the JSON object of each line, numbered from 1; skips blank lines.
 
     Raises:
       UserError: a line is not a JSON object.
     """
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            yield number, _parse(line, f"{file} line {number}")
-
-
-def _parse(text: str, where: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise UserError(f"{where}: not JSON: {error.msg}") from error
-    except (ValueError, RecursionError) as error:  # numbers too long, too deep
-        raise UserError(f"{where}: not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UserError(f"{where}: not a JSON object")
-    return value
+            yield number, parse_object(line, f"{file} line {number}")
 
 
 def read_squad(text: str, file: Path) -> Iterator[Row]:
-    """The questions of SQuAD's JSON, 1.1 or 2.0, numbered from 0.
+    """Reads the questions of SQuAD's JSON, 1.1 or 2.0, numbered from 0.
 
-    data -> paragraphs -> qas becomes one row a question with the columns of TFDS's
-    "squad": id, title, context, question, answers {text: [...], answer_start: [...]},
-    and is_impossible, which version 1.1 lacks and is False there.
+    Each question becomes a row with the columns of TFDS's "squad": id, title, context,
+    question, answers {text: [...], answer_start: [...]}, and is_impossible, which is
+    False in version 1.1.
 
     Raises:
       UserError: the file has another form.
     """
-    whole, number = _parse(text, str(file)), 0
+    whole, number = parse_object(text, str(file)), 0
     try:
         for article in whole["data"]:
             for paragraph in article["paragraphs"]:
@@ -74,32 +61,24 @@ def read_squad(text: str, file: Path) -> Iterator[Row]:
 
 
 def read_parquet(file: Path, columns: Collection[str]) -> Iterator[Row]:
-    """The rows of a Parquet file, numbered from 0.
+    """Reads the rows of a Parquet file, numbered from 0.
 
     Raises:
-      UserError: the file is damaged or lacks a column.
+      UserError: the file is damaged or does not have a column.
     """
-    pyarrow = need_pyarrow(file, "")
-    try:
-        with (
-            reading(file, ""),
-            open(file, "rb") as raw,
-            pyarrow.parquet.ParquetFile(raw) as table,
-        ):
-            names = table.schema_arrow.names
-            _check_columns(columns, names, str(file))
-            found = table.read(
-                [name for name in names if not columns or name in columns]
-            )
-            rows = found.to_pylist()
-    except pyarrow.ArrowException as error:
-        raise UserError(f"{file}: damaged .parquet data: {error}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"{file}: a text is not UTF-8: {error}") from error
-    return enumerate(rows)
+    with open_parquet(file, "") as table:
+        names = table.schema_arrow.names
+        _check_columns(columns, names, str(file))
+        kept = [name for name in names if not columns or name in columns]
+        try:
+            return enumerate(table.read(kept).to_pylist())
+        except UnicodeDecodeError as error:
+            raise UserError(f"{file}: a text is not UTF-8: {error}") from error
 
 
-def _check_columns(columns: Collection[str], names: Collection[str], where: str):
+def _check_columns(
+    columns: Collection[str], names: Collection[str], where: str
+) -> None:
     if missing := [column for column in columns if column not in names]:
         listed = ", ".join(map(repr, names)) or "none"
         raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
@@ -108,10 +87,10 @@ def _check_columns(columns: Collection[str], names: Collection[str], where: str)
 def read_tfds(
     path: str, split: str, data_dir: str, columns: Collection[str]
 ) -> Iterator[Row]:
-    """The records of a TFDS data set, numbered from 0; a class is its name.
+    """Reads the records of a TFDS data set, numbered from 0; classes become names.
 
     Raises:
-      UserError: there is no such data set, split or column, or TFDS cannot read it.
+      UserError: the data set, split or column does not exist, or TFDS cannot read it.
     """
     name, _, in_path = path.removeprefix("tfds:").partition(":")
     if in_path and split:
@@ -128,7 +107,7 @@ def read_tfds(
 
 
 def _to_plain(value: Any, feature: Any, where: str) -> Any:
-    """A field as Python's own types; -1 of a class, which says none, is None."""
+    """Converts a field to built-in types; class -1 (no class) becomes None."""
     if isinstance(value, dict):
         return {key: _to_plain(value[key], feature[key], where) for key in value}
     if isinstance(value, list) or getattr(value, "ndim", 0) > 0:

@@ -1,9 +1,9 @@
-"""Reads labelled examples: a table of named columns from a file or a TFDS data set.
+"""Reads tables of labelled examples from files or TFDS data sets, by column.
 
 "cola/*_domain_dev.tsv" -> lines of both files -> rows of fields -> {"1": [...], ...}
 
-A file is decompressed by its suffix (.gz, .xz, .zst). Only the columns asked for are
-kept, as strings where the format has no types.
+A file is decompressed by its suffix (.gz, .xz, .zst). Formats without types give
+strings.
 """
 
 import codecs
@@ -28,7 +28,7 @@ SUFFIXES = {
     ".parquet": "parquet",
     ".conll": "conll",
 }
-# Settings that some formats alone have, and which these are.
+# Settings that only some formats have, and these formats.
 OWN_SETTINGS = {
     "header": ("tsv", "csv"),
     "quoting": ("tsv",),
@@ -37,7 +37,7 @@ OWN_SETTINGS = {
     "data_dir": ("tfds",),
 }
 
-# The fields of STS-B's own files, by GLUE's names; sources may follow.
+# GLUE's names of the fields of STS-B's original files; sources may follow.
 STS = ("genre", "filename", "year", "old_index", "score", "sentence1", "sentence2")
 
 Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its fields
@@ -45,22 +45,22 @@ Row = tuple[int, dict[str, Any]]  # the number of its line or row, and its field
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Where a table is, and how it is written.
+    """The path and the format of a table.
 
     Attributes:
-      path: a file; a pattern of files ("dev-*.tsv"), which are read one after another
-        in the order of their names; or "tfds:NAME".
-      format: one of FORMATS; "auto" goes by the suffix. "squad" is SQuAD's JSON;
-        "conll" has one token a line, its fields parted by tabs or blanks, and an empty
-        line after a sentence; "label_text" a label, a blank and the text; "sts" is
-        that of sts-train.csv: tabs between the fields `STS`, without a header.
-      split: of a TFDS data set, as "train" or "train[:10%]".
-      header: the first line names the columns; if not they are "0", "1" and so on, as
-        they are in "conll". "label_text" has "label" and "text".
-      quoting: of a TSV: fields in double quotes may hold tabs and newlines, as those of
-        a CSV always may. Without it a double quote is a character as any other.
-      encoding: as Python names it.
-      data_dir: where TFDS keeps its data sets; "" is where it does by default.
+      path: a file; a glob ("dev-*.tsv"), whose files are read in the order of their
+        names; or "tfds:NAME".
+      format: one of FORMATS; "auto" is by the suffix. "squad" is SQuAD's JSON; "conll"
+        has a token per line, fields separated by tabs or spaces, and an empty line
+        after a sentence; "label_text" a label, a space and the text; "sts" is the
+        format of sts-train.csv: tabs between the fields `STS`, without a header.
+      split: of a TFDS data set, such as "train" or "train[:10%]".
+      header: whether the first line names the columns; otherwise, and in "conll", they
+        are "0", "1" and so on. "label_text" has "label" and "text".
+      quoting: whether a TSV's fields in double quotes may contain tabs and newlines, as
+        in CSV; otherwise a double quote is an ordinary character.
+      encoding: a Python codec.
+      data_dir: the folder of TFDS's data sets; "" is its default.
     """
 
     path: str = ""
@@ -77,11 +77,10 @@ class Table:
     """Columns of one length.
 
     Attributes:
-      name: the path that was asked for.
-      columns: values by column, then by row: strings from files of text; what JSON,
-        Parquet or TFDS hold otherwise; lists of strings, one for each token, from
-        "conll".
-      places: of each row, the file and the line or row of it.
+      name: the path of the table.
+      columns: values by column, then by row: strings from text files; typed values from
+        JSON, Parquet or TFDS; lists of strings, one per token, from "conll".
+      places: the file and the line or row of each row.
     """
 
     name: str
@@ -92,7 +91,7 @@ class Table:
         return len(next(iter(self.columns.values()), []))
 
     def where(self, row: int) -> str:
-        """Where a row stands, as errors name it.
+        """The file and line of a row, for error messages.
 
         >>> Table("a.tsv", {"text": ["x", "y"]}, [("a.tsv", "line 2")] * 2).where(1)
         'a.tsv line 2'
@@ -100,11 +99,7 @@ class Table:
         return " ".join(self.places[row]) if self.places else f"{self.name} row {row}"
 
     def texts(self, column: str) -> list[str]:
-        """A column of strings.
-
-        Raises:
-          UserError: a value is not a string; the line says where.
-        """
+        """A column of strings; raises UserError if a value is not a string."""
         for row, value in enumerate(self.columns[column]):
             if not isinstance(value, str):
                 kind = "null" if value is None else f"{value!r:.40}"
@@ -115,14 +110,14 @@ class Table:
 
 
 def read_table(spec: TableSpec, columns: Collection[str]) -> Table:
-    """Reads the columns asked for.
+    """Reads columns of a table.
 
     Args:
-      columns: their names; none asks for all, and a row may lack some (None).
+      columns: their names; if empty, all columns, with None where a row has no value.
 
     Raises:
-      UserError: the file is missing or damaged, lacks a column, has no row, or has a
-        row with fewer or more fields than columns; it names the file and the line.
+      UserError: the file is missing or damaged, does not have a column or any row, or a
+        row does not have one field per column.
     """
     if spec.path.startswith("tfds:"):
         find_format(spec, spec.path)
@@ -140,7 +135,7 @@ def find_format(spec: TableSpec, path: str) -> str:
     """The format of a file or a TFDS data set, by its name if `spec.format` is "auto".
 
     Raises:
-      UserError: it is none of FORMATS, or a setting is given that it does not have.
+      UserError: it is not one of FORMATS, or does not have a setting that is set.
     """
     kind = spec.format
     if kind not in FORMATS:
@@ -169,21 +164,17 @@ def _find_files(path: str) -> list[Path]:
         raise UserError("path='': name a file of labelled examples, or tfds:NAME")
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
-    found = sorted(glob.glob(path, recursive=True))
-    if not found:
+    files = sorted(glob.glob(path, recursive=True))
+    if not files:
         raise UserError(f"{path}: no file has such a name")
-    return [Path(file) for file in found]
+    return [Path(file) for file in files]
 
 
 def _gather(
     parts: Sequence[tuple[str, str, Iterable[Row]]], name: str, columns: Collection[str]
 ) -> Table:
-    """Rows to columns.
-
-    Each row must have the columns asked for. Without any, all columns of all rows are
-    taken, and a value that a row lacks is None.
-    """
-    found: dict[str, list] = {column: [] for column in columns}
+    """Collects rows into columns, as `read_table` describes."""
+    table: dict[str, list] = {column: [] for column in columns}
     places: list[tuple[str, str]] = []
     for file, unit, rows in parts:
         num_before = len(places)
@@ -193,14 +184,14 @@ def _gather(
                 where = f"{file} {unit} {number}"
                 raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
             if not columns:
-                new = [column for column in row if column not in found]
-                found |= {column: [None] * len(places) for column in new}
-            for column, values in found.items():
+                new = [column for column in row if column not in table]
+                table |= {column: [None] * len(places) for column in new}
+            for column, values in table.items():
                 values.append(row.get(column))
             places.append((file, f"{unit} {number}"))
         if len(places) == num_before:
             raise UserError(f"{file}: the table has no row")
-    return Table(name, found, places)
+    return Table(name, table, places)
 
 
 def _read_rows(
@@ -218,13 +209,13 @@ def parse_rows(
     spec: TableSpec = TableSpec(),
     columns: Collection[str] = (),
 ) -> Iterator[Row]:
-    """The rows of a table's text, numbered by their first line.
+    """Parses the text of a table into rows, numbered by their first line.
 
     Args:
-      file: the name that errors give.
-      kind: one of `FORMATS` that is text.
+      file: the name in error messages.
+      kind: one of the text `FORMATS`.
       spec: its `header` and `quoting` are used.
-      columns: of a table with a header, those that it must have.
+      columns: the columns that a header must have.
 
     Raises:
       UserError: the text is not such a table.
@@ -247,13 +238,13 @@ def parse_rows(
 
 
 def _decode(file: Path, encoding: str) -> str:
-    """A file's characters without a byte order mark."""
+    """Decodes a file and removes a byte order mark."""
     try:
         codecs.lookup(encoding)
         data = b"".join(read_bytes(file, ""))
         return data.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
-        raise UserError(f"encoding={encoding!r}: there is no such encoding") from error
+        raise UserError(f"encoding={encoding!r}: must be a codec of Python") from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
         raise UserError(
@@ -298,7 +289,7 @@ def _split_labels(text: str, file: Path) -> Iterator[Row]:
     for number, line in split_lines(text):
         label, blank, rest = line.partition(" ")
         if not label or not blank:
-            raise UserError(f"{file} line {number}: must be a label, a blank, a text")
+            raise UserError(f"{file} line {number}: must be a label, a space, a text")
         yield number, {"label": label, "text": rest}
 
 
@@ -313,12 +304,12 @@ def _name_sts(text: str, file: Path) -> Iterator[Row]:
 
 
 def _read_sentences(text: str, file: Path) -> Iterator[Row]:
-    """Sentences of one token a line, of which the first line is numbered.
+    """Reads sentences with a token per line, numbered by their first line.
 
-    A line of white space alone ends a sentence, as in WNUT-17; a "sentence" that is
-    CoNLL-2003's mark of a new document, -DOCSTART-, is left out.
+    A line of whitespace ends a sentence, as in WNUT-17; CoNLL-2003's mark of a new
+    document, -DOCSTART-, is skipped.
     """
-    held: list[tuple[int, list[str]]] = []
+    sentence: list[tuple[int, list[str]]] = []
     num_fields = 0
     for number, line in enumerate([*text.split("\n"), ""], 1):
         line = line.rstrip("\r")
@@ -330,9 +321,12 @@ def _read_sentences(text: str, file: Path) -> Iterator[Row]:
                     f"{file} line {number}: must have {num_fields} fields as the "
                     f"first, none of them empty"
                 )
-            held.append((number, fields))
+            sentence.append((number, fields))
             continue
-        if held and held[0][1][0] != "-DOCSTART-":
-            values = zip(*(fields for _, fields in held), strict=True)
-            yield held[0][0], {str(i): list(column) for i, column in enumerate(values)}
-        held = []
+        if sentence and sentence[0][1][0] != "-DOCSTART-":
+            values = zip(*(fields for _, fields in sentence), strict=True)
+            yield (
+                sentence[0][0],
+                {str(i): list(column) for i, column in enumerate(values)},
+            )
+        sentence = []

@@ -1,31 +1,59 @@
-"""A corpus: some of a text's documents, read as one sequence of tokens."""
+"""A corpus: some documents of a text as one sequence of tokens, and rows of them."""
 
 import hashlib
 from dataclasses import dataclass, replace
+from typing import TypedDict, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from jaxpt.text.stores.stream import TokenStream
+from jaxpt.text.stores.stream import TokenStream, check_range
+
+
+class RowArrays(TypedDict, total=False):
+    """The arrays of n rows, int32; `forms.RowsSpec.keys` lists those of a form.
+
+    Attributes:
+      tokens: [n, R], padded with [PAD].
+      segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
+        padding.
+      sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
+      type_ids: [n, R], 0 in [CLS] A [SEP] and in padding, 1 in B [SEP].
+      is_random_next: [n], 1 if B does not follow A.
+      is_swapped: [n], 1 if B precedes A.
+    """
+
+    tokens: np.ndarray
+    segment_ids: np.ndarray
+    sentence_ids: np.ndarray
+    type_ids: np.ndarray
+    is_random_next: np.ndarray
+    is_swapped: np.ndarray
+
+
+def as_dict(arrays: RowArrays) -> dict[str, np.ndarray]:
+    """The same arrays, typed for access by any key."""
+    return cast(dict[str, np.ndarray], arrays)
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The documents of one split as one sequence of tokens, without copying them.
+    """The documents of a split as one sequence of tokens, without copying them.
 
-    All positions count from the corpus's own first token. Its documents need not be
-    adjacent in the token stream: the corpus concatenates runs of the stream.
+    All positions count from the corpus's first token. The corpus concatenates runs of
+    the token stream, in which its documents need not be adjacent.
 
     Attributes:
       stream: the tokens of the whole text.
-      run_starts: int64 [N]; the position in the stream of each run's first token.
-      run_offsets: int64 [N+1]; its position in the corpus, followed by the end.
+      run_starts: int64 [N], the position in the stream of each run's first token.
+      run_offsets: int64 [N+1], its position in the corpus, and the end.
       doc_starts: int64 [D+1]; document i is read(doc_starts[i], doc_starts[i+1]).
       labels: int32 [D], indices into `label_names`, -1 for none.
       label_names: the labels of the whole text, the same in all its splits.
       sentence_starts: int64 [S+1], including the end and all document starts; None if
         the text was not cut into sentences.
-      byte_stream: the number of bytes of text of each token of the stream; None if the
-        vocabulary has these numbers, or they are not known.
+      byte_stream: the bytes of text of each token of the stream; None if the vocabulary
+        has them, or they are not known.
       fingerprint: the sha256 of the corpus's content, in hex.
     """
 
@@ -42,10 +70,10 @@ class Corpus:
     @classmethod
     def from_arrays(
         cls,
-        tokens,
-        doc_starts=None,
-        labels=None,
-        sentence_starts=None,
+        tokens: ArrayLike,
+        doc_starts: ArrayLike | None = None,
+        labels: ArrayLike | None = None,
+        sentence_starts: ArrayLike | None = None,
         label_names: tuple[str, ...] = (),
     ) -> "Corpus":
         """A corpus of tokens in memory, by default one document without a label."""
@@ -57,8 +85,8 @@ class Corpus:
             labels = np.full(len(doc_starts) - 1, -1)
         if sentence_starts is not None:
             sentence_starts = np.asarray(sentence_starts, np.int64)
-        digest = hashlib.sha256(tokens)
-        digest.update(doc_starts)
+        digest = hashlib.sha256(tokens.data)
+        digest.update(doc_starts.data)
         return cls(
             stream=TokenStream([tokens]),
             run_starts=np.zeros(1, np.int64),
@@ -82,8 +110,7 @@ class Corpus:
         Raises:
           IndexError: some of them are outside the corpus.
         """
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+        check_range(start, stop, self.num_tokens)
         pieces = []
         run = int(np.searchsorted(self.run_offsets, start, "right")) - 1
         while start < stop:
@@ -102,13 +129,8 @@ class Corpus:
           IndexError: a row reaches outside the corpus.
         """
         starts = np.asarray(starts, np.int64)
-        if len(starts) and not (
-            0 <= starts.min() and starts.max() + length <= self.num_tokens
-        ):
-            raise IndexError(
-                f"rows of {length} at {starts.min()} to {starts.max()} of "
-                f"{self.num_tokens} tokens"
-            )
+        if len(starts):
+            check_range(starts.min(), starts.max() + length, self.num_tokens)
         if len(self.run_starts) == 1:
             return self.stream.gather(starts + self.run_starts[0], length)
         out = np.empty((len(starts), length), np.int32)
@@ -125,10 +147,10 @@ class Corpus:
 
 
 def select(whole: Corpus, is_in: np.ndarray, name: str) -> Corpus:
-    """The documents of a corpus where `is_in` [D] is True, as a new corpus.
+    """Selects the documents where `is_in` [D] is True as a new corpus.
 
     Args:
-      name: the name of the split; it is part of the fingerprint.
+      name: the name of the split, a part of the fingerprint.
     """
     docs = np.flatnonzero(is_in)
     starts, ends = whole.doc_starts[docs], whole.doc_starts[docs + 1]
@@ -186,14 +208,21 @@ def cut(whole: Corpus, start: int, stop: int, name: str) -> Corpus:
     )
 
 
-def copy_pieces(corpus: Corpus, out, rows, offsets, starts, lengths) -> None:
+def copy_pieces(
+    corpus: Corpus,
+    out: np.ndarray,
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+) -> None:
     """Copies pieces of a corpus into rows `out` [n, R].
 
     Args:
-      rows, offsets: [k], where each piece begins in `out`, sorted by row.
-      starts, lengths: [k], each piece's position and length in the corpus.
+      rows, offsets: [k], the position of each piece in `out`, sorted by row.
+      starts, lengths: [k], its position and length in the corpus.
     """
-    # Pieces that are adjacent both in the text and in a row are read at once.
+    # Pieces that are adjacent both in the text and in a row are read together.
     is_new = np.ones(len(rows), bool)
     is_new[1:] = (rows[1:] != rows[:-1]) | (starts[1:] != (starts + lengths)[:-1])
     firsts = np.flatnonzero(is_new)

@@ -1,4 +1,4 @@
-"""Rows of equal length from a corpus: joined text, packed documents, sentence pairs."""
+"""Rows of equal length from a corpus: chunks, windows, packed documents, pairs."""
 
 import bisect
 from dataclasses import dataclass
@@ -7,17 +7,16 @@ from typing import Protocol
 import numpy as np
 
 from jaxpt.errors import UserError
-from jaxpt.text.rows.corpus import Corpus, copy_pieces
+from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
-from jaxpt.text.rows.paired import PAIRS, plan_pair_rows
-from jaxpt.text.rows.pairs import NUM_SPECIALS
+from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
 from jaxpt.text.tokens.vocab import Vocab
 
 PACKED = ("packed", "full_sentences", "doc_sentences")
-SEGMENTED = (*PACKED, *PAIRS)  # whose rows have segment_ids
+SEGMENTED = (*PACKED, *PAIRS)  # their rows have segment_ids
 FORMS = ("chunks", "windows", *PACKED, *PAIRS)
 LONG_DOCUMENTS = ("split", "truncate")
-# For each key that not all rows have, the setting that adds it.
+# The settings that add optional keys to rows.
 CARRIERS = {
     "segment_ids": "data.rows=packed",
     "type_ids": "data.rows=pairs",
@@ -29,25 +28,24 @@ CARRIERS = {
 
 @dataclass(frozen=True)
 class RowsSpec:
-    """How documents fill rows; the settings `data.*` of the same names.
+    """The form of rows; the settings `data.*` of the same names.
 
     Attributes:
       row_length: tokens in a row.
-      rows: their form. "chunks": consecutive rows of the joined documents. "windows":
+      rows: the form. "chunks": consecutive rows of the joined documents. "windows":
         rows that begin at a random token, as in nanoGPT. "packed": whole documents,
         packed by best fit. "full_sentences", "doc_sentences": consecutive whole
         sentences, across documents or not (RoBERTa). "pairs": two segments, the second
         one often from another document (BERT). "ordered_pairs": two consecutive
         segments, often swapped (ALBERT).
-      long_documents: whether "packed" splits documents longer than a row or keeps only
-        their first row. The sentence forms always cut sentences longer than a row.
-      max_documents: the most documents that one row of a packed form may hold parts of.
-      isolate_documents: whether the documents of a packed row are separate segments or
-        one.
+      long_documents: whether "packed" splits documents longer than a row or truncates
+        them. The sentence forms always split sentences longer than a row.
+      max_documents: the maximum number of documents in a packed row.
+      isolate_documents: whether the documents of a packed row are separate segments.
       sentence_ids: whether rows have the sentence number of each token.
-      dupe_factor: the number of passes over the text that make one epoch of pairs.
+      dupe_factor: the number of passes over the text in an epoch of pairs.
       short_seq_prob: the probability that pairs aim at a random shorter length.
-      seed: of the random choices of pairs; the other forms have none.
+      seed: of the random choices of pairs.
 
     Raises:
       UserError: a setting is not allowed.
@@ -63,7 +61,7 @@ class RowsSpec:
     short_seq_prob: float = 0.1
     seed: int = 0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for setting, value, allowed in (
             ("rows", self.rows, FORMS),
             ("long_documents", self.long_documents, LONG_DOCUMENTS),
@@ -90,28 +88,27 @@ class RowsSpec:
         if self.sentence_ids and self.rows in PAIRS:
             raise UserError(
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
-                "whose type_ids tell the two sentences apart"
+                "whose type_ids mark the two sentences"
             )
 
     @property
     def keys(self) -> tuple[str, ...]:
         """The keys of rows of this form."""
         if self.rows in PAIRS:
-            return ("tokens", "segment_ids", "type_ids", PAIRS[self.rows])
+            return (*PAIR_KEYS, PAIRS[self.rows])
         keys = ("tokens", "segment_ids") if self.rows in PACKED else ("tokens",)
         return keys + ("sentence_ids",) * self.sentence_ids
 
 
 class Rows(Protocol):
-    """Rows that are planned but not read yet.
+    """Planned rows of a corpus, which are read by index.
 
     Attributes:
       num_rows: the number of rows.
       keys: the keys that `read` returns.
-      is_sampled: True if rows are sampled with replacement; False if each is read once
-        per epoch.
+      is_sampled: whether rows are sampled with replacement, or read once per epoch.
       fill_rate: the fraction of positions that are not padding.
-      notes: phrases that say what was cut or left out.
+      notes: what was cut or left out, for the log.
     """
 
     num_rows: int
@@ -120,18 +117,8 @@ class Rows(Protocol):
     fill_rate: float
     notes: tuple[str, ...]
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
-        """The rows at indices int64 [n], as int32 arrays.
-
-        Returns:
-          tokens: [n, R], padded with [PAD].
-          segment_ids: [n, R], 1.. the documents of a packed row, 1 throughout a pair, 0
-            padding.
-          sentence_ids: [n, R], 1.. the sentences of a row, 0 padding.
-          type_ids: [n, R], 0 in [CLS] A [SEP] and in padding, 1 in B [SEP].
-          is_random_next: [n], 1 where B does not follow A.
-          is_swapped: [n], 1 where B precedes A.
-        """
+    def read(self, indices: np.ndarray) -> RowArrays:
+        """The rows at indices int64 [n]."""
         ...
 
 
@@ -139,20 +126,28 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
     """Plans the rows of a corpus.
 
     Raises:
-      UserError: the vocabulary or the text lacks what the form needs, or the text is
-        too short for a row.
+      UserError: the vocabulary or the text does not have what the form needs, or the
+        text is too short for a row.
     """
     needs_sentences = spec.sentence_ids or spec.rows in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
-        asked = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
+        setting = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
         raise UserError(
-            f"data.sentences='': must say how documents are cut into sentences, for "
-            f"data.{asked}"
+            f"data.sentences='': must be set for data.{setting}, which needs documents "
+            f"cut into sentences"
         )
     if spec.rows in ("chunks", "windows"):
         return _Stretches(corpus, spec)
     if spec.rows in PAIRS:
-        return plan_pair_rows(corpus, spec, vocab)
+        return plan_pair_rows(
+            corpus,
+            vocab,
+            spec.rows,
+            spec.row_length,
+            spec.dupe_factor,
+            spec.short_seq_prob,
+            spec.seed,
+        )
     return _plan_packed(corpus, spec, vocab.require("pad"))
 
 
@@ -170,15 +165,14 @@ class _Stretches:
         self._stride = 1 if self.is_sampled else spec.row_length
         self.num_rows = (corpus.num_tokens - spec.row_length) // self._stride + 1
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def read(self, indices: np.ndarray) -> RowArrays:
         starts = np.asarray(indices, np.int64) * self._stride
         tokens = self._corpus.gather(starts, self._length)
         if "sentence_ids" not in self.keys:
             return {"tokens": tokens}
         lengths, rows = np.full(len(starts), self._length), np.arange(len(starts))
-        ids = _count_sentences(
-            self._corpus.sentence_starts, starts, lengths, rows, 0 * rows, tokens.shape
-        )
+        offsets, shape = np.zeros_like(rows), (len(starts), self._length)
+        ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
         return {"tokens": tokens, "sentence_ids": ids}
 
 
@@ -187,14 +181,21 @@ class _Packed:
 
     is_sampled = False
 
-    def __init__(self, corpus, spec: RowsSpec, pad: int, plan: Packing, notes):
+    def __init__(
+        self,
+        corpus: Corpus,
+        spec: RowsSpec,
+        pad: int,
+        plan: Packing,
+        notes: tuple[str, ...],
+    ):
         self.num_rows = len(plan.row_starts) - 1
         self.keys = spec.keys
         self.fill_rate = float(plan.lengths.sum() / (self.num_rows * spec.row_length))
         self.notes = notes
         self._corpus, self._spec, self._pad, self._plan = corpus, spec, pad, plan
 
-    def read(self, indices: np.ndarray) -> dict[str, np.ndarray]:
+    def read(self, indices: np.ndarray) -> RowArrays:
         shape = len(indices), self._spec.row_length
         plan = self._plan
         counts = plan.row_starts[indices + 1] - plan.row_starts[indices]
@@ -212,24 +213,31 @@ class _Packed:
             begins = np.zeros(shape, np.int32)
             begins[rows, offsets] = 1
             segments *= np.cumsum(begins, axis=1, dtype=np.int32)
-        found = {"tokens": tokens, "segment_ids": segments}
+        arrays = RowArrays(tokens=tokens, segment_ids=segments)
         if "sentence_ids" in self.keys:
-            ids = _count_sentences(
-                self._corpus.sentence_starts, starts, lengths, rows, offsets, shape
-            )
-            found["sentence_ids"] = ids * is_real
-        return found
+            ids = _count_sentences(self._corpus, starts, lengths, rows, offsets, shape)
+            arrays["sentence_ids"] = ids * is_real
+        return arrays
 
 
-def _count_sentences(borders, starts, lengths, rows, offsets, shape) -> np.ndarray:
+def _count_sentences(
+    corpus: Corpus,
+    starts: np.ndarray,
+    lengths: np.ndarray,
+    rows: np.ndarray,
+    offsets: np.ndarray,
+    shape: tuple[int, int],
+) -> np.ndarray:
     """The sentence number of each token of rows, from 1, int32 [n, R].
 
     Padding has the number of its row's last sentence.
 
     Args:
-      borders: [S+1], the starts of the text's sentences, and the end.
-      starts, lengths, rows, offsets: [k], pieces of text, and where they are in rows.
+      starts, lengths: [k], pieces of text.
+      rows, offsets: [k], the positions of the pieces in rows.
     """
+    borders = corpus.sentence_starts
+    assert borders is not None  # `make_rows` checks it
     begins = np.zeros(shape, np.int32)
     begins[rows, offsets] = 1
     first = np.searchsorted(borders, starts, "right")
@@ -248,6 +256,7 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
         fate = "truncated" if truncate else "split"
         what = f"documents longer than a row {fate}"
     else:
+        assert corpus.sentence_starts is not None  # `make_rows` checks it
         plan = pack_sentences(
             corpus.sentence_starts,
             corpus.doc_starts,
@@ -261,20 +270,15 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
             f"data.rows={spec.rows!r}"
         )
     notes = ((plan.num_long, what), (plan.num_left_out, "rows of one token left out"))
-    said = tuple(f"{num:,} {text}" for num, text in notes if num)
-    return _Packed(corpus, spec, pad, plan, said)
+    texts = tuple(f"{num:,} {text}" for num, text in notes if num)
+    return _Packed(corpus, spec, pad, plan, texts)
 
 
 def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
-    """Evenly spaced rows of a corpus, documents joined.
+    """Evenly spaced rows of a corpus, int32 [m, length], documents joined.
 
     Args:
-      num: the number of rows, whose starts are evenly spaced from the first token to
-        that of the last whole row, so that they may overlap; 0 for all consecutive
-        rows without overlap.
-
-    Returns:
-      int32 [m, length].
+      num: the number of rows, which may overlap; 0 for all consecutive rows.
 
     Raises:
       UserError: the corpus is shorter than one row.
@@ -286,11 +290,7 @@ def windows(corpus: Corpus, length: int, num: int) -> np.ndarray:
 
 
 def window_starts(corpus: Corpus, length: int, num: int) -> np.ndarray:
-    """Where the rows of `windows` begin, int64 [m].
-
-    Raises:
-      UserError: the corpus is shorter than one row.
-    """
+    """The first token of each row of `windows`, int64 [m]."""
     check_length(corpus, length)
     if num == 0:
         return np.arange(corpus.num_tokens // length) * length
@@ -300,17 +300,14 @@ def window_starts(corpus: Corpus, length: int, num: int) -> np.ndarray:
 def passages(
     corpus: Corpus, length: int, num: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labelled rows, each within one document, spread evenly over the documents.
+    """At most `num` labelled rows within documents, evenly over the documents.
 
     They do not overlap; documents without a label or shorter than a row are skipped.
-
-    Args:
-      num: the maximum number of rows.
 
     Returns:
       tokens: int32 [m, length].
       labels: int32 [m], indices into `corpus.label_names`.
-      documents: int64 [m], the number of the document that each is from.
+      documents: int64 [m], each row's document.
     """
     room = np.where(corpus.labels >= 0, np.diff(corpus.doc_starts) // length, 0)
     quota = _distribute(num, room)
@@ -331,11 +328,9 @@ def check_length(corpus: Corpus, length: int) -> None:
 
 
 def _distribute(num: int, room: np.ndarray) -> np.ndarray:
-    """Distributes `num` items over bins of limited room, as evenly as possible.
+    """Distributes `num` items over bins with limited room, as evenly as possible.
 
-    Returns:
-      int64, shaped as room, at most room everywhere; its sum is the smaller of num and
-      the sum of room.
+    The result is int64 like `room`; if the bins have too little room, all are filled.
     """
     levels = range(int(room.max(initial=0)) + 1)
     level = bisect.bisect_right(
@@ -343,7 +338,7 @@ def _distribute(num: int, room: np.ndarray) -> np.ndarray:
     )
     level = max(level - 1, 0)
     quota = np.minimum(room, level)
-    # Fewer items are left than there are bins with room for one more.
+    # Fewer items are left than bins with room for one more.
     wider = np.flatnonzero(room > level)
     left = max(min(num - int(quota.sum()), len(wider)), 0)
     quota[wider[np.arange(left) * len(wider) // max(left, 1)]] += 1

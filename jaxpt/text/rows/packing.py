@@ -1,4 +1,4 @@
-"""Packing: which pieces of text share a row, planned from their lengths only.
+"""Packs documents and sentences into rows, by their lengths only.
 
     lengths 5 3 4 2, row of 6:   full_sentences   |5 .|3 .|4 2|  consecutive, in order
                                  best_fit         |5 .|4 2|3 .|  any order, few rows
@@ -16,13 +16,13 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Packing:
-    """Rows of pieces of a text; a piece never spans two documents.
+    """Rows of pieces of a text; a piece is within one document.
 
     Attributes:
       row_starts: int64 [N+1]; row i is pieces row_starts[i] .. row_starts[i+1]-1.
       starts, lengths: int64 [P], the first token and the length of each piece.
-      num_long: how many documents or sentences were longer than a row.
-      num_left_out: how many rows were left out.
+      num_long: the number of documents or sentences longer than a row.
+      num_left_out: the number of rows that were left out.
     """
 
     row_starts: np.ndarray
@@ -39,9 +39,9 @@ def pack_documents(
 
     Args:
       doc_starts: [D+1], with the end.
-      max_documents: the most documents of a row.
-      truncate: whether only the first row of a document longer than a row is kept; if
-        not, it fills whole rows, and its rest is packed like the other documents.
+      max_documents: the maximum number of documents of a row.
+      truncate: whether documents longer than a row are truncated; if not, they fill
+        whole rows, and the rest is packed like the other documents.
     """
     starts, lengths = np.asarray(doc_starts)[:-1], np.diff(doc_starts)
     num_long = int((lengths > row_length).sum())
@@ -65,7 +65,8 @@ def pack_sentences(
     Args:
       sentence_starts: [S+1], with the end, every document start among them.
       doc_starts: [D+1], with the end.
-      max_documents: the most documents of a row; 0 gives each document its own rows.
+      max_documents: the maximum number of documents of a row; 0 gives each document
+        separate rows.
     """
     starts, lengths = np.asarray(sentence_starts)[:-1], np.diff(sentence_starts)
     num_long = int((lengths > row_length).sum())
@@ -93,18 +94,18 @@ def full_sentences(
     doc_ids: np.ndarray | None = None,
     max_documents: int = 0,
 ) -> np.ndarray:
-    """Rows of as many consecutive whole sentences as fit, across documents.
+    """Fills rows with consecutive whole sentences, across documents.
 
-    fairseq's `complete`: a sentence longer than a row is a row of its own, uncut.
+    fairseq's `complete`: a sentence longer than a row is a separate row, uncut.
 
     Args:
       lengths: [S], tokens of each sentence.
       block: tokens in a row.
       doc_ids: [S], the document of each sentence, never decreasing.
-      max_documents: the most documents that a row may hold parts of; 0 for any number.
+      max_documents: the maximum number of documents of a row; 0 for any number.
 
     Returns:
-      int64 [n, 2], where each row's tokens start and stop.
+      int64 [n, 2], the start and the end of each row's tokens.
 
     >>> full_sentences(np.array([5, 4, 2]), 6).tolist()
     [[0, 5], [5, 11]]
@@ -122,9 +123,9 @@ def full_sentences(
 
 
 def doc_sentences(lengths: np.ndarray, doc_ids: np.ndarray, block: int) -> np.ndarray:
-    """Rows of as many consecutive whole sentences of one document as fit.
+    """Fills rows with consecutive whole sentences of one document.
 
-    fairseq's `complete_doc`: a sentence longer than a row is a row of its own, uncut; a
+    fairseq's `complete_doc`: a sentence longer than a row is a separate row, uncut; a
     row of a single token is left out.
 
     Args:
@@ -133,7 +134,7 @@ def doc_sentences(lengths: np.ndarray, doc_ids: np.ndarray, block: int) -> np.nd
       block: tokens in a row.
 
     Returns:
-      int64 [n, 2], where each row's tokens start and stop.
+      int64 [n, 2], the start and the end of each row's tokens.
 
     >>> doc_sentences(np.array([5, 4, 2]), np.array([0, 0, 1]), 9).tolist()
     [[0, 9], [9, 11]]
@@ -148,11 +149,11 @@ def best_fit(
     """Best-fit decreasing: longest pieces first, each into the fullest bin it fits.
 
     Ties go to the bin with the fewest pieces. Pieces of one length are placed together,
-    so the time hardly depends on their number.
+    so the time depends little on their number.
 
     Args:
       lengths: [N], each 1 to capacity.
-      max_documents: the most pieces in a bin.
+      max_documents: the maximum number of pieces in a bin.
 
     Returns:
       bin_starts: int64 [bins + 1].
@@ -165,7 +166,7 @@ def best_fit(
     """
     lengths = np.asarray(lengths, np.int64)
     if lengths.size and not 1 <= lengths.min() <= lengths.max() <= capacity:
-        raise ValueError(f"lengths must lie between 1 and {capacity}")
+        raise ValueError(f"lengths must be between 1 and {capacity}")
     shapes = _place(np.bincount(lengths, minlength=1), capacity, max_documents)
     tiled = [np.tile(shape, count) for shape, count in shapes]
     sizes = np.concatenate([np.zeros(0, np.int64), *tiled])
@@ -191,7 +192,7 @@ def ragged(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
 def _cut(
     starts: np.ndarray, lengths: np.ndarray, most: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and lengths of the pieces of `most` tokens, and the rest, of each."""
+    """Cuts pieces longer than `most` tokens; returns all starts and lengths."""
     counts = -(-lengths // most)
     done = ragged(np.zeros(len(counts), np.int64), counts) * most
     lengths = np.minimum(np.repeat(lengths, counts) - done, most)
@@ -199,7 +200,7 @@ def _cut(
 
 
 def _fit(lengths: np.ndarray, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """Token offsets [S+1], and for a row from each sentence the first that follows."""
+    """Token offsets [S+1], and for each sentence the one after a row that it begins."""
     ends = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     limits = np.searchsorted(ends, ends[:-1] + block, "right") - 1
     return ends, np.maximum(limits, np.arange(1, len(ends)))
@@ -214,7 +215,7 @@ def _documents(doc_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _chain(ends: np.ndarray, limits: np.ndarray) -> np.ndarray:
-    """Consecutive rows from sentence 0 on, each beginning where the last one ended."""
+    """Consecutive rows, each beginning at the end of the previous one."""
     borders, sentence, last = [0], 0, len(limits)
     following = np.ascontiguousarray(limits).data
     while sentence < last:
@@ -233,7 +234,7 @@ def _place(
       (lengths of the pieces of a bin, number of such bins) for every kind of bin.
     """
     # open_[free]: kinds of bins [(pieces, lengths, number)] with `free` tokens left,
-    # fewest pieces first; bit `free` of mask is set if there are any, to search fast.
+    # fewest pieces first; for a fast search, bit `free` of mask is set if it has any.
     open_: dict[int, list[tuple[int, tuple[int, ...], int]]] = {}
     mask, done = 0, []
     for length in np.flatnonzero(counts)[::-1].tolist():

@@ -1,4 +1,4 @@
-"""Cuts plain text into documents, and long documents into parts of bounded length.
+"""Splits plain text into documents, and long documents into parts.
 
 blocks of a file -> mark_documents -> cut_parts -> Document(is_start), Document, ...
                     1 "= A =\\n"        at most PART_CHARS each, cut only
@@ -16,11 +16,11 @@ from jaxpt.errors import UserError
 from jaxpt.text.sources.files import read_lines
 
 PART_CHARS = 1 << 18
-# A part in which no cut is possible may grow to this many times PART_CHARS.
+# A part without a possible cut may grow to this multiple of PART_CHARS.
 MAX_GROWTH = 16
 
-# Pre-tokenizers that split on whitespace split here, whatever whitespace follows. \S is
-# by Unicode; the whitespace is one of these four, as some tokenizers know no other.
+# Pre-tokenizers that split on whitespace split here. \S is by Unicode; the whitespace
+# is one of these four, the only ones that all tokenizers know.
 _CUT = re.compile(r"\S(?=[ \t\n\r])")
 
 
@@ -40,14 +40,11 @@ class Document:
 
 
 def split_long(text: str, size: int = PART_CHARS) -> list[str]:
-    """Cuts a text into parts that have the same tokens as in the whole text.
+    """Splits a text into parts whose tokens are those of the whole text; [""] for "".
 
-    Cuts are only made before a space, tab or newline that follows no whitespace. A part
-    is as long as possible with at most `size` characters; if no cut is possible there,
-    it extends to the next one, or to 16 times `size`, where it is cut anyway.
-
-    Returns:
-      The parts, which concatenate to the text; [""] for "".
+    Cuts are before a space, tab or newline that does not follow whitespace. A part has
+    at most `size` characters; if it has no possible cut, it extends to the next one, or
+    to 16 times `size`.
 
     >>> split_long("one two  three", 8)
     ['one two', '  three']
@@ -60,9 +57,9 @@ def split_long(text: str, size: int = PART_CHARS) -> list[str]:
 
 
 def _find_cut(text: str, start: int, size: int) -> int:
-    """The end of the part that begins at `start`; 0 if that needs more text."""
+    """The end of the part that begins at `start`; 0 if more text is needed."""
     stop = start + size + 1
-    for low in (max(start, stop - 4096), start):  # the last characters mostly suffice
+    for low in (max(start, stop - 4096), start):  # usually the last ones suffice
         cuts = [match.end() for match in _CUT.finditer(text, low, stop)]
         if cuts:
             return cuts[-1]
@@ -100,16 +97,16 @@ def make_documents(text: str, name: str, label: str) -> list[Document]:
 def cut_documents(
     blocks: Iterable[str], rule: str, name: str, label: str
 ) -> Iterator[Document]:
-    """The documents of a plain text file.
+    """Splits a plain text file into documents.
 
     Args:
       blocks: the file's characters.
       rule: `SourceSpec.documents`.
-      name: the file's name; with rules other than "file", documents are named by it and
-        the number of their first line, "name:1".
+      name: the file's name; unless the rule is "file", the number of a document's first
+        line is added, "name:1".
 
     Raises:
-      UserError: there is no such rule.
+      UserError: the rule is not valid.
     """
     marked = mark_documents(blocks, rule)
     for number, group in itertools.groupby(marked, itemgetter(0)):
@@ -121,10 +118,10 @@ def cut_documents(
 
 
 def mark_documents(blocks: Iterable[str], rule: str) -> Iterator[tuple[int, str]]:
-    """Pieces of text, each with the number of its document's first line (file: 0).
+    """Yields pieces of text with the number of their document's first line (file: 0).
 
     Raises:
-      UserError: there is no such rule.
+      UserError: the rule is not valid.
     """
     pattern = check_rule(rule)
     if rule == "file":
@@ -141,7 +138,7 @@ def check_rule(rule: str) -> re.Pattern | None:
     """The pattern of "start:REGEX" and "heading:REGEX"; None for the other rules.
 
     Raises:
-      UserError: there is no such rule, or REGEX is not a regular expression.
+      UserError: the rule is not valid, or REGEX is not a regular expression.
     """
     if rule in ("file", "line", "paragraph"):
         return None
@@ -160,7 +157,7 @@ def check_rule(rule: str) -> re.Pattern | None:
 
 
 def _is_blank(line: str) -> bool:
-    # Of a longer line only the first piece is known here, so it counts as not blank.
+    # Only the first piece of a longer line is known here, so it counts as not blank.
     return len(line) <= PART_CHARS and line.isspace()
 
 
@@ -201,7 +198,7 @@ def _mark_starts(
         if begins:
             number += 1
             # Blank lines at the top belong to the first document. Only the part of a
-            # line that is certainly in its first piece is matched.
+            # line that is always in its first piece is matched.
             if may_start and pattern.search(_strip_newline(line)[:PART_CHARS]):
                 start = number
             is_blank = _is_blank(line)

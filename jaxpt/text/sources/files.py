@@ -9,6 +9,7 @@ import contextlib
 import gzip
 import hashlib
 import itertools
+import json
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator
@@ -37,10 +38,10 @@ def split_suffixes(file: Path) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
-    """Turns errors of reading a file into one line that names the file.
+    """Turns errors of reading a file into a one-line `UserError` that names the file.
 
     Args:
-      setting: what stands before the file's name in that line.
+      setting: the text before the file's name in the message.
 
     Raises:
       UserError: the file is missing, unreadable, truncated or damaged.
@@ -57,11 +58,8 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
         raise UserError(f"{setting}{file}: damaged {packing} data: {error}") from error
 
 
-def need_pyarrow(file: Path, setting: str = "data.path="):
-    """The package pyarrow, which is slow to import and so imported only when needed.
-
-    Args:
-      setting: as of `reading`.
+def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
+    """Imports pyarrow, which is slow and so done only when needed.
 
     Raises:
       UserError: it is not installed.
@@ -76,11 +74,51 @@ def need_pyarrow(file: Path, setting: str = "data.path="):
     return pyarrow
 
 
-def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
-    """The file's bytes in blocks of at most BLOCK_BYTES, decompressed by its suffix.
+@contextlib.contextmanager
+def open_parquet(
+    file: Path, setting: str = "data.path=", **options: Any
+) -> Iterator[Any]:
+    """Opens a Parquet file as a `pyarrow.parquet.ParquetFile`.
+
+    Raises:
+      UserError: as `reading`.
+    """
+    pyarrow = need_pyarrow(file, setting)
+    try:
+        with (
+            reading(file, setting),
+            open(file, "rb") as raw,
+            pyarrow.parquet.ParquetFile(raw, **options) as table,
+        ):
+            yield table
+    except pyarrow.ArrowException as error:
+        raise UserError(f"{setting}{file}: damaged .parquet data: {error}") from error
+
+
+def parse_object(text: str, where: str, at_column: bool = False) -> dict[str, Any]:
+    """Parses a JSON object.
 
     Args:
-      setting: as of `reading`.
+      where: the file and the line, which begin an error message.
+      at_column: whether the message names the column of a syntax error.
+
+    Raises:
+      UserError: the text is not a JSON object.
+    """
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        column = f" at column {error.colno}" if at_column else ""
+        raise UserError(f"{where}: not JSON: {error.msg}{column}") from error
+    except (ValueError, RecursionError) as error:  # numbers too long, too deep
+        raise UserError(f"{where}: not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise UserError(f"{where}: not a JSON object")
+    return value
+
+
+def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
+    """Reads a file in blocks of at most BLOCK_BYTES, decompressed by its suffix.
 
     Raises:
       UserError: as `reading`.
@@ -103,7 +141,7 @@ def read_bytes(file: Path, setting: str = "data.path=") -> Iterator[bytes]:
 
 
 def _unpack_xz(file: Path) -> Iterator[bytes]:
-    """All streams of a file; LZMAFile would silently ignore a damaged second one."""
+    """Unpacks all streams of a file; LZMAFile ignores a damaged second one."""
     with open(file, "rb") as raw:
         data = raw.read(BLOCK_BYTES)
         while data:
@@ -123,7 +161,7 @@ def _unpack_xz(file: Path) -> Iterator[bytes]:
 
 
 def read_text(file: Path) -> Iterator[str]:
-    """The file's characters in blocks, newlines unchanged, without a byte order mark.
+    """Reads a file as text in blocks, newlines unchanged, without a byte order mark.
 
     Raises:
       UserError: as `reading`; the file is empty; it is not UTF-8 (names the byte).
@@ -152,14 +190,16 @@ def read_text(file: Path) -> Iterator[str]:
 
 
 def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]]:
-    """Lines with their newline, each with True; a very long line in several pieces.
+    """Splits blocks into lines with their newline; very long lines come in pieces.
 
-    Only "\\n" ends a line, not U+2028, which a JSON string may hold.
+    Only "\\n" ends a line, not U+2028, which a JSON string may contain.
 
     Args:
       limit: a line with more characters may be yielded in pieces, which depend on
-        `blocks`. Only its first piece comes with True, and has more than `limit`
-        characters.
+        `blocks`; its first piece has more than `limit` characters.
+
+    Yields:
+      a line or a piece, and whether a line begins with it.
     """
     held: list[str] = []
     begins = True
@@ -184,7 +224,7 @@ def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]
 
 
 def hash_file(file: Path) -> str:
-    """The sha256 of the file's bytes, not decompressed, in hex.
+    """The sha256 of a file's bytes, not decompressed, in hex.
 
     Raises:
       UserError: as `reading`.

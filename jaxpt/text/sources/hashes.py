@@ -1,9 +1,8 @@
-"""A cache of the sha256 of files, valid while a file is not modified.
+"""A cache of the sha256 of files, which is valid until a file is modified.
 
-Only a file's content identifies its text: its size and modification time can stay the
-same while the content changes. As reading a large file takes time, its hash is cached
-with the file's metadata, which include the time of the inode's last change (ctime),
-which no user can set.
+The content of a file can change while its size and modification time stay the same. So
+the cache compares the file's metadata, including the time of the inode's last change
+(ctime), which users cannot set.
 """
 
 import contextlib
@@ -22,28 +21,27 @@ STABLE_NS = 3_000_000_000
 
 
 def stamp(file: Path) -> list[int]:
-    """Metadata that change whenever a file does: size, mtime_ns, ctime_ns and inode.
+    """Metadata that change with a file: size, mtime_ns, ctime_ns and inode.
 
     Raises:
       UserError: the file is missing or its metadata cannot be read.
     """
     with reading(file):
-        found = os.stat(file)
-    return [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+        stat = os.stat(file)
+    return [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino]
 
 
 class Hashes:
     """A cache of file hashes; calling it with a file returns its sha256 in hex.
 
     Args:
-      path: the cache's JSON file, with each file's stamp and sha256 and a checksum. It
-        is written by `save`; a damaged one is ignored and replaced.
+      path: the cache's JSON file, which `save` writes; a damaged one is replaced.
     """
 
     def __init__(self, path: Path):
         self._path = path
         self._known = _read(path)
-        self._found: dict[str, list] = {}
+        self._requested: dict[str, list] = {}
 
     def __call__(self, file: Path) -> str:
         """The sha256 of a file's bytes, in hex.
@@ -54,18 +52,18 @@ class Hashes:
         name, before, now = os.path.abspath(file), stamp(file), time.time_ns()
         known = self._known.get(name)
         if known and known[:-1] == before:
-            self._found[name] = known
+            self._requested[name] = known
             return known[-1]
         digest = hash_file(file)
         if stamp(file) == before and now - before[2] > STABLE_NS:
-            self._found[name] = [*before, digest]
+            self._requested[name] = [*before, digest]
         return digest
 
     def save(self) -> None:
-        """Writes the hashes of the files asked for, and no others, if possible."""
-        if self._found == self._known:
+        """Writes the hashes of the files that were requested, if possible."""
+        if self._requested == self._known:
             return
-        body = {"files": self._found}
+        body = {"files": self._requested}
         data = json.dumps({"sha256": _sum(body), **body}).encode("ascii")
         # If this fails, the files are merely hashed again next time.
         with contextlib.suppress(OSError):
@@ -78,7 +76,7 @@ def _sum(body: dict) -> str:
 
 
 def _read(path: Path) -> dict[str, list]:
-    """The cached hashes; none if the cache file is missing or damaged."""
+    """Reads the cached hashes; {} if the cache file is missing or damaged."""
     faults = (OSError, ValueError, LookupError, AttributeError, TypeError)
     with contextlib.suppress(*faults, RecursionError):
         body = json.loads(path.read_bytes())

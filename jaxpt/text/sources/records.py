@@ -1,7 +1,6 @@
-"""Reads documents from records with named fields: JSON lines, Parquet, TFDS."""
+"""Reads documents from records: JSON lines, Parquet and TFDS data sets."""
 
 import contextlib
-import json
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -13,9 +12,10 @@ from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
     BLOCK_BYTES,
     need_pyarrow,
+    open_parquet,
+    parse_object,
     read_lines,
     read_text,
-    reading,
 )
 
 # How much of a Parquet file is in memory at a time; at least one row.
@@ -25,12 +25,12 @@ _BATCH_BYTES, _BATCH_ROWS = 1 << 18, 1024
 def read_json_lines(
     file: Path, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """The documents of a file with a JSON object per line, named "name:LINE", from 1.
+    """Reads JSON lines as documents named "name:LINE", from 1; skips blank lines.
 
-    Blank lines are skipped. A whole line is held in memory.
+    A whole line is held in memory.
 
     Raises:
-      UserError: the file cannot be read, or a line is not such an object (names it).
+      UserError: the file cannot be read, or a line is not an object with the fields.
     """
     has_document = False
     lines = read_lines(read_text(file), float("inf"))
@@ -39,15 +39,7 @@ def read_json_lines(
             continue
         has_document = True
         where = f"data.path={file} line {number}"
-        try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            reason = f"{error.msg} at column {error.colno}"
-            raise UserError(f"{where}: not JSON: {reason}") from error
-        except (ValueError, RecursionError) as error:  # numbers too long, too deep
-            raise UserError(f"{where}: not JSON: {error}") from error
-        if not isinstance(record, dict):
-            raise UserError(f"{where}: not a JSON object")
+        record = parse_object(line, where, at_column=True)
         text = _get_field(record, "data.text_field", text_field, where)
         label = ""
         if label_field:
@@ -89,7 +81,7 @@ def _check_surrogates(text: str, where: str) -> None:
 def read_parquet(
     file: Path, name: str, text_field: str, label_field: str
 ) -> Iterator[Document]:
-    """The documents of a Parquet file, one per row, named "name:ROW", from 0.
+    """Reads the rows of a Parquet file as documents named "name:ROW", from 0.
 
     Only the columns of the fields are read, a few rows at a time. A whole page of the
     file is held in memory: 1 MB of short texts, more of long ones.
@@ -102,7 +94,13 @@ def read_parquet(
         fields["data.label_field"] = label_field
     columns = list(fields.values())
     number = 0
-    with _open_parquet(file) as table:
+    # pre_buffer would load a whole row group, which may be the whole file.
+    with open_parquet(
+        file,
+        buffer_size=BLOCK_BYTES,
+        pre_buffer=False,
+        page_checksum_verification=True,
+    ) as table:
         _check_columns(table.schema_arrow, fields, file)
         for group in range(table.num_row_groups):
             meta = table.metadata.row_group(group)
@@ -118,28 +116,7 @@ def read_parquet(
         raise UserError(f"data.path={file}: the file has no document")
 
 
-@contextlib.contextmanager
-def _open_parquet(file: Path) -> Iterator:
-    """A pyarrow ParquetFile, whose errors become one line."""
-    pyarrow = need_pyarrow(file)
-    try:
-        with (
-            reading(file),
-            open(file, "rb") as raw,
-            # pre_buffer would hold a whole row group, which may be the whole file.
-            pyarrow.parquet.ParquetFile(
-                raw,
-                buffer_size=BLOCK_BYTES,
-                pre_buffer=False,
-                page_checksum_verification=True,
-            ) as table,
-        ):
-            yield table
-    except pyarrow.ArrowException as error:
-        raise UserError(f"data.path={file}: damaged .parquet data: {error}") from error
-
-
-def _check_columns(schema, fields: dict[str, str], file: Path) -> None:
+def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
     pyarrow, where = need_pyarrow(file), f"data.path={file}"
     for setting, field in fields.items():
         if field not in schema.names:
@@ -155,7 +132,7 @@ def _check_columns(schema, fields: dict[str, str], file: Path) -> None:
 
 
 def _get_rows(
-    batch, fields: dict[str, str], file: Path, first: int
+    batch: Any, fields: dict[str, str], file: Path, first: int
 ) -> Iterator[tuple[str, ...]]:
     columns = []
     for setting, field in fields.items():
@@ -175,7 +152,7 @@ def _get_rows(
     return zip(*columns, strict=True)
 
 
-def _decode_or_none(scalar) -> str | None:
+def _decode_or_none(scalar: Any) -> str | None:
     try:
         return scalar.as_py() or ""
     except UnicodeDecodeError:
@@ -185,10 +162,10 @@ def _decode_or_none(scalar) -> str | None:
 def read_tfds(
     path: str, text_field: str, label_field: str, data_dir: str
 ) -> Iterator[Document]:
-    """The records of "tfds:NAME" (train) or "tfds:NAME:SPLIT".
+    """Reads the records of "tfds:NAME" (train) or "tfds:NAME:SPLIT" as documents.
 
     Raises:
-      UserError: there is no such data set, split or field, or TFDS cannot read it.
+      UserError: the data set, split or field does not exist, or TFDS cannot read it.
     """
     name, split = _split_tfds(path)
     source = open_tfds(path, data_dir)
@@ -218,11 +195,11 @@ def _split_tfds(path: str) -> tuple[str, str]:
     return name, split or "train"
 
 
-def open_tfds(path: str, data_dir: str, setting: str = "data.path="):
-    """A TFDS data source, which TFDS first downloads and prepares if needed.
+def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
+    """Opens a TFDS data source, which TFDS downloads and prepares if needed.
 
     Args:
-      setting: what stands before the path in an error's line.
+      setting: the text before the path in an error message.
 
     Raises:
       UserError: as `read_tfds`.
@@ -252,14 +229,14 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path="):
 
 @contextlib.contextmanager
 def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
-    """Within it, TFDS imports no module that a data set names and the user does not.
+    """Keeps TFDS from importing modules that a data set names and the user does not.
 
     A data set's features.json names a class for each field, and TFDS imports the module
-    of a class that it does not know (`FeatureConnector.cls_from_name`).
+    of an unknown class (`FeatureConnector.cls_from_name`).
     """
     known = connector.__dict__["cls_from_name"]
 
-    def find(cls, name: str):
+    def find(cls: type, name: str) -> Any:
         module = name.rpartition(".")[0]
         if module not in sys.modules and not module.startswith("tensorflow_datasets."):
             trust.check(module, setting)
@@ -273,10 +250,10 @@ def _trusted_features(connector: Any, setting: str) -> Iterator[None]:
 
 
 def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
-    """A data set's full name, split and number of records; and the files that it reads.
+    """Lists a data set's full name, split and number of records, and its files.
 
-    The files are those of the split, and those that describe its fields; files that are
-    not on this machine are left out.
+    The files are those of the split and those that describe its fields, as far as they
+    are on this machine.
 
     Raises:
       UserError: as `read_tfds`.
@@ -290,8 +267,10 @@ def describe_tfds(path: str, data_dir: str) -> tuple[dict, list[Path]]:
     return about, sorted(path for path in paths if path.is_file())
 
 
-def _decode_field(record, features, setting: str, field: str, where: str) -> str:
-    """A field's text: a string, or the name of a class ("" for -1, none)."""
+def _decode_field(
+    record: dict, features: Any, setting: str, field: str, where: str
+) -> str:
+    """The text of a field: a string, or the name of a class ("" for -1, no class)."""
     value = record[field]
     if setting == "data.label_field" and hasattr(features[field], "int2str"):
         return features[field].int2str(int(value)) if value >= 0 else ""

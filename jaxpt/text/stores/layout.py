@@ -1,9 +1,10 @@
-"""Positions of documents, their [EOS] and sentences as encoded texts are joined."""
+"""Computes the positions of documents, [EOS] and sentences in a store."""
 
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from jaxpt.text.stores.encode import Encoded
 from jaxpt.text.stores.store import (
     DOC_BYTES,
     DOC_STARTS,
@@ -18,9 +19,9 @@ class Pieces:
     """Consecutive texts, each a document or the next part of one.
 
     Attributes:
-      is_start: bool [p], False where a piece continues the one before.
+      is_start: bool [p], False if a piece continues the previous one.
       is_heldout: bool [p].
-      labels: p names, "" for none; only those of pieces that start documents are used.
+      labels: p names, "" for none; used of pieces that start documents.
       num_bytes: int64 [p], of the text in UTF-8.
     """
 
@@ -30,32 +31,12 @@ class Pieces:
     num_bytes: np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
-class Encoded:
-    """The ids of pieces.
-
-    Attributes:
-      tokens: [n], in the store's dtype.
-      counts: int64 [p], the number of tokens of each piece.
-      sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
-      num_unknown: how many characters the vocabulary lacks.
-      sizes: [n], bytes of the pieces' text from the end of the token before, or the
-        piece's beginning, to each token's own end; [0] if ids determine them.
-    """
-
-    tokens: np.ndarray
-    counts: np.ndarray
-    sentence_starts: np.ndarray
-    num_unknown: int
-    sizes: np.ndarray
-
-
 @dataclass
 class Layout:
-    """The layout of the text written so far, in plain values that a journal can hold.
+    """The layout of the text written so far, in plain values for the journal.
 
-    Each document ends with [EOS] if more than one is not held out; a document's [EOS]
-    is therefore written when the next one begins. A document without a token is
+    Each document ends with [EOS] if more than one is not held out, so a document's
+    [EOS] is written when the next document begins. Documents without a token are
     dropped.
     """
 
@@ -70,15 +51,15 @@ class Layout:
     num_unknown: int = 0
     dropped: int = 0
     label_names: list[str] = field(default_factory=list)
-    # The open document, which may continue: its start, or -1 while it has no token.
+    # The open document, which may continue; its start is -1 until it has a token.
     is_open: bool = False
     open_start: int = -1
     open_bytes: int = 0
     open_label: str = ""
     open_is_heldout: bool = False
-    # Its bytes after its last token, or all of them while it has no token.
+    # Its bytes after its last token, or all of them if it has no token.
     open_rest: int = 0
-    # The last token's bytes, which may still increase; -1 if there is no token.
+    # The last token's bytes, which may still increase; -1 without a token.
     last_size: int = -1
     # A sentence begins at the next token.
     is_sentence_due: bool = False
@@ -88,16 +69,14 @@ class Layout:
 
         Returns:
           tokens: in the dtype of the encoded ones, with [EOS] inserted.
-          arrays: by name, what to append to each of the store's other files.
+          arrays: the values to append to each of the store's other files, by name.
         """
         docs = self._group(pieces, encoded.counts)
-        ends = np.zeros(0, np.int64)
+        ends, tokens = np.zeros(0, np.int64), encoded.tokens
         if self.eos is not None:
             is_closing = docs.is_new & (docs.numbers > 0) & (docs.num_main > 1)
             ends = docs.begins[is_closing]
-        tokens = encoded.tokens
-        if len(ends):
-            tokens = np.insert(tokens, ends, self.eos)
+            tokens = np.insert(tokens, ends, self.eos) if len(ends) else tokens
 
         def to_store(begins: np.ndarray) -> np.ndarray:
             """Positions in the store of positions among the encoded tokens."""
@@ -137,7 +116,7 @@ class Layout:
         return tokens, arrays | ({SENTENCE_STARTS: end} if self.has_sentences else {})
 
     def _group(self, pieces: Pieces, counts: np.ndarray) -> "_Documents":
-        """Sums up pieces by document; the first one is the open one, even if empty."""
+        """Sums pieces by document; the first is the open document, even if empty."""
         group = np.cumsum(pieces.is_start)
         num = int(group[-1]) + 1
         firsts = np.flatnonzero(pieces.is_start)
@@ -160,12 +139,14 @@ class Layout:
             num_bytes=num_bytes,
         )
 
-    def _share_bytes(self, pieces: Pieces, encoded: Encoded, eos) -> np.ndarray:
-        """The bytes of the token held back before, and of all tokens but the last.
+    def _share_bytes(
+        self, pieces: Pieces, encoded: Encoded, eos: np.ndarray
+    ) -> np.ndarray:
+        """The bytes of the previous last token, and of all tokens but the last.
 
-        A token's bytes are those from the end of the one before it in its document to
-        its own end; to the document's end, if it is the last. As pieces may end in text
-        without a token, the last token's bytes are only known with the next token.
+        A token's bytes are those from the end of the previous token of its document to
+        its own end, or to the document's end for the last token. As pieces may end with
+        text without a token, the last token's bytes are known with the next token.
 
         Args:
           eos: positions among the encoded tokens before which [EOS] is inserted.
@@ -186,8 +167,8 @@ class Layout:
         ends[is_last] = doc_ends[doc[is_last]]
         if last and self.open_start >= 0 and not (doc == 0).any():
             self.last_size += int(doc_ends[0] - doc_begins[0])
-        is_going_on = len(doc) and doc[-1] == last
-        self.open_rest = int(doc_ends[-1] - (ends if is_going_on else doc_begins)[-1])
+        has_token = len(doc) and doc[-1] == last
+        self.open_rest = int(doc_ends[-1] - (ends if has_token else doc_begins)[-1])
         sizes = np.insert(ends - starts, eos, 0)
         if self.last_size >= 0:
             sizes = np.append(self.last_size, sizes)
@@ -196,16 +177,16 @@ class Layout:
         return sizes[:-1]
 
     def _find_sentences(self, encoded: Encoded, begins: np.ndarray) -> np.ndarray:
-        """Where sentences begin among the encoded tokens, int64."""
+        """The starts of sentences among the encoded tokens, int64."""
         num = len(encoded.tokens)
         due = np.zeros(int(self.is_sentence_due and num > 0), np.int64)
-        found = np.unique(np.concatenate([due, encoded.sentence_starts, begins]))
-        is_at_end = bool(len(found)) and int(found[-1]) == num
+        starts = np.unique(np.concatenate([due, encoded.sentence_starts, begins]))
+        is_at_end = bool(len(starts)) and int(starts[-1]) == num
         self.is_sentence_due = is_at_end or (self.is_sentence_due and not num)
-        return found[:-1] if is_at_end else found
+        return starts[:-1] if is_at_end else starts
 
     def _close(self, docs: "_Documents", starts: np.ndarray) -> dict:
-        """Keeps the last document open and returns the arrays of those before it."""
+        """Keeps the last document open and returns the arrays of the others."""
         is_kept = starts >= 0
         kept = np.flatnonzero(is_kept[:-1])
         self.dropped += len(is_kept) - 1 - len(kept) - (not self.is_open)
@@ -229,13 +210,13 @@ class Layout:
 
 @dataclass(frozen=True, eq=False)
 class _Documents:
-    """The documents [d] that some pieces belong to.
+    """The documents [d] of some pieces.
 
     Attributes:
       begins: each document's position among the pieces' tokens.
       old_starts: its position in the store if it had tokens before, else -1.
       is_new: whether its first token is among the pieces' tokens.
-      numbers: of each new document, its number among all documents.
+      numbers: each new document's number among all documents.
       num_main: the number of documents not held out, up to and including each.
     """
 

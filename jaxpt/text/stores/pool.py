@@ -1,32 +1,37 @@
-"""Tokenises texts in several processes at once and yields the results in order."""
+"""Tokenizes texts in several processes and yields the results in order.
 
-import contextlib
+A thread of `concurrent.futures.ThreadPoolExecutor` sends each task to a worker process
+over a `multiprocessing` connection. `ProcessPoolExecutor` misses two requirements:
+if the parent is killed (SIGKILL), its workers wait forever, as each holds the writing
+end of the queue that it reads; and each worker imports the caller's main module,
+so a script that calls `jaxpt.train` without `if __name__ == "__main__"` fails.
+"""
+
 import itertools
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
+import traceback
 from collections import deque
 from collections.abc import Generator, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 
 from jaxpt.errors import UserError
-from jaxpt.text.stores.layout import Encoded
+from jaxpt.text.stores.encode import Encoded, encode_texts
 from jaxpt.text.stores.tasks import Task
-from jaxpt.text.stores.worker import (
-    DONE,
-    REFUSED,
-    encode_texts,
-    pack_task,
-    receive,
-    send,
-    unpack_reply,
-)
-from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.tokenizer import Tokenizer, load
 
-_LOOK_AHEAD = 2
+_LOOK_AHEAD = 2  # tasks in memory in addition to one per worker
+_ONE_THREAD = {
+    "TOKENIZERS_PARALLELISM": "false",
+    "RAYON_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+}
 
 
 class WorkerDied(UserError):
@@ -34,7 +39,7 @@ class WorkerDied(UserError):
 
 
 def count_cores() -> int:
-    """The cores that this process may use."""
+    """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
@@ -47,7 +52,7 @@ def encode_tasks(
     dtype: str,
     workers: int,
 ) -> Generator[tuple[Task, Encoded], None, None]:
-    """Each task with its ids, in order, independent of the number of workers.
+    """Yields each task with its ids, in order, independent of the number of workers.
 
     Only a few tasks are in memory at a time. Closing the generator ends the workers.
 
@@ -66,12 +71,11 @@ def encode_tasks(
     if workers == 1 or len(first) < 2:
         for task in tasks:
             flags = task.pieces.is_start, task.is_sentence
-            encoded = encode_texts(tokenizer, task.texts, *flags, sentences, dtype)
-            yield task, encoded
+            yield task, encode_texts(tokenizer, task.texts, *flags, sentences, dtype)
         return
-    pool = _Pool([str(path), sentences, dtype], dtype)
+    pool = _Pool([str(path), sentences, dtype])
     threads = ThreadPoolExecutor(workers, "jaxpt-encode")
-    pending: deque = deque()
+    pending: deque[tuple[Task, Future[Encoded]]] = deque()
     try:
         for task in tasks:
             pending.append((task, threads.submit(pool.encode, task)))
@@ -89,79 +93,96 @@ def encode_tasks(
 class _Pool:
     """Worker processes, started when needed, one for each busy thread."""
 
-    def __init__(self, arguments: list[str], dtype: str):
-        self._command = [
-            sys.executable,
-            "-P",
-            "-m",
-            "jaxpt.text.stores.worker",
-            *arguments,
-        ]
-        self._dtype = dtype
-        self._idle: queue.SimpleQueue[subprocess.Popen] = queue.SimpleQueue()
-        self._all: list[subprocess.Popen] = []
+    def __init__(self, arguments: list[str]):
+        self._arguments = arguments
+        self._idle: queue.SimpleQueue[_Worker] = queue.SimpleQueue()
+        self._all: list[_Worker] = []
         self._lock = threading.Lock()
         self._is_closed = False
 
     def encode(self, task: Task) -> Encoded:
         """The ids of a task."""
         try:
-            worker = self._idle.get_nowait()
+            process, connection = worker = self._idle.get_nowait()
         except queue.Empty:
-            worker = self._start()
+            process, connection = worker = self._start()
         try:
-            send(
-                worker.stdin,
-                *pack_task(task.data, task.pieces.is_start, task.is_sentence),
-            )
-            reply = receive(worker.stdout)
-        except BrokenPipeError:
-            reply = None
-        if reply is None:
-            code = worker.wait()
+            connection.send((task.texts, task.pieces.is_start, task.is_sentence))
+            reply = connection.recv()
+        except (EOFError, OSError) as error:
+            code = process.wait()
             how = f"signal {-code}" if code < 0 else f"exit code {code}"
             raise WorkerDied(
-                f"a process that tokenises ended with {how} (out of memory?): finished "
+                f"a tokenizing process ended with {how} (out of memory?): finished "
                 "work is kept, run the same command to resume"
-            )
-        kind = bytes(reply[:1])
-        if kind == DONE:
-            self._idle.put(worker)
-            return unpack_reply(reply, self._dtype)
-        message = str(reply[1:], "utf-8")
-        raise UserError(message) if kind == REFUSED else RuntimeError(message)
+            ) from error
+        if isinstance(reply, Exception):
+            raise reply
+        self._idle.put(worker)
+        return reply
 
     def kill(self) -> None:
         """Kills all workers; a thread that waits for one then fails."""
         with self._lock:
             self._is_closed = True
-        for worker in self._all:
-            worker.kill()
+        for process, _ in self._all:
+            process.kill()
 
     def close(self) -> None:
         """Frees the workers' resources, once no thread uses them."""
-        for worker in self._all:
-            worker.wait()
-            worker.stdout.close()
-            with contextlib.suppress(BrokenPipeError):  # of data that was not sent
-                worker.stdin.close()
+        for process, connection in self._all:
+            process.wait()
+            connection.close()
 
-    def _start(self) -> subprocess.Popen:
-        # The worker imports modules from the same paths, and uses one thread.
-        one = ("TOKENIZERS_PARALLELISM", "RAYON_NUM_THREADS", "OMP_NUM_THREADS")
-        environment = os.environ | dict(zip(one, ("false", "1", "1"), strict=True))
-        environment["PYTHONPATH"] = os.pathsep.join(
-            os.path.abspath(p) for p in sys.path
-        )
+    def _start(self) -> "_Worker":
+        # The worker imports modules from the same paths.
+        paths = os.pathsep.join(map(os.path.abspath, sys.path))
         with self._lock:
             if self._is_closed:
-                raise WorkerDied("the processes that tokenise have been ended")
-            worker = subprocess.Popen(
-                self._command,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                env=environment,
-                process_group=0,  # so that Ctrl-C reaches this process alone
-            )
-            self._all.append(worker)
-        return worker
+                raise WorkerDied("the tokenizing processes have been ended")
+            ours, theirs = Pipe()
+            handle = theirs.fileno()
+            command = [sys.executable, "-P", "-m", __name__, *self._arguments]
+            with theirs:  # only the worker keeps it, so that each sees the other's end
+                process = subprocess.Popen(
+                    [*command, str(handle)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # stderr
+                    env=os.environ | _ONE_THREAD | {"PYTHONPATH": paths},
+                    pass_fds=[handle],
+                    process_group=0,  # so that Ctrl-C reaches this process alone
+                )
+            self._all.append((process, ours))
+        return process, ours
+
+
+_Worker = tuple[subprocess.Popen[bytes], Connection]
+
+
+def serve(connection: Connection, path: str, sentences: str, dtype: str) -> None:
+    """Replies to each task with its ids or an exception, until the parent ends."""
+    tokenizer = None
+    reply: Encoded | Exception
+    while True:
+        try:
+            texts, is_start, is_sentence = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            tokenizer = tokenizer or load(path)
+            flags = is_start, is_sentence
+            reply = encode_texts(tokenizer, texts, *flags, sentences, dtype)
+        except UserError as error:
+            reply = error
+        except Exception:
+            reply = RuntimeError(traceback.format_exc())
+        try:
+            connection.send(reply)
+        except OSError:
+            return
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides when to end
+    *arguments, number = sys.argv[1:]
+    serve(Connection(int(number)), *arguments)

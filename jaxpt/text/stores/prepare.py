@@ -1,8 +1,8 @@
-"""Prepares documents as a store on disk, on all cores; resumes if it was killed.
+"""Tokenizes documents into a store on disk, on all cores; resumes after a kill.
 
     documents -> take -> tasks -> workers -> layout -> <folder>.partial/ -> <folder>/
 
-The store is the same, byte by byte, for any number of workers and interruptions.
+The store's bytes are the same for any number of workers and interruptions.
 """
 
 import contextlib
@@ -13,7 +13,9 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +30,6 @@ from jaxpt.text.sources.source import (
 from jaxpt.text.stores.draft import JOURNAL, Draft, Unusable, publish
 from jaxpt.text.stores.layout import Layout
 from jaxpt.text.stores.pool import WorkerDied, count_cores, encode_tasks
-from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.stores.store import (
     DTYPES,
     FORMAT,
@@ -42,7 +43,19 @@ from jaxpt.text.stores.store import (
 from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
-__all__ = ["SENTENCES", "Sizes", "prepare", "take", "write_store"]
+
+@dataclass(frozen=True)
+class Reporter:
+    """How the preparation of text reports: lines of text, and a progress callback.
+
+    Attributes:
+      say: called with each line.
+      progress: given a title and the expected bytes (0: not known), makes a callback
+        that is called with (bytes, documents, tokens), and with None at the end.
+    """
+
+    say: Callable[[str], None] = print
+    progress: Callable | None = None
 
 
 def prepare(
@@ -55,35 +68,33 @@ def prepare(
     *,
     settings: dict,
     workers: int = 0,
-    reporter,
+    reporter: Reporter,
     is_keyed: bool = False,
     sizes: Sizes = Sizes(),
 ) -> Store:
-    """The store of a source: the one in `folder`, or a new one, written there.
+    """Opens the store of a source in `folder`, or writes it there.
 
-    It waits while another process prepares the same folder.
+    Waits while another process prepares the same folder.
 
     Args:
       described: `describe_source(source)`.
       contents: `list_contents(source)`, computed after `described`.
-      settings: the settings, in JSON, that the store depends on beside the text and the
-        tokenizer; sentences, limit_chars and heldout_chars are used here.
-      workers: processes that tokenise; 0 means one per core.
-      reporter: a `library.Reporter`.
-      is_keyed: whether the folder's name is a hash of all of this, so that a store in
-        it need not be compared.
+      settings: further settings that the store depends on, in JSON; sentences,
+        limit_chars and heldout_chars are used here.
+      workers: tokenizing processes; 0 means one per core.
+      is_keyed: whether the folder's name is a hash of all settings, so that an existing
+        store is not compared with them.
 
     Raises:
-      UserError: the source cannot be read, the folder holds something else or cannot
-        be written, the disk is full, the text is shorter than the limits or has no
-        token.
+      UserError: the source cannot be read, the folder has other files or cannot be
+        written, the disk is full, the text is shorter than the limits or has no token.
     """
     folder, say = Path(folder), reporter.say
     if folder.name in ("", ".."):
         raise UserError(f"{str(folder)!r}: must be the name of a new folder")
     path = folder.with_name(folder.name + ".lock")
-    told = f"{path}: another process prepares this text; waiting for it"
-    with lock.hold(path, lambda: say(told)):
+    waiting = f"{path}: another process prepares this text; waiting for it"
+    with lock.hold(path, lambda: say(waiting)):
         if is_keyed and is_store(folder):
             return _open(folder)
         about = {
@@ -95,7 +106,7 @@ def prepare(
                 "spec": dataclasses.asdict(tokenizer_spec),
             },
         }
-        about = json.loads(json.dumps(about))  # as a card gives it back
+        about = json.loads(json.dumps(about))  # as it is read from a card
         if is_store(folder):
             _check_same(folder, about)
             return _open(folder)
@@ -132,16 +143,16 @@ def write_store(
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
-    """Writes the store of some documents; no other process may do so meanwhile.
+    """Writes the store of documents; no other process may write to the folder.
 
     Args:
       about: the card's entries for settings, sources and tokenizer (`prepare`).
       progress: called repeatedly with (bytes of text, documents, tokens).
-      check: called before the store is completed; raises if that is not allowed.
+      check: called before the store is completed; may raise.
 
     Raises:
-      UserError: as `prepare`; an unfinished folder is kept only if the next call can
-        resume it.
+      UserError: as `prepare`. An unfinished folder is kept if the next call can resume
+        it.
     """
     _check_folder(folder)
     start = time.perf_counter()
@@ -174,7 +185,7 @@ def write_store(
 
 
 class _Writing:
-    """Writes encoded tasks into the draft, and their progress into its journal."""
+    """Writes encoded tasks to the draft, and the progress to its journal."""
 
     def __init__(
         self,
@@ -213,7 +224,7 @@ class _Writing:
         workers: int,
         progress: Callable | None,
     ) -> Tally:
-        """Encodes and writes all tasks that the journal does not have yet."""
+        """Encodes and writes all tasks that are not in the journal."""
         tally, settings = Tally(), self._settings
         limits = settings.get("limit_chars", 0), settings.get("heldout_chars", 0)
         taken = take(documents, *limits, f"data.path={path}", tally)
@@ -242,13 +253,13 @@ class _Writing:
         self._write(*self._layout.finish(self._dtype))
         if not self._layout.num_tokens:
             raise UserError(
-                f"data.path={path}: the text holds no token; it needs more text, or a "
+                f"data.path={path}: the text has no token; it needs more text, or a "
                 "tokenizer that knows its characters"
             )
         return tally
 
     def make_card(self, about: dict, tally: Tally, vocab_size: int) -> dict:
-        """The card of the store that `run` has written, without its files."""
+        """The card of the store, without its files."""
         layout = self._layout
         names = ("tokens", "documents", "main", "bytes", "unknown")
         return {
@@ -265,7 +276,7 @@ class _Writing:
         }
 
     def _skip(self, tasks: Iterator[Task], path: str) -> None:
-        """Skips the tasks that the journal has already."""
+        """Skips the tasks that are in the journal."""
         digest = ""
         for task in itertools.islice(tasks, self._num_tasks):
             digest = task.digest
@@ -303,7 +314,7 @@ class _Writing:
 def _open_draft(
     folder: Path, key: str, say: Callable[[str], None]
 ) -> tuple[Draft, dict | None]:
-    """The draft beside a folder, with its state, or an empty one."""
+    """Opens the draft of a folder and its state, or begins an empty one."""
     path = folder.with_name(folder.name + ".partial")
     if (path / JOURNAL).exists():
         try:
@@ -328,7 +339,7 @@ def _check_folder(folder: Path) -> None:
 
 def _open(folder: Path) -> Store:
     with contextlib.suppress(OSError):
-        (folder / JOURNAL).unlink()  # left by a process that was killed at its end
+        (folder / JOURNAL).unlink()  # left by a killed process
     return open_store(folder)
 
 
@@ -337,8 +348,8 @@ def _check_same(folder: Path, about: dict) -> None:
     for part in ("settings", "sources", "tokenizer"):
         if card[part] != about[part]:
             raise UserError(
-                f"{folder}: holds a store of other {part}; use another folder or "
-                "remove this one"
+                f"{folder}: has a store of other {part}; use another folder or remove "
+                "this one"
             )
 
 
@@ -349,7 +360,7 @@ def check_unchanged(source: SourceSpec, described: dict) -> None:
 
 
 def _guess_bytes(contents: list[dict], settings: dict) -> int:
-    """About how many bytes of text there will be; 0 if that is not known."""
+    """Estimates the bytes of text; 0 if unknown."""
     if settings["limit_chars"]:
         return settings["limit_chars"] + settings["heldout_chars"]
     packed = (".gz", ".zst", ".xz", ".parquet")
@@ -363,7 +374,7 @@ def _guess_bytes(contents: list[dict], settings: dict) -> int:
 def _conclude(
     folder: Path, card: dict, num_bytes: int, seconds: float, cores: int
 ) -> str:
-    """The line that reports the finished store."""
+    """The log line about the finished store."""
     mb = num_bytes / 1e6
     speed = mb / max(seconds, 1e-9)
     notes = [
@@ -383,5 +394,5 @@ def _conclude(
     return "; ".join([line, *notes])
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -1,7 +1,7 @@
-"""Cuts text into sentences without changing its ids under any tokenizer here.
+"""Splits text into sentences without changing its token ids.
 
-Cuts are before whitespace that follows other characters, where every tokenizer begins a
-new word, so that encoding sentence by sentence gives the ids of the whole text.
+Cuts are before whitespace that follows other characters. There every tokenizer begins a
+new word, so encoding sentence by sentence gives the ids of the whole text.
 """
 
 import re
@@ -10,14 +10,14 @@ SENTENCES = ("", "lines", "punctuation")
 _CLOSERS = "\"'”’»)\\]}"
 _LINE = re.compile(r"\n[ \t\n\r]*")
 _LINE_BEGIN = re.compile(r"[ \t\r]*\n")
-# A match begins at a run's first mark only, or a run of n dots would be tried n times.
+# A match begins at the first mark of a run, or a run of n dots would take n attempts.
 _STOP = re.compile(rf"(?<![.!?])[.!?]++[{_CLOSERS}]*+(?=[ \t\n\r])")
 _STOP_END = re.compile(rf"[.!?][{_CLOSERS}]*\Z")
 _TAIL_CHARS = 64
 
 
 def cut_sentences(text: str, mode: str) -> list[str]:
-    r"""Cuts a text into pieces that concatenate to it; [] for "".
+    r"""Splits a text into sentences that concatenate to it; [] for "".
 
     Args:
       mode: "lines" cuts before each line break, "punctuation" after . ! ? and any
@@ -35,7 +35,7 @@ def cut_sentences(text: str, mode: str) -> list[str]:
 
 
 def begins_sentence(before: str, after: str, mode: str) -> bool:
-    """Whether `cut_sentences` of the whole text would cut it between its two parts."""
+    """Whether `cut_sentences` of the whole text would cut between two parts."""
     if not before or before[-1].isspace():
         return False
     if mode == "lines":

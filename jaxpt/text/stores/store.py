@@ -1,12 +1,12 @@
-"""A store: a tokenised text on disk, memory-mapped, with its documents and labels.
+"""Stores: tokenized text on disk, memory-mapped, with its documents and labels.
 
     <folder>/card.json         metadata; written last, so a store with it is complete
              tokenizer.json    as `tokenizer.save` writes it
              tokens-00000.bin  and following shards: uint16 or uint32 ids
              documents.bin     int64 [D+1], each document's first token; the end
              doc_bytes.bin     int64 [D], bytes of each document's text in UTF-8
-             token_bytes.bin   uint32 [T], bytes of each token's text; only if ids do
-                               not determine them (`Vocab.token_bytes` is empty)
+             token_bytes.bin   uint32 [T], bytes of each token's text; only if
+                               `Vocab.token_bytes` is empty
              labels.bin        int32 [D], indices into the card's label_names, or -1
              sentences.bin     int64 [S+1], each sentence's first token; the end; only
                                if data.sentences is set
@@ -21,6 +21,7 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,25 +51,25 @@ DTYPES = {
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """A prepared text. Its arrays are memory maps of its files, read-only.
+    """A prepared text, whose arrays are read-only memory maps.
 
     Attributes:
       card: the content of card.json: format, path, settings, sources, tokenizer
         {"sha256", "spec"}, vocab_size, dtype, num_tokens, num_documents, num_main
-        (documents before those held out), num_sentences (None: not cut), num_bytes,
-        num_unknown (characters), dropped (documents without a token), truncated
-        (documents cut by data.limit_chars), label_names (in order of appearance),
-        text_sha256, and each file's bytes and sha256.
+        (documents not held out), num_sentences (None: not cut), num_bytes, num_unknown
+        (characters), dropped (documents without a token), truncated (documents cut by
+        data.limit_chars), label_names (in order of appearance), text_sha256, and each
+        file's bytes and sha256.
       doc_starts: int64 [D+1]; document i is tokens doc_starts[i] to doc_starts[i+1].
       doc_bytes: int64 [D], the bytes of each document's raw text in UTF-8.
       token_bytes: the bytes of each token's text (`Tokenizer.encode_sized`; text after
-        a document's last token counts to that token, an [EOS] has none); a document's
-        add up to its doc_bytes. None if the vocabulary determines them.
+        a document's last token counts for that token, [EOS] has 0), which sum to the
+        document's doc_bytes. None if the vocabulary determines them.
       labels: int32 [D], indices into the card's label_names, -1 for none.
       sentence_starts: int64 [S+1], including the end and all document starts; None if
         the text was not cut into sentences.
-      fingerprint: the sha256 of the content of all files but the card, in hex, without
-        token_bytes.bin, which follows from the rest.
+      fingerprint: the sha256 of the content of all files, in hex, without the card and
+        token_bytes.bin.
     """
 
     card: dict
@@ -93,12 +94,12 @@ def shard_name(number: int) -> str:
 
 
 def is_part(name: str) -> bool:
-    """Whether a store may have a file of this name beside its card."""
+    """Whether a store may have a file of this name in addition to its card."""
     return name == TOKENIZER or name in DTYPES or bool(_SHARD_NAME.fullmatch(name))
 
 
 def is_store(folder: str | os.PathLike) -> bool:
-    """Whether a folder holds a complete store; its files are not checked."""
+    """Whether a folder has a complete store; files are not checked."""
     return os.path.isfile(os.path.join(folder, CARD))
 
 
@@ -106,8 +107,8 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     """Opens a store without loading it.
 
     Args:
-      verify: whether to compare every file with the card's checksum (about 2 GB/s per
-        core); False compares sizes only.
+      verify: whether to compare each file with its checksum (about 2 GB/s per core);
+        False compares sizes only.
 
     Raises:
       UserError: the store is incomplete or was altered.
@@ -116,26 +117,26 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
     card = read_card(folder)
     _check_files(folder, card, verify)
     tokenizer = _load_tokenizer(folder, card)
-    arrays = {name: _map(folder / name, dtype, card) for name, dtype in DTYPES.items()}
+    arrays = {
+        name: _map(folder / name, dtype)
+        for name, dtype in DTYPES.items()
+        if name in card["files"]
+    }
     names = sorted(name for name in card["files"] if name.startswith(_SHARD))
-    shards = [_map(folder / name, card["dtype"], card) for name in names]
-    tokens = TokenStream(shards)
-    sentences, sizes = arrays[SENTENCE_STARTS], arrays[TOKEN_BYTES]
+    tokens = TokenStream([_map(folder / name, card["dtype"]) for name in names])
+    ends = DOC_STARTS, SENTENCE_STARTS  # these have one entry more, the end
+    lengths = {name: len(array) - (name in ends) for name, array in arrays.items()}
     num_sized = None if tokenizer.vocab.token_bytes else card["num_tokens"]
-    for name, found, told in (
+    for name, length, expected in (
         (names[0] if names else shard_name(0), tokens.num_tokens, card["num_tokens"]),
-        (DOC_STARTS, len(arrays[DOC_STARTS]) - 1, card["num_documents"]),
-        (DOC_BYTES, len(arrays[DOC_BYTES]), card["num_documents"]),
-        (TOKEN_BYTES, None if sizes is None else len(sizes), num_sized),
-        (LABELS, len(arrays[LABELS]), card["num_documents"]),
-        (
-            SENTENCE_STARTS,
-            None if sentences is None else len(sentences) - 1,
-            card["num_sentences"],
-        ),
+        (DOC_STARTS, lengths.get(DOC_STARTS), card["num_documents"]),
+        (DOC_BYTES, lengths.get(DOC_BYTES), card["num_documents"]),
+        (TOKEN_BYTES, lengths.get(TOKEN_BYTES), num_sized),
+        (LABELS, lengths.get(LABELS), card["num_documents"]),
+        (SENTENCE_STARTS, lengths.get(SENTENCE_STARTS), card["num_sentences"]),
     ):
-        if found != told:
-            raise _fault(folder / name, f"holds {found}, the card says {told}")
+        if length != expected:
+            raise _fault(folder / name, f"has {length} entries, its card {expected}")
     files = {name: card["files"][name] for name in card["files"] if name != TOKEN_BYTES}
     return Store(
         card=card,
@@ -143,21 +144,21 @@ def open_store(folder: str | os.PathLike, verify: bool = True) -> Store:
         tokens=tokens,
         doc_starts=arrays[DOC_STARTS],
         doc_bytes=arrays[DOC_BYTES],
-        token_bytes=None if sizes is None else TokenStream([sizes]),
+        token_bytes=TokenStream([arrays[TOKEN_BYTES]]) if num_sized else None,
         labels=arrays[LABELS],
-        sentence_starts=sentences,
+        sentence_starts=arrays.get(SENTENCE_STARTS),
         fingerprint=_digest([files, card["label_names"]]),
     )
 
 
 def seal_card(card: dict) -> bytes:
-    """The content of card.json, with a checksum of its own."""
+    """The content of card.json, with its checksum."""
     sealed = {**card, "sha256": _digest(card)}
     return (json.dumps(sealed, indent=1, sort_keys=True) + "\n").encode("ascii")
 
 
 def read_card(folder: Path) -> dict:
-    """The card of a store.
+    """Reads the card of a store.
 
     Raises:
       UserError: it is missing, was altered, or has an unknown format.
@@ -178,8 +179,7 @@ def read_card(folder: Path) -> dict:
     if card["format"] != FORMAT:
         what = f"is of format {card['format']!r}: this jaxpt reads format {FORMAT}"
         raise _fault(path, f"{what}; prepare the text again")
-    told = card.pop("sha256", None)
-    if told != _digest(card):
+    if card.pop("sha256", None) != _digest(card):
         raise _fault(path, "was altered: its checksum differs")
     if foreign := [name for name in card["files"] if not is_part(name)]:
         raise _fault(path, f"names {foreign[0]!r}, not a file of a store")
@@ -190,14 +190,14 @@ def _fault(path: Path, what: str) -> UserError:
     return UserError(f"store file {path}: {what}")
 
 
-def _digest(value) -> str:
+def _digest(value: Any) -> str:
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _check_files(folder: Path, card: dict, verify: bool) -> None:
     files = card["files"]
-    for name, told in sorted(files.items()):
+    for name, entry in sorted(files.items()):
         path = folder / name
         try:
             size = path.stat().st_size
@@ -205,9 +205,9 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
             raise _fault(path, "is missing") from error
         except OSError as error:
             raise _fault(path, f"cannot be read: {error.strerror}") from error
-        if size != told["bytes"]:
+        if size != entry["bytes"]:
             what = "empty" if not size else f"{size} bytes"
-            raise _fault(path, f"is {what}, was written with {told['bytes']} bytes")
+            raise _fault(path, f"is {what}, was written with {entry['bytes']} bytes")
     if not verify:
         return
 
@@ -220,7 +220,7 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
         if digest != files[name]["sha256"]:
             raise _fault(path, "was altered: its checksum differs")
         if name.startswith(_SHARD) and highest >= card["vocab_size"]:
-            what = f"holds id {highest}, outside its vocabulary of {card['vocab_size']}"
+            what = f"has id {highest}, outside its vocabulary of {card['vocab_size']}"
             raise _fault(path, what)
 
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
@@ -230,10 +230,7 @@ def _check_files(folder: Path, card: dict, verify: bool) -> None:
 def _scan(path: Path, dtype: str) -> tuple[str, int]:
     """A file's sha256, and its largest number, at least 0.
 
-    The file is read, not mapped, as a map would count as this process's memory.
-
-    Raises:
-      OSError: the file cannot be read.
+    The file is not mapped, as a map would count as this process's memory.
     """
     digest, highest = hashlib.sha256(), 0
     buffer = memoryview(bytearray(_SCAN_BYTES))
@@ -257,10 +254,8 @@ def _load_tokenizer(folder: Path, card: dict) -> Tokenizer:
     return tokenizer
 
 
-def _map(path: Path, dtype: str, card: dict) -> np.ndarray | None:
-    """A file as an array; None if the store has no such file."""
-    if path.name not in card["files"]:
-        return None
+def _map(path: Path, dtype: str) -> np.ndarray:
+    """A file as a memory-mapped array."""
     try:
         # As a plain array: slices of np.memmap's own class are slower.
         return np.memmap(path, dtype, mode="r").view(np.ndarray)

@@ -1,19 +1,25 @@
-"""One long sequence of token ids in several arrays, on disk or in memory."""
+"""A sequence of token ids in several arrays, on disk or in memory."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 
+def check_range(start: int, stop: int, num_tokens: int) -> None:
+    """Raises IndexError if tokens start..stop-1 are not among `num_tokens`."""
+    if not 0 <= start <= stop <= num_tokens:
+        raise IndexError(f"tokens {start} to {stop} of {num_tokens}")
+
+
 class TokenStream:
-    """The concatenated tokens of shards, read by position without loading a shard.
+    """The concatenated tokens of shards, read by position.
 
     Args:
       shards: 1-D arrays of an unsigned or signed integer dtype, memory-mapped or not.
     """
 
     def __init__(self, shards: Sequence[np.ndarray]):
-        # Plain arrays: slices of np.memmap's own class are two to three times slower.
+        # Plain arrays, as slices of np.memmap are two to three times slower.
         self.shards = [np.asarray(shard) for shard in shards]
         self.starts = np.cumsum([0, *map(len, self.shards)], dtype=np.int64)
 
@@ -28,8 +34,7 @@ class TokenStream:
         Raises:
           IndexError: some of them do not exist.
         """
-        if not 0 <= start <= stop <= self.num_tokens:
-            raise IndexError(f"tokens {start} to {stop} of {self.num_tokens}")
+        check_range(start, stop, self.num_tokens)
         out = np.empty(stop - start, np.int32)
         self._copy(int(start), out)
         return out
@@ -41,13 +46,8 @@ class TokenStream:
           IndexError: a row reaches past the end.
         """
         starts = np.asarray(starts, np.int64)
-        if len(starts) and not (
-            0 <= starts.min() and starts.max() + length <= self.num_tokens
-        ):
-            raise IndexError(
-                f"rows of {length} at {starts.min()} to {starts.max()} of "
-                f"{self.num_tokens} tokens"
-            )
+        if len(starts):
+            check_range(starts.min(), starts.max() + length, self.num_tokens)
         out = np.empty((len(starts), length), np.int32)
         # By slices, not one index array, to read memory maps contiguously.
         for row, start in zip(out, starts.tolist(), strict=True):

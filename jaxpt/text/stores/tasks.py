@@ -1,9 +1,10 @@
-"""Selects the documents of a store and groups them into tasks to encode."""
+"""Selects the documents of a store and groups them into encoding tasks."""
 
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -18,9 +19,9 @@ class Sizes:
     """Sizes of the units of work; only `shard_tokens` affects the store.
 
     Attributes:
-      task_chars: about how many characters a task has.
-      task_texts: the most texts of a task.
-      commit_bytes: after how many bytes of text the journal is written.
+      task_chars: the approximate number of characters of a task.
+      task_texts: the maximum number of texts of a task.
+      commit_bytes: the number of bytes of text between two journal entries.
       shard_tokens: the number of tokens of a shard.
     """
 
@@ -32,7 +33,7 @@ class Sizes:
 
 @dataclass
 class Tally:
-    """Counts by `take`: documents without text, and documents cut by a limit."""
+    """Counts documents without text, and documents cut by a limit."""
 
     dropped: int = 0
     truncated: int = 0
@@ -44,13 +45,11 @@ class Task:
 
     Attributes:
       texts: the pieces' texts.
-      data: the texts in UTF-8.
       is_sentence: bool [p], whether each text begins a sentence.
-      digest: the sha256 of all text up to and including this task's.
+      digest: the sha256 of all text up to the end of this task.
     """
 
     texts: list[str]
-    data: list[bytes]
     pieces: Pieces
     is_sentence: np.ndarray
     digest: str
@@ -63,15 +62,15 @@ def take(
     source: str,
     tally: Tally | None = None,
 ) -> Iterator[tuple[Document, bool]]:
-    """The documents up to a limit, each with whether it is held out.
+    """Yields the documents up to a limit, each with whether it is held out.
 
     Documents without text are left out. A document that a limit cuts becomes two, the
     second of which is held out or left out.
 
     Args:
-      limit_chars: characters of documents that are not held out; 0 means all.
-      heldout_chars: how many characters after those are held out.
-      source: how an error names the text, "data.path=...".
+      limit_chars: the number of characters that are not held out; 0 means all.
+      heldout_chars: the number of characters after those that are held out.
+      source: the name of the text in errors, "data.path=...".
       tally: counts the documents that are left out or cut.
 
     Raises:
@@ -118,7 +117,7 @@ def take(
 def make_tasks(
     taken: Iterable[tuple[Document, bool]], sentences: str, sizes: Sizes
 ) -> Iterator[Task]:
-    """The documents of `take` in tasks to encode; nothing else determines the tasks."""
+    """Groups the documents of `take` into tasks, independent of anything else."""
     digest, tail = hashlib.sha256(), ""
     batch: list[tuple] = []
     num_chars = 0
@@ -138,7 +137,7 @@ def make_tasks(
         yield _make_task(batch, digest)
 
 
-def _make_task(batch: list[tuple], digest) -> Task:
+def _make_task(batch: list[tuple], digest: Any) -> Task:
     docs, is_heldout, data, is_sentence, heads = zip(*batch, strict=True)
     digest.update(
         b"".join(itertools.chain.from_iterable(zip(heads, data, strict=True)))
@@ -150,4 +149,4 @@ def _make_task(batch: list[tuple], digest) -> Task:
         num_bytes=np.array(list(map(len, data)), np.int64),
     )
     texts = [doc.text for doc in docs]
-    return Task(texts, list(data), pieces, np.array(is_sentence), digest.hexdigest())
+    return Task(texts, pieces, np.array(is_sentence), digest.hexdigest())

@@ -1,15 +1,15 @@
-"""Fast encoding: text is cut into chunks, and each distinct chunk is encoded once.
+"""Fast encoding with a cache: text is cut into chunks, each encoded once.
 
-A cache maps a chunk to its ids and to the number of bytes of text of each id.
-
-The `tokenizers` library encodes 3 to 6 MB/s on one core. As words repeat, the cache is
-faster, provided that a chunk has the same ids alone as inside the text. That is true of
-chunks that a tokenizer's own pre-tokenizer separates, so how to cut depends on the
-tokenizer's structure; the tests compare chunked ids with those of the whole text.
+The cache maps a chunk to its ids and to the number of bytes of text of each id. As
+words repeat, it is faster than the `tokenizers` library (3 to 6 MB/s on one core). A
+chunk must have the same ids alone as inside the text. This is true of chunks that the
+tokenizer's pre-tokenizer separates, so the pattern of a chunk depends on the tokenizer;
+the tests compare chunked ids with those of the whole text.
 """
 
 import re
 from array import array
+from collections.abc import Callable
 
 import numpy as np
 from tokenizers import Tokenizer
@@ -25,7 +25,7 @@ _TAIL = rf"(?:(?<![{_SAFE}])[{_SPACE}]++[^{_SPACE}]*+)*+"
 # A chunk that ends before whitespace, and after a safe character.
 _WORD = rf"[^{_SPACE}]++{_TAIL}"
 # An ASCII word that ends before punctuation, and punctuation that ends before
-# whitespace. Without these, English has three times as many distinct chunks.
+# whitespace. Without these, English has three times the number of distinct chunks.
 _FINE = (
     rf"[A-Za-z0-9]++(?![^{_SPACE}{_ASCII}{_DASHES}])",
     rf"[{_ASCII}]++(?![^{_SPACE}])",
@@ -41,9 +41,7 @@ FINE_WORDS = "|".join([*_FINE, _WORD])
 
 MAX_CACHED = 64  # characters; longer chunks hardly ever repeat
 MAX_ENTRIES = 1 << 18  # about 60 MB; the 78 MB of a hundred novels have 200,000 chunks
-_PIECE = (
-    1 << 14
-)  # characters cut at a time, so that they stay in the processor's caches
+_PIECE = 1 << 14  # characters cut at a time, to fit into the processor's caches
 _NO_ID = (1 << 32) - 1  # the "id" of a chunk's bytes after its last token
 
 # Normalizers that may precede a pre-tokenizer by whitespace and do not affect it.
@@ -54,8 +52,7 @@ _REWRITES = _FOLDS | {"NFKC", "Nmt", "Precompiled"}
 class ChunkEncoder:
     """Encodes text through a cache of chunks.
 
-    A chunk includes the whitespace before it, so that the chunks contain all bytes of
-    the text.
+    A chunk includes the whitespace before it, so the chunks contain all bytes of text.
 
     Args:
       core: the tokenizer that encodes a chunk, without special tokens.
@@ -76,13 +73,10 @@ class ChunkEncoder:
         return self.encode_sized(text)[0]
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """The ids, and the number of bytes of text of each: int32, int64 [n].
-
-        See `Tokenizer.encode_sized`.
-        """
+        """See `Tokenizer.encode_sized`."""
         prefix = "" if not text or text.startswith(self._prefix) else self._prefix
-        found = np.frombuffer(self._encode(prefix + text), np.uint32).reshape(-1, 2)
-        ids, sizes = found.T
+        pairs = np.frombuffer(self._encode(prefix + text), np.uint32).reshape(-1, 2)
+        ids, sizes = pairs.T
         is_token = ids != _NO_ID
         ends = np.cumsum(sizes, dtype=np.int64)[is_token] - len(prefix)
         return ids[is_token].astype(np.int32), np.diff(ends, prepend=0)
@@ -101,18 +95,18 @@ class ChunkEncoder:
     def _encode_alone(self, text: str) -> bytes:
         """Pairs of uint32, id and number of bytes, which add up to the text's."""
         try:
-            found = self._core.encode(text, add_special_tokens=False)
+            encoding = self._core.encode(text, add_special_tokens=False)
         except TypeError:  # a lone surrogate; U+FFFD has the same number of bytes
             text = re.sub("[\ud800-\udfff]", "\ufffd", text)
-            found = self._core.encode(text, add_special_tokens=False)
-        # If tokens share a character, its bytes count to the last one: the library says
-        # that a T5 word's "▁" alone covers the word's first letter.
+            encoding = self._core.encode(text, add_special_tokens=False)
+        # The bytes of a character that tokens share count for the last token: in the
+        # library, a T5 word's "▁" covers the word's first letter.
         ends, later = [], len(text)
-        for start, end in reversed(found.offsets):
+        for start, end in reversed(encoding.offsets):
             ends.append(min(end, later))
             later = min(later, start)
         pairs, done, is_ascii = array("I"), 0, text.isascii()
-        ids, stops = [*found.ids, _NO_ID], [*reversed(ends), len(text)]
+        ids, stops = [*encoding.ids, _NO_ID], [*reversed(ends), len(text)]
         for id_, end in zip(ids, stops, strict=True):
             end = max(end, done)
             pairs.append(id_)
@@ -124,7 +118,7 @@ class ChunkEncoder:
 class _Cache(dict):
     """A cache of encoded chunks; emptied when full, to bound the memory."""
 
-    def __init__(self, encode):
+    def __init__(self, encode: Callable[[str], bytes]):
         self._encode = encode
 
     def __missing__(self, chunk: str) -> bytes:

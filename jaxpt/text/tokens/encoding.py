@@ -1,4 +1,4 @@
-"""The interface that all tokenizers share."""
+"""The tokenizer interface."""
 
 import re
 from typing import Protocol
@@ -16,13 +16,13 @@ WHITESPACE = (
 
 
 class Tokenizer(Protocol):
-    """The interface of tokenizers; each kind inherits from it.
+    """The interface of tokenizers, which each kind inherits.
 
     Attributes:
       vocab: its vocabulary.
       kind: char, byte, bpe, wordpiece or unigram.
-      strips_left, strips_right: special ids that remove the whitespace beside them in a
-        prompt, as [MASK] does if a word's token includes the space before it (bpe).
+      strips_left, strips_right: special ids that remove the whitespace before or after
+        them in a prompt, as [MASK] does if tokens include the space before a word.
     """
 
     vocab: Vocab
@@ -31,46 +31,45 @@ class Tokenizer(Protocol):
     strips_right: frozenset[int] = frozenset()
 
     def encode(self, text: str) -> np.ndarray:
-        """The int32 ids [n] of plain text; names of specials in it are plain text."""
+        """The int32 ids [n] of plain text; names of specials are not recognized."""
         ...
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
         """`encode`, and the number of bytes of text of each id, int64 [n].
 
-        They are the bytes of UTF-8 from the end of the token before to the token's own
-        end: text between words counts to the word after it. Text after the last token
-        is not counted.
+        These are the UTF-8 bytes from the end of the previous token to the token's own
+        end: text between words counts for the next word, text after the last token is
+        not counted.
         """
         ids = self.encode(text)
         return ids, np.array(self.vocab.token_bytes, np.int64)[ids]
 
     def count_unknown(self, text: str) -> int:
-        """How many characters the vocabulary lacks; of subwords, how many [UNK]s."""
+        """The number of unknown characters; of subwords, the number of [UNK]s."""
         ...
 
     def decode(self, ids: np.ndarray) -> str:
         """The text of ids, with specials as their names.
 
-        Ordinary text is restored exactly by char, byte and bpe; wordpiece and unigram
-        lose line ends, repeated spaces and the like when encoding.
+        Char, byte and bpe restore ordinary text exactly; wordpiece and unigram lose
+        line ends and repeated spaces when encoding.
         """
         ...
 
     def token_name(self, id_: int) -> str:
-        """A visible name of one id, for plots and tables."""
+        """A printable name of one id, for plots and tables."""
         ...
 
     def to_json(self) -> dict:
-        """The values from which `from_json` makes this tokenizer again."""
+        """The values from which `tokenizer.from_json` restores this tokenizer."""
         ...
 
     def encode_prompt(self, text: str) -> np.ndarray:
-        """The int32 ids [n] of a prompt, where `[MASK]` or `<extra_id_0>` are tokens.
+        """The int32 ids [n] of a prompt, in which names of specials are recognized.
 
         A special may have its name in the vocabulary (`<mask>`) or in `SPECIALS`
         (`[MASK]`). If tokens include the space before a word (bpe), whitespace before a
-        mask or sentinel is removed, as the token it replaces has its own. This is what
-        the `tokenizers` library does for a token with `lstrip`, line ends included.
+        mask or sentinel is removed, as the `tokenizers` library does with `lstrip`.
 
         Raises:
           UserError: a character is outside the vocabulary.
@@ -103,7 +102,7 @@ class Tokenizer(Protocol):
 
 
 def make_visible(text: str) -> str:
-    """A text with its spaces, control characters and invalid bytes made visible."""
+    """Replaces spaces, control characters and invalid bytes by visible ones."""
     return "".join(map(_show, text))
 
 

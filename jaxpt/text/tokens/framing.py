@@ -1,9 +1,7 @@
-"""Framing: the special ids around a model's texts, and those that end generation.
+"""Special tokens: the ids around a model's texts, and those that end generation.
 
-A model that was trained on `[CLS] a text [SEP]` must be given such texts, and one that
-ends its texts with any of three ids must be stopped at any of them. For a run trained
-here this follows from its objective and its rows; for an imported model it is kept in
-the run's folder as `framing.json`.
+For a run trained here they follow from its objective and rows. For an imported model
+they are stored in the run's folder as `framing.json`.
 """
 
 import dataclasses
@@ -18,12 +16,11 @@ from jaxpt.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Framing:
-    """Special ids around a text, hashable like the vocabulary they belong to.
+    """Special ids around a text; hashable.
 
     Attributes:
       before, after: around each text that the model (or its encoder) reads.
-      bos: what a text without anything before it follows: the first id of one that is
-        generated without a prompt, and of one that is scored.
+      bos: the first id of a text that is scored, or generated without a prompt.
       start: a decoder's first input; None means [PAD], as for T5.
       first, last: a decoder's forced first output, and its forced output at the last
         position (`forced_bos_token_id`, `forced_eos_token_id` of transformers).
@@ -52,93 +49,87 @@ class Framing:
 
 
 def from_json(values: dict) -> Framing:
-    """The framing of its `to_json`.
+    """Restores a framing from its `to_json`.
 
     Raises:
-      UserError: the value is not one that `to_json` wrote.
+      UserError: `to_json` does not write such values.
     """
     fields = {field.name: field.default for field in dataclasses.fields(Framing)}
     if not isinstance(values, dict) or set(values) != set(fields):
         raise UserError(f"must have {', '.join(fields)}")
     for name, default in fields.items():
-        held = values[name]
-        is_list = isinstance(default, tuple)
-        if is_list != isinstance(held, list):
-            raise UserError(f"{name} is {held!r}: must be {_say(is_list)}")
-        listed = held if is_list else [held] * (held is not None)
-        if not all(type(id_) is int and id_ >= 0 for id_ in listed):
-            raise UserError(f"{name} is {held!r}: must be {_say(is_list)}")
+        value, is_list = values[name], isinstance(default, tuple)
+        ids = value if isinstance(value, list) else [value] * (value is not None)
+        if is_list != isinstance(value, list) or not all(
+            type(id_) is int and id_ >= 0 for id_ in ids
+        ):
+            allowed = "a list of ids" if is_list else "an id or null"
+            raise UserError(f"{name} is {value!r}: must be {allowed}")
     made: dict[str, Any] = {
         k: tuple(v) if type(v) is list else v for k, v in values.items()
     }
     return Framing(**made)
 
 
-def _say(is_list: bool) -> str:
-    return "a list of ids" if is_list else "an id or null"
-
-
 def read_template(
     post_processor: dict | None,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids that a `tokenizer.json`'s post-processor puts before and after one text.
+    """The ids that a `tokenizer.json`'s post-processor adds before and after a text.
 
-    The library itself applies it, so any kind of post-processor works.
+    The `tokenizers` library applies it, so any kind of post-processor works.
 
     Raises:
       UserError: it is not valid, changes the text's tokens, or gives type ids above 0.
     """
     try:
-        found = _apply_template(post_processor)
-    except Exception as error:  # the library raises nothing finer
+        encoding = _apply_template(post_processor)
+    except Exception as error:  # the library has no finer exceptions
         raise UserError(f"post_processor: not one of tokenizers: {error}") from error
-    positions = [i for i, text in enumerate(found.sequence_ids) if text == 0]
+    positions = [i for i, text in enumerate(encoding.sequence_ids) if text == 0]
     if len(positions) != 1:
         raise UserError("post_processor: must leave a text's tokens as they are")
-    if any(found.type_ids):
+    if any(encoding.type_ids):
         raise UserError(
-            f"post_processor: gives a single text the type ids {found.type_ids}: "
+            f"post_processor: gives a single text the type ids {encoding.type_ids}: "
             "must be 0 throughout"
         )
     (position,) = positions
-    return tuple(found.ids[:position]), tuple(found.ids[position + 1 :])
+    return tuple(encoding.ids[:position]), tuple(encoding.ids[position + 1 :])
 
 
-# The ids before the first of two texts, between them and after the second, and the type
+# The ids before the first of two texts, between them, and after the second; the type id
 # of the second text.
 Pair = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int]
 
 
 def read_pair_template(post_processor: dict | None) -> Pair | None:
-    """What a `tokenizer.json`'s post-processor puts around two texts.
+    """The ids that a `tokenizer.json`'s post-processor adds around two texts.
 
-    Returns:
-      the ids before the first text, between the two, and after the second, and the
-      type of the second text; None where there is no post-processor, or it puts nothing
-      around them, or changes the texts or their order.
+    Returns None without a post-processor, or if it adds nothing, or if it changes the
+    texts or their order.
     """
     if post_processor is None:
         return None
     try:
-        found = _apply_template(post_processor, "x")
-    except Exception:  # the library raises nothing finer
+        encoding = _apply_template(post_processor, "x")
+    except Exception:  # the library has no finer exceptions
         return None
-    places = [i for i, text in enumerate(found.sequence_ids) if text is not None]
-    if [found.sequence_ids[i] for i in places] != [0, 1]:
+    places = [i for i, text in enumerate(encoding.sequence_ids) if text is not None]
+    if [encoding.sequence_ids[i] for i in places] != [0, 1]:
         return None
     first, second = places
-    ids = found.ids
+    ids = encoding.ids
     if len(ids) == len(places):
         return None
     parts = ids[:first], ids[first + 1 : second], ids[second + 1 :]
     before, between, after = map(tuple, parts)
-    return before, between, after, found.type_ids[second]
+    return before, between, after, encoding.type_ids[second]
 
 
 def _apply_template(
     post_processor: dict | None, pair: str | None = None
 ) -> tokenizers.Encoding:
-    """What the library makes of a text of one token, or of two such texts."""
+    """Applies a post-processor to a text of one token, or to two such texts."""
     plain: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
@@ -156,13 +147,12 @@ def _apply_template(
 def write_template(
     framing: Framing, names: dict[int, str], has_types: bool, pair: Pair | None = None
 ) -> dict | None:
-    """The post-processor that puts a framing around a text, or around two of them.
+    """The post-processor that adds a framing around a text, or around two texts.
 
     Args:
       names: the name of each special id.
       has_types: whether the second text's ids have type 1.
-      pair: what stands around two texts; None is `before` A `after` B `after`, as in
-        BERT.
+      pair: the ids around two texts; None is `before` A `after` B `after`, as in BERT.
     """
     before, after = framing.before, framing.after
     if pair is None and not before and not after:

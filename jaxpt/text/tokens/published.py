@@ -1,7 +1,9 @@
-"""Reads published vocabularies: GPT-2's, BERT's, T5's and `tokenizer.json`."""
+"""Reads published tokenizers: GPT-2's, BERT's and T5's files and `tokenizer.json`."""
 
+import itertools
 import json
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import tokenizers
@@ -13,7 +15,7 @@ from jaxpt.errors import UserError
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_core, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
-# The files a folder may hold; the first complete entry is read.
+# The files of a folder; the first complete entry is read.
 FOLDERS = (
     ("tokenizer.json",),
     ("encoder.json", "vocab.bpe"),
@@ -39,17 +41,17 @@ _NAMES = {
 def read_published(
     path: str | os.PathLike, specials: tuple[str, ...] = (), num_sentinels: int = 0
 ) -> SubwordTokenizer:
-    """Reads a published vocabulary; specials that it lacks are added at its end.
+    """Reads a published vocabulary; missing specials are added at its end.
 
     Args:
       path: a `tokenizer.json`, a SentencePiece `.model` (Unigram), BERT's `vocab.txt`,
         or a folder with one of `FOLDERS`.
       specials: keys of `vocab.SPECIALS` that the vocabulary must have.
-      num_sentinels: how many `<extra_id_*>` it must have; added ones descend from the
-        last id, as T5's do.
+      num_sentinels: the number of `<extra_id_*>` that it must have; added ones descend
+        from the last id, as T5's do.
 
     Raises:
-      UserError: the file is missing or is no such vocabulary.
+      UserError: the file is missing or not such a vocabulary.
     """
     path = Path(path)
     try:
@@ -74,7 +76,7 @@ def read_json(data: dict) -> tokenizers.Tokenizer:
         if model["type"] == "Unigram":
             data = data | {"model": model | {"vocab": _round_scores(model["vocab"])}}
         return tokenizers.Tokenizer.from_str(json.dumps(data))
-    except Exception as error:  # the library raises nothing finer
+    except Exception as error:  # the library has no finer exceptions
         raise UserError(f"not a Hugging Face tokenizer.json: {error}") from error
 
 
@@ -86,16 +88,15 @@ def name_specials(
     sentinels: tuple[int, ...] | None = None,
     is_own: bool = False,
 ) -> SubwordTokenizer:
-    """Finds the special ids of a tokenizer by their names; adds those that it lacks.
+    """Finds the special ids of a tokenizer by their names, and adds missing ones.
 
     If tokens include the space before a word, a mask or sentinel that becomes special
-    here gets `lstrip`, as the token that it replaces includes that space. One that is
-    special already keeps its flags.
+    here gets `lstrip`, as the token that it replaces includes that space. Tokens that
+    are special already keep their flags.
 
     Args:
       roles: ids by role, if they are known; likewise `sentinels`.
-      is_own: whether jaxpt made the tokenizer, so that all masks and sentinels get the
-        flag.
+      is_own: whether jaxpt made the tokenizer; then all of these get the flag.
 
     Raises:
       UserError: the tokenizer cannot be used as a vocabulary.
@@ -112,7 +113,7 @@ def name_specials(
         roles[role] = _append(core, SPECIALS[role])
     added = [_append(core, f"<extra_id_{i}>") for i in lacking]
     sentinels = (*sentinels, *reversed(added))
-    strippers = {roles.get("mask"), *sentinels} - {None}
+    strippers = {*sentinels, *(roles[role] for role in ("mask",) if role in roles)}
     if not is_own:
         strippers &= {*marked, *added, *(roles[role] for role in lacking_roles)}
     if strippers and is_byte_level(json.loads(core.to_str())):
@@ -126,29 +127,28 @@ def name_specials(
 
 
 def find_roles(core: tokenizers.Tokenizer) -> dict[str, int]:
-    """The ids of the specials that a vocabulary has, by their usual names."""
+    """Finds the ids of a vocabulary's specials by their usual names."""
     ids = core.get_vocab(with_added_tokens=True)
-    found: dict[str, int] = {}
+    roles: dict[str, int] = {}
     for role, names in _NAMES.items():
         if role in ("cls", "sep") and "<s>" not in ids:
             names = names[:2]  # T5's </s> only ends a text; RoBERTa's also separates
-        here = [ids[name] for name in names if name in ids]
-        if here:
-            found[role] = here[0]
-    return found
+        if present := [name for name in names if name in ids]:
+            roles[role] = ids[present[0]]
+    return roles
 
 
 def find_sentinels(core: tokenizers.Tokenizer) -> tuple[int, ...]:
     """The ids of `<extra_id_0>`, `<extra_id_1>`, ... before the first missing one."""
-    found: list[int] = []
     ids = core.get_vocab(with_added_tokens=True)
-    while f"<extra_id_{len(found)}>" in ids:
-        found.append(ids[f"<extra_id_{len(found)}>"])
-    return tuple(found)
+    names = itertools.takewhile(
+        ids.__contains__, map("<extra_id_{}>".format, itertools.count())
+    )
+    return tuple(ids[name] for name in names)
 
 
 def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
-    """Makes tokens special to the library, with the same ids; returns the new ones."""
+    """Makes tokens special, with the same ids; returns those that were not."""
     added = core.get_added_tokens_decoder()
     plain = [i for i in ids if i not in added or not added[i].special]
     core.add_special_tokens(
@@ -158,9 +158,9 @@ def _mark_special(core: tokenizers.Tokenizer, ids: list[int]) -> list[int]:
 
 
 def _append(core: tokenizers.Tokenizer, name: str) -> int:
-    """Adds a special token, at the end if the vocabulary lacks it; returns its id."""
+    """Adds a special token, at the end if it is missing; returns its id."""
     core.add_special_tokens([AddedToken(name, special=True, normalized=False)])
-    return core.token_to_id(name)
+    return core.get_vocab(with_added_tokens=True)[name]
 
 
 def _read_core(path: Path) -> tokenizers.Tokenizer:
@@ -184,7 +184,7 @@ def _read_bpe(vocab_path: Path, merges_path: Path) -> tokenizers.Tokenizer:
     _parse(vocab_path)
     try:
         return make_bpe(models.BPE.from_file(str(vocab_path), str(merges_path)))
-    except Exception as error:  # the library raises nothing finer
+    except Exception as error:  # the library has no finer exceptions
         raise UserError(f"not a byte-level BPE: {error}") from error
 
 
@@ -197,7 +197,7 @@ def make_bpe(model: models.BPE) -> tokenizers.Tokenizer:
 
 
 def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
-    """BERT's WordPiece: uncased where no token has an upper-case letter."""
+    """Reads BERT's WordPiece; uncased if no token has an upper-case letter."""
     with path.open(encoding="utf-8") as file:
         tokens = [line.rstrip("\n") for line in file]
     ids = {}
@@ -223,7 +223,7 @@ def make_wordpiece(ids: dict[str, int], lowercase: bool) -> tokenizers.Tokenizer
 
 
 def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
-    """SentencePiece's Unigram model, converted as transformers does for T5."""
+    """Reads SentencePiece's Unigram model as transformers does for T5."""
     proto = sentencepiece_model_pb2.ModelProto()
     try:
         proto.ParseFromString(path.read_bytes())
@@ -252,7 +252,7 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
     charsmap = normalizer.precompiled_charsmap
     try:
         core = make_unigram(pieces, trainer.unk_id, charsmap, trainer.byte_fallback)
-    except Exception as error:  # the library raises nothing finer
+    except Exception as error:  # the library has no finer exceptions
         raise UserError(f"not a Unigram model: {error}") from error
     core.add_special_tokens(
         [AddedToken(name, special=True, normalized=False) for name in names]
@@ -283,17 +283,13 @@ def make_unigram(
     return core
 
 
-def _round_scores(pieces) -> list[tuple[str, float]]:
+def _round_scores(pieces: Iterable[tuple[str, float]]) -> list[tuple[str, float]]:
     """Scores rounded to 12 decimals, which the library writes and reads unchanged."""
     return [(piece, round(float(score), 12)) for piece, score in pieces]
 
 
 def _parse(path: Path) -> dict:
-    """The JSON of a file.
-
-    Raises:
-      UserError: the file is not JSON.
-    """
+    """Reads a JSON file; raises UserError if it is not JSON."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:

@@ -1,12 +1,13 @@
 """Subword tokenizers: byte-level BPE, WordPiece, Unigram.
 
-They wrap the `tokenizers` library, and are stored as its own JSON (`tokenizer.json`).
+They wrap the `tokenizers` library and contain its JSON (`tokenizer.json`).
 GPT-2: Radford et al. 2019; WordPiece as in BERT, arXiv:1810.04805; Unigram,
 arXiv:1804.10959, as in T5.
 """
 
 import json
 from dataclasses import replace
+from typing import Any, cast
 
 import numpy as np
 import tokenizers
@@ -16,7 +17,7 @@ from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
-# The version of `to_json`. Without one, masks strip the spaces before them always.
+# The version of `to_json`. Without it, masks always strip the spaces before them.
 VERSION = 2
 KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 
@@ -24,8 +25,8 @@ KINDS = {"BPE": "bpe", "WordPiece": "wordpiece", "Unigram": "unigram"}
 class SubwordTokenizer(Tokenizer):
     """A tokenizer of the `tokenizers` library, with named special ids.
 
-    Plain text is never encoded as special tokens. The library's post-processor,
-    truncation and padding are not applied, and a lone surrogate is read as U+FFFD.
+    Plain text never becomes special tokens. The post-processor, truncation and padding
+    are not applied, and a lone surrogate is read as U+FFFD.
 
     Args:
       core: the library's tokenizer; every special of `roles` and `sentinels` must be
@@ -57,21 +58,18 @@ class SubwordTokenizer(Tokenizer):
         self._encoder = _make_encoder(data)
 
     def encode(self, text: str) -> np.ndarray:
-        """See `Tokenizer.encode`."""
         return self._encoder.encode(text)
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """See `Tokenizer.encode_sized`."""
         return self._encoder.encode_sized(text)
 
     def count_unknown(self, text: str) -> int:
-        """See `Tokenizer.count_unknown`."""
         if self.vocab.unk is None:
             return 0
         return int(np.count_nonzero(self.encode(text) == self.vocab.unk))
 
     def decode(self, ids: np.ndarray) -> str:
-        """See `Tokenizer.decode`; bytes that are not UTF-8 are shown as U+FFFD."""
+        """See `Tokenizer.decode`; invalid UTF-8 becomes U+FFFD."""
         listed = np.asarray(ids).tolist()
         if self._is_byte_level:
             data = b"".join(self._bytes[i] for i in listed)
@@ -79,11 +77,10 @@ class SubwordTokenizer(Tokenizer):
         return self._core.decode(listed, skip_special_tokens=False)
 
     def token_name(self, id_: int) -> str:
-        """See `Tokenizer.token_name`."""
         if self._is_byte_level:
             text = self._bytes[id_].decode("utf-8", "surrogateescape")
         else:
-            text = self._core.id_to_token(int(id_))
+            text = self._core.id_to_token(int(id_)) or ""
         return make_visible(text)
 
     def find_id(self, name: str) -> int | None:
@@ -91,7 +88,6 @@ class SubwordTokenizer(Tokenizer):
         return self._core.token_to_id(name)
 
     def to_json(self) -> dict:
-        """See `Tokenizer.to_json`."""
         roles = {role: getattr(self.vocab, role) for role in SPECIALS}
         return {
             "kind": self.kind,
@@ -101,7 +97,9 @@ class SubwordTokenizer(Tokenizer):
             "core": json.loads(self._core.to_str()),
         }
 
-    def _list_bytes(self, names, special: set[int], model: dict) -> list[bytes]:
+    def _list_bytes(
+        self, names: list[str], special: set[int], model: dict
+    ) -> list[bytes]:
         """The bytes of each id's text; a special's are those of its name."""
         prefix = model.get("continuing_subword_prefix") or ""
         byte_of = {char: byte for byte, char in enumerate(_list_byte_chars())}
@@ -121,7 +119,12 @@ class SubwordTokenizer(Tokenizer):
         return out
 
     def _make_vocab(
-        self, names, special: set[int], roles, sentinels, data: dict
+        self,
+        names: list[str],
+        special: set[int],
+        roles: dict[str, int],
+        sentinels: tuple[int, ...],
+        data: dict,
     ) -> Vocab:
         known = {*roles.values(), *sentinels}
         if known - special or len(set(sentinels)) < len(sentinels):
@@ -145,7 +148,7 @@ class SubwordTokenizer(Tokenizer):
             token_bytes=sizes if _keeps_bytes(data) else (),
             word_starts=tuple(i in special or begins[i] for i in range(len(names))),
             pieces=tuple(self._bytes),
-            **roles,
+            **cast(dict[str, Any], roles),
         )
         written = vocab.special_names.items()
         own = tuple((i, names[i]) for i, text in sorted(written) if names[i] != text)
@@ -153,14 +156,11 @@ class SubwordTokenizer(Tokenizer):
 
 
 def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
-    """Checks that a tokenizer of the library can be used, and returns its kind.
-
-    Args:
-      data: its JSON.
+    """Checks a tokenizer of the library, whose JSON is `data`, and returns its kind.
 
     Raises:
-      UserError: the model is of another kind, its ids have holes or are used twice, or
-        its encoding is random or loses text.
+      UserError: the model is of another kind, ids are missing or used twice, or its
+        encoding is random or loses text.
     """
     model = data["model"]
     name = model.get("type")
@@ -206,10 +206,10 @@ def _make_encoder(data: dict) -> ChunkEncoder:
 
 
 def _hide_specials(data: dict) -> dict:
-    """The JSON with specials renamed to names with a space, which no text matches.
+    """Renames specials in the JSON to names with a space, which no text matches.
 
-    The library finds specials in plain text; even where it is told not to, a Unigram
-    model encodes "</s>" as the piece of that name.
+    Otherwise the library finds specials in plain text. Even if that is turned off, a
+    Unigram model encodes "</s>" as the piece of that name.
     """
     hidden = {
         token["content"]: f"special {token['id']}"
@@ -240,10 +240,9 @@ def is_byte_level(data: dict) -> bool:
 
 
 def _keeps_bytes(data: dict) -> bool:
-    """Whether the ids of any text have exactly its bytes.
+    """Whether ids preserve the bytes of any text.
 
-    Other tokenizers lose or change spaces, line ends or capitals, or add a space before
-    a text.
+    Other tokenizers change spaces, line ends or case, or add a space before a text.
     """
     model, split = data["model"], data["pre_tokenizer"] or {}
     added = [token for token in data["added_tokens"] if not token["special"]]

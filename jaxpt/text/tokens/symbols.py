@@ -1,7 +1,7 @@
-"""Tokenizers whose tokens are single characters or single bytes of UTF-8.
+"""Character and byte tokenizers.
 
-The ids of both kinds: first the specials 0, 1, ... as listed, then the ordinary symbols
-in order, then the sentinels, descending from the last id.
+The ids of both: the specials 0, 1, ... as listed, then the ordinary symbols in order,
+then the sentinels, descending from the last id.
 """
 
 from collections.abc import Iterable
@@ -17,9 +17,9 @@ WHITESPACE = " \t\n\r\x0b\x0c"  # whitespace of one byte
 
 
 class CharTokenizer(Tokenizer):
-    """A token is a character (Unicode code point); ids are sorted by code point.
+    """Each character (Unicode code point) is a token; ids are sorted by code point.
 
-    An unknown character becomes [UNK], or is left out if there is no [UNK].
+    An unknown character becomes [UNK], or is dropped if there is no [UNK].
     """
 
     kind = "char"
@@ -43,14 +43,12 @@ class CharTokenizer(Tokenizer):
         self._id_of_code[codes] = self.vocab.ordinary_ids
 
     def encode(self, text: str) -> np.ndarray:
-        """See `Tokenizer.encode`."""
         ids = self._id_of_code[_to_codes(text)]
         if self.vocab.unk is None:
             return ids[ids >= 0]
         return np.where(ids >= 0, ids, np.int32(self.vocab.unk))
 
     def encode_sized(self, text: str) -> tuple[np.ndarray, np.ndarray]:
-        """See `Tokenizer.encode_sized`."""
         codes = _to_codes(text)
         sizes = 1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF)
         if self.vocab.unk is None:
@@ -59,24 +57,20 @@ class CharTokenizer(Tokenizer):
         return self.encode(text), sizes
 
     def count_unknown(self, text: str) -> int:
-        """See `Tokenizer.count_unknown`."""
         return int(np.count_nonzero(self._id_of_code[_to_codes(text)] < 0))
 
     def decode(self, ids: np.ndarray) -> str:
-        """See `Tokenizer.decode`."""
         return "".join(self._texts[i] for i in np.asarray(ids).tolist())
 
     def token_name(self, id_: int) -> str:
-        """See `Tokenizer.token_name`."""
         return make_visible(self._texts[id_])
 
     def to_json(self) -> dict:
-        """See `Tokenizer.to_json`."""
         return _describe("char", self.vocab) | {"characters": self.characters}
 
 
 class ByteTokenizer(Tokenizer):
-    """A token is one of the 256 bytes of UTF-8, so no text is unknown."""
+    """Each byte of UTF-8 is a token, so no text is unknown."""
 
     kind = "byte"
 
@@ -94,32 +88,31 @@ class ByteTokenizer(Tokenizer):
         ]
 
     def encode(self, text: str) -> np.ndarray:
-        """See `Tokenizer.encode`."""
         data = np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8)
         return data.astype(np.int32) + np.int32(self._first)
 
     def count_unknown(self, text: str) -> int:
-        """Always 0."""
         return 0
 
     def decode(self, ids: np.ndarray) -> str:
-        """See `Tokenizer.decode`; bytes that are not UTF-8 are shown as U+FFFD."""
+        """See `Tokenizer.decode`; invalid UTF-8 becomes U+FFFD."""
         data = b"".join(self._bytes[i] for i in np.asarray(ids).tolist())
         return data.decode("utf-8", "replace")
 
     def token_name(self, id_: int) -> str:
-        """See `Tokenizer.token_name`."""
         return make_visible(self._bytes[id_].decode("utf-8", "surrogateescape"))
 
     def to_json(self) -> dict:
-        """See `Tokenizer.to_json`."""
         return _describe("byte", self.vocab)
 
 
 def _make_vocab(
-    specials, num_sentinels: int, symbols: list[bytes], begin_words: list[bool]
+    specials: tuple[str, ...],
+    num_sentinels: int,
+    symbols: list[bytes],
+    begin_words: list[bool],
 ) -> Vocab:
-    """The vocabulary of specials, sentinels and symbols with these bytes."""
+    """The vocabulary of specials, sentinels and symbols, given as bytes."""
     widths = tuple(map(len, symbols))
     token_bytes = (0,) * len(specials) + widths + (0,) * num_sentinels
     size = len(token_bytes)

@@ -1,7 +1,7 @@
-"""Makes tokenizers from settings, and reads and writes them as files.
+"""Makes tokenizers from settings, and reads and writes tokenizer files.
 
-A file is either jaxpt's own JSON, which lists every special id, or the `tokenizer.json`
-of Hugging Face, in which special ids are found by their usual names.
+A file is jaxpt's own JSON, which lists every special id, or a `tokenizer.json` of
+Hugging Face, in which special ids are recognized by their usual names.
 """
 
 import hashlib
@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, TypeGuard
 
 from jaxpt.errors import UserError
 from jaxpt.files import checksums, disk
@@ -33,18 +34,18 @@ KINDS = ("char", "byte", *SUBWORDS, "file")
 
 @dataclass(frozen=True)
 class TokenizerSpec:
-    """Which tokenizer to make; the settings `tokenizer.*`.
+    """The settings `tokenizer.*`.
 
     Attributes:
-      kind: char, byte, bpe, wordpiece or unigram are made from the text; file is loaded
+      kind: char, byte, bpe, wordpiece and unigram are made from the text; file is read
         from `path`.
       path: a `tokenizer.json`, BERT's `vocab.txt`, a SentencePiece `.model` (Unigram),
         or a folder with a `tokenizer.json` (such as a prepared store), with
         encoder.json and vocab.bpe, or with vocab.json and merges.txt.
       vocab_size: of bpe, wordpiece and unigram, including specials and sentinels.
-      specials: keys of `vocab.SPECIALS`, in id order; those that a file lacks are added
+      specials: keys of `vocab.SPECIALS`, in id order; missing ones of a file are added
         at its end.
-      num_sentinels: how many `<extra_id_*>` there are; those that a file lacks are
+      num_sentinels: the number of `<extra_id_*>`; missing ones of a file are
         added at its end.
       lowercase: whether wordpiece lowercases text; a vocab.txt determines it itself.
 
@@ -59,12 +60,12 @@ class TokenizerSpec:
     num_sentinels: int = 0
     lowercase: bool = False
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         _check_spec(self)
 
 
 def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
-    """Makes the tokenizer of a spec; the texts are read once, if it is trained.
+    """Makes the tokenizer of a spec; a trained one reads the texts once.
 
     Raises:
       UserError: the file is not a tokenizer, or the texts are empty.
@@ -89,10 +90,10 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
 
 
 def from_json(data: dict) -> Tokenizer:
-    """Makes a tokenizer from its `to_json`.
+    """Restores a tokenizer from its `to_json`.
 
     Raises:
-      UserError: the value is not one of `to_json`.
+      UserError: `to_json` does not write such values.
     """
     if not isinstance(data, dict) or "kind" not in data:
         raise UserError("not a jaxpt tokenizer: it names no kind")
@@ -117,8 +118,7 @@ def load(path: str | os.PathLike) -> Tokenizer:
     """Reads a tokenizer that `save` or `export` wrote, or any of `read_published`.
 
     Raises:
-      UserError: the file is missing, not JSON, not a tokenizer, or does not match the
-        checksums beside it.
+      UserError: the file is missing, not a tokenizer, or does not match its checksum.
     """
     return _load_with(Path(path), (), 0)
 
@@ -132,15 +132,15 @@ def export(
 ) -> None:
     """Writes a tokenizer as a Hugging Face `tokenizer.json`.
 
-    It encodes a text as `encode_prompt` does, with the framing around it, if specials
-    in the text have their names in the vocabulary. Char and byte tokenizers have no
-    such form; they are written as by `save`.
+    It encodes a text like `encode_prompt`, with the framing around it, if specials in
+    the text have their names in the vocabulary. Char and byte tokenizers have no such
+    form and are written by `save`.
 
     Args:
-      framing: None keeps the post-processor of the file that the tokenizer is from.
-      has_types: whether the second of two texts has ids of type 1.
-      pair: what stands around two texts; None is as `write_template` has it, or as the
-        file that the tokenizer is from.
+      framing: None keeps the post-processor of the tokenizer's original file.
+      has_types: whether the second of two texts has type ids 1.
+      pair: the ids around two texts; None is the original file's, or the default of
+        `write_template`.
     """
     if not isinstance(tokenizer, SubwordTokenizer):
         return save(tokenizer, path)
@@ -171,7 +171,7 @@ def _template_or_none(core: dict) -> tuple | None:
 def fingerprint(tokenizer: Tokenizer) -> str:
     """The sha256, in hex, of everything that determines the ids of plain text.
 
-    Neither the framing nor how specials are found in a prompt is part of it.
+    The framing and the recognition of specials in a prompt are not part of it.
     """
     data = tokenizer.to_json()
     if isinstance(tokenizer, SubwordTokenizer):
@@ -183,8 +183,8 @@ def fingerprint(tokenizer: Tokenizer) -> str:
     return hashlib.sha256(_to_text(data).encode("ascii")).hexdigest()
 
 
-def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
-    """Reads a tokenizer; specials and sentinels that it lacks are added."""
+def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tokenizer:
+    """Reads a tokenizer and adds missing specials and sentinels."""
     if (path / "tokenizer.json").is_file():
         path /= "tokenizer.json"
     if path.is_dir() or path.suffix not in ("", ".json"):
@@ -195,14 +195,15 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
             return name_specials(read_json(data), specials, num_sentinels)
         if isinstance(data, dict) and {"kind", "core"} <= set(data):
             return _make_subword(data, specials, num_sentinels)
-        found = from_json(data)
-        lacking = [role for role in specials if getattr(found.vocab, role) is None]
-        if lacking or found.vocab.num_sentinels < num_sentinels:
+        tokenizer = from_json(data)
+        vocab = tokenizer.vocab
+        lacking = [role for role in specials if getattr(vocab, role) is None]
+        if lacking or vocab.num_sentinels < num_sentinels:
             raise UserError(
-                f"lacks {', '.join(map(repr, lacking)) or 'sentinels'}: a {found.kind} "
-                "tokenizer must be made with all its specials"
+                f"lacks {', '.join(map(repr, lacking)) or 'sentinels'}: a "
+                f"{tokenizer.kind} tokenizer must be made with all its specials"
             )
-        return found
+        return tokenizer
     except OSError as error:
         raise UserError(f"tokenizer file {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
@@ -211,17 +212,18 @@ def _load_with(path: Path, specials, num_sentinels: int) -> Tokenizer:
         raise UserError(f"tokenizer file {path}: {error}") from error
 
 
-def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTokenizer:
-    """A subword tokenizer from its `to_json`; specials that it lacks are added."""
+def _make_subword(
+    data: dict, specials: tuple[str, ...] = (), num_sentinels: int = 0
+) -> SubwordTokenizer:
+    """Restores a subword tokenizer from its `to_json` and adds missing specials."""
     roles, sentinels = data.get("specials"), data.get("sentinels")
-    is_known = (
+    if not (
         isinstance(roles, dict)
         and isinstance(sentinels, list)
         and isinstance(data["core"], dict)
         and set(roles) <= set(SPECIALS)
         and all(type(id_) is int for id_ in [*roles.values(), *sentinels])
-    )
-    if not is_known:
+    ):
         raise UserError("not a jaxpt tokenizer: specials and sentinels must be ids")
     core = read_json(data["core"])
     size = core.get_vocab_size(with_added_tokens=True)
@@ -237,7 +239,7 @@ def _make_subword(data: dict, specials=(), num_sentinels: int = 0) -> SubwordTok
 
 
 def _make_symbols(data: dict) -> Tokenizer:
-    """A char or byte tokenizer from its `to_json`."""
+    """Restores a char or byte tokenizer from its `to_json`."""
     specials, num_sentinels = data["specials"], data["num_sentinels"]
     if not _is_list_of_text(specials):
         raise UserError(f"specials is {specials!r}: must be a list of names")
@@ -284,7 +286,7 @@ def _check_spec(spec: TokenizerSpec) -> None:
         )
 
 
-def _is_list_of_text(value) -> bool:
+def _is_list_of_text(value: Any) -> TypeGuard[list[str]]:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 

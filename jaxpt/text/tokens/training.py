@@ -1,9 +1,8 @@
-"""Trains subword vocabularies in the forms of GPT-2, BERT and T5, deterministically.
+"""Trains BPE, WordPiece and Unigram vocabularies deterministically.
 
-BPE and WordPiece are trained by `tokenizers`. Its WordPiece numbers the alphabet in the
-order of a randomly seeded hash table, and so breaks ties at random; here it gets the
-alphabet in a fixed order. Its Unigram is random in the same way and cannot be fixed, so
-Unigram is trained by SentencePiece.
+The `tokenizers` library trains BPE and WordPiece. Its WordPiece breaks ties in the
+order of a randomly seeded hash table, so it gets the alphabet in a fixed order. Its
+Unigram is random in the same way and cannot be fixed; SentencePiece trains it instead.
 """
 
 import io
@@ -44,11 +43,10 @@ def train_subword(
     num_sentinels: int = 0,
     lowercase: bool = False,
 ) -> SubwordTokenizer:
-    """Trains a vocabulary; the same texts in the same order give the same one.
+    """Trains a vocabulary; the same texts in the same order give the same vocabulary.
 
     The ids are the specials as listed, the trained tokens, and the sentinels descending
-    from the last id. A short text may give fewer than `vocab_size` tokens; then the
-    vocabulary is smaller.
+    from the last id. A short text may give a smaller vocabulary than `vocab_size`.
 
     Args:
       kind: "bpe" (GPT-2's byte-level), "wordpiece" (BERT's) or "unigram" (T5's).
@@ -56,7 +54,7 @@ def train_subword(
       lowercase: whether wordpiece removes case and accents, as BERT's uncased does.
 
     Raises:
-      UserError: there is no text, or `vocab_size` or `specials` do not allow it.
+      UserError: the text is empty, or `vocab_size` or `specials` do not allow it.
     """
     if kind != "bpe" and "unk" not in specials:
         raise UserError(
@@ -82,7 +80,9 @@ def train_subword(
     return name_specials(core, (), num_sentinels, roles, (), is_own=True)
 
 
-def _train_bpe(texts, size: int, names: list[str]) -> tokenizers.Tokenizer:
+def _train_bpe(
+    texts: Iterable[str], size: int, names: list[str]
+) -> tokenizers.Tokenizer:
     core = make_bpe(models.BPE())
     trainer = trainers.BpeTrainer(
         vocab_size=size,
@@ -95,7 +95,7 @@ def _train_bpe(texts, size: int, names: list[str]) -> tokenizers.Tokenizer:
 
 
 def _train_wordpiece(
-    texts, size: int, names: list[str], lowercase: bool
+    texts: Iterable[str], size: int, names: list[str], lowercase: bool
 ) -> tokenizers.Tokenizer:
     core = make_wordpiece({SPECIALS["unk"]: 0}, lowercase)
     counts: Counter[str] = Counter()
@@ -121,13 +121,13 @@ def _train_wordpiece(
     )
     repeated = (f"{word} " * count for word, count in sorted(counts.items()))
     core.train_from_iterator(repeated, trainer)
-    # Made anew, as the alphabet must not be special tokens.
+    # A new tokenizer, as the alphabet must not be special tokens.
     ids = json.loads(core.to_str())["model"]["vocab"]
     return make_wordpiece(ids, lowercase)
 
 
 def _train_unigram(
-    texts, size: int, names: list[str], vocab_size: int
+    texts: Iterable[str], size: int, names: list[str], vocab_size: int
 ) -> tokenizers.Tokenizer:
     counts: Counter[str] = Counter()
     for chunk, count in _count_chunks(texts, WORDS).items():
@@ -171,7 +171,7 @@ def _too_small(vocab_size: int, least: str) -> UserError:
 
 
 def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
-    """How often each chunk occurs; if there are too many, rare ones are dropped."""
+    """Counts chunks; if there are too many, rare ones are dropped."""
     counts: Counter[str] = Counter()
     find, least = re.compile(cut).findall, 1
     for text in texts:
@@ -183,7 +183,7 @@ def _count_chunks(texts: Iterable[str], cut: str) -> Counter:
 
 
 def _scale(counts: Counter) -> Counter:
-    """Counts of words scaled so that their text has at most MAX_CHARS characters."""
+    """Scales counts of words so that their text has at most MAX_CHARS characters."""
     num_chars = sum((len(word) + 1) * count for word, count in counts.items())
     divisor = -(-num_chars // MAX_CHARS)
     scaled = {w: (n + divisor // 2) // divisor for w, n in counts.items()}
@@ -191,10 +191,10 @@ def _scale(counts: Counter) -> Counter:
 
 
 def _with_text(texts: Iterable[str], kind: str) -> Iterator[str]:
-    """The texts; a lone surrogate in them is read as U+FFFD.
+    """Yields the texts with lone surrogates as U+FFFD.
 
     Raises:
-      UserError: all are blank.
+      UserError: all texts are blank.
     """
     is_blank = True
     for text in texts:

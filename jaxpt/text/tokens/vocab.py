@@ -1,4 +1,4 @@
-"""A vocabulary: which ids are ordinary tokens, named specials or sentinels."""
+"""Vocabularies: which ids are ordinary tokens, named specials or sentinels."""
 
 from dataclasses import dataclass, field
 
@@ -24,24 +24,22 @@ MODES = ("nlu", "nlg", "s2s")  # UL2's mode tokens, which name an input's corrup
 
 @dataclass(frozen=True)
 class Vocab:
-    """The ids of a tokenizer, hashable so that a compiled step can depend on it.
+    """The ids of a tokenizer; hashable, so that a compiled step can depend on it.
 
     Two roles may share an id, as GPT-2's `<|endoftext|>` is both bos and eos.
 
     Attributes:
       sentinels: T5's, in order of use: `<extra_id_0>` first.
-      others: further special ids, which have no role here.
-      framing: that of an imported model, else None.
+      others: special ids without a role.
+      framing: the special tokens of an imported model, else None.
       special_texts: (id, text) of each special whose name is not that of `SPECIALS`.
-      token_bytes: the number of bytes of UTF-8 of each id (0 for specials), to turn a
-        loss per token into bits per byte; empty if ids do not determine the bytes of
-        their text, which then only `Tokenizer.encode_sized` returns.
-      word_starts: whether each id begins a word, a tuple of [size] bools: its text
-        begins with whitespace, or has no "##" before it; specials are True. It is the
-        table of fairseq's `get_whole_word_mask`.
-      pieces: the text of each id, as bytes of UTF-8; a special's is its name.
-      counts: how often each id occurs in the training text, where an objective needs
-        it; for a long text, in an evenly spaced sample of it.
+      token_bytes: the number of UTF-8 bytes of each id (0 for specials), for bits per
+        byte; empty if ids do not determine it (see `Tokenizer.encode_sized`).
+      word_starts: whether each id begins a word: its text begins with whitespace, or
+        does not begin with "##"; True for specials (fairseq's `get_whole_word_mask`).
+      pieces: the text of each id in UTF-8; for a special, its name.
+      counts: the frequency of each id in the training text, or in an evenly spaced
+        sample of a long one; set if the objective needs it.
     """
 
     size: int
@@ -58,8 +56,8 @@ class Vocab:
     sentinels: tuple[int, ...] = ()
     others: tuple[int, ...] = ()
     framing: Framing | None = None
-    # Part of equality but not of the hash: a compiled step hashes its vocabulary at
-    # every call, and these are as long as the vocabulary.
+    # Part of equality but not of the hash, which each call of a compiled step computes:
+    # these have an entry for every id.
     special_texts: tuple[tuple[int, str], ...] = field(default=(), hash=False)
     token_bytes: tuple[int, ...] = field(default=(), hash=False)
     word_starts: tuple[bool, ...] = field(default=(), hash=False)
@@ -109,10 +107,10 @@ class Vocab:
         return np.flatnonzero(~self.is_special).astype(np.int32)
 
     def require(self, name: str) -> int:
-        """The id of a special that an objective needs.
+        """The id of a special token that an objective needs.
 
         Raises:
-          UserError: the vocabulary lacks it.
+          UserError: the vocabulary does not have it.
         """
         id_ = getattr(self, name)
         if id_ is None:
@@ -124,11 +122,7 @@ class Vocab:
         return id_
 
     def require_sentinels(self, num: int) -> None:
-        """Checks that there are `num` sentinels.
-
-        Raises:
-          UserError: there are fewer.
-        """
+        """Raises UserError if there are fewer than `num` sentinels."""
         if num > self.num_sentinels:
             raise UserError(
                 f"tokenizer.num_sentinels={self.num_sentinels}: "

@@ -1,10 +1,11 @@
-"""Adapters: what they are written as, and where they stand."""
+"""Adapters: their formula and their position."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from nn.adaptation.networks import BERT, make, make_batch, paths_of, shake
+from tiny import slow
 
 from jaxpt.nn.adaptation.adapt import adapted, init_extra, merge
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
@@ -72,6 +73,7 @@ def by_hand(params, extra, spec, position):
     )
 
 
+@pytest.mark.slow_cases("houlsby-pre")
 @both_norms
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
 def test_a_layer_by_hand(spec, position):
@@ -87,6 +89,7 @@ def test_a_layer_by_hand(spec, position):
     np.testing.assert_allclose(found[is_text], wanted[is_text], atol=1e-5)
 
 
+@pytest.mark.slow_cases("pre")
 @both_norms
 def test_houlsbys_stand_after_every_sublayers_dropout(position):
     """Sublayers that give 0 show nothing of dropout, and adapters none either."""
@@ -127,7 +130,7 @@ def test_a_first_layer_without_a_norm():
 @pytest.mark.parametrize(
     "spec, std, bound",
     [
-        (AdaptSpec("houlsby", size=512), 1e-3, 2e-3),
+        slow(AdaptSpec("houlsby", size=512), 1e-3, 2e-3),
         (AdaptSpec("pfeiffer", size=512), 0.02, 1),
     ],
 )
@@ -147,6 +150,7 @@ def test_how_they_begin(spec, std, bound):
         np.testing.assert_allclose(states(params, extra), states(params, {}), atol=1e-3)
 
 
+@pytest.mark.slow_cases("houlsby-bilm")
 @pytest.mark.parametrize("kind", ["bilm", "skip_gram"])
 @pytest.mark.parametrize("spec", [HOULSBY, PFEIFFER], ids=lambda spec: spec.method)
 def test_networks_without_such_layers_are_refused(kind, spec, refuses):

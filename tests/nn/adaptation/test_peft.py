@@ -1,4 +1,4 @@
-"""LoRA beside peft on transformers' models: numbers, gradients, merged weights.
+"""LoRA compared with peft on transformers' models: numbers, gradients, merged weights.
 
 Needs torch and peft; `make test-peers` runs it.
 """
@@ -14,7 +14,7 @@ from jaxpt.hub.convert import from_hf
 from jaxpt.hub.names import TABLES
 from jaxpt.nn.adaptation.adapt import adapted, init_extra, merge
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
-from jaxpt.nn.adaptation.trees import put
+from jaxpt.nn.adaptation.watch import put
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")

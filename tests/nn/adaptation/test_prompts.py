@@ -20,13 +20,13 @@ from tiny import slow_but
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import check_length
-from jaxpt.tasks.answers import write_answers
-from jaxpt.tasks.model import TaskModel
+from jaxpt.tasks.model import TaskModel, write_answers
 from jaxpt.tasks.writing import Writing
 
 PROMPT = AdaptSpec("prompt", prompt_length=3)
 
 
+@pytest.mark.slow_cases("encoder_decoder-values6")
 @pytest.mark.parametrize(
     "kind, values",
     slow_but(
@@ -69,6 +69,7 @@ def test_a_prompt_of_tokens_vectors_is_those_tokens(kind, values):
     assert outputs.shape == (2, 3)
 
 
+@pytest.mark.slow
 def test_prompts_begin_as_tokens_and_as_labels():
     spec = dataclasses.replace(PROMPT, prompt_length=10)
     _, state, _ = make_model("encoder", spec)
@@ -129,7 +130,7 @@ def test_labels_without_names_are_refused(refuses):
 
 @pytest.mark.parametrize("kind", slow_but(("causal",), ("causal", "prefix")))
 def test_answers_that_are_written_behind_a_prompt(kind):
-    """The prompt stands right before each text, whatever padding is before it."""
+    """The prompt directly precedes each text, after any padding."""
     network, params = make(kind, num_layers=1, tie_embeddings=False)
     # What is written then depends on all that is read.
     params["encoder"]["layer_0"]["attention"]["out"]["kernel"] *= 30

@@ -246,7 +246,7 @@ FAULTS = [
     ("a.txt", "1 x", {}, "set format, the suffix is none of .tsv"),
     ("a.tsv", "x", {"format": "excel"}, "format='excel': must be one of auto, tsv"),
     ("a.tsv", "x", {"format": "tfds"}, "format='tfds' does not go with"),
-    ("a.tsv", "x", {"encoding": "klingon"}, "encoding='klingon': there is no such"),
+    ("a.tsv", "x", {"encoding": "klingon"}, "encoding='klingon': must be a codec"),
     ("a.tsv", b"text\tlabel\nx\t\xe9\n", {}, "a.tsv line 2: not utf-8 .*latin-1"),
     ("a.tsv.xz", b"no", {}, "a.tsv.xz: (truncated|damaged) .xz data"),
     ("a.parquet", b"no", {}, "a.parquet: damaged .parquet data"),

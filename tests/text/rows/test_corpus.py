@@ -77,7 +77,7 @@ def test_select_by_hand():
     ]
     inner = select(whole, np.array([False, True, False, False]), "x")
     for view, start in ((part, 5), (part, -1), (inner, -1), (inner, 1)):
-        with pytest.raises(IndexError):  # though the stream goes on there
+        with pytest.raises(IndexError):  # although the stream continues there
             view.gather(np.array([start]), 4 if view is part else 2)
     with pytest.raises(IndexError):
         part.read(5, 9)

@@ -24,12 +24,12 @@ VOCAB = Vocab(size=1000, pad=PAD, cls=CLS, sep=SEP)
 
 
 def count_up(num_tokens, **arrays) -> Corpus:
-    """The tokens 0 .. n-1, so that a token says where it stands."""
+    """The tokens 0 .. n-1, so that a token is its position."""
     return Corpus.from_arrays(np.arange(num_tokens), **arrays)
 
 
 def lay_out(documents) -> Corpus:
-    """Documents of sentences of so many tokens each."""
+    """Documents of sentences with these numbers of tokens."""
     sentences = np.cumsum([0, *(n for doc in documents for n in doc or [0])])
     starts = np.cumsum([0, *map(sum, documents)])
     return count_up(starts[-1], doc_starts=starts, sentence_starts=sentences)
@@ -118,7 +118,7 @@ def test_full_sentences_by_hand():
     assert rows.notes == ()
     rows = make_rows(lay_out(TEXT), RowsSpec(5, "full_sentences"), VOCAB)
     found = read_all(rows)
-    # The sentence of 6 is cut into 5 + 1, and the next document goes on from there.
+    # The sentence of 6 is cut into 5 + 1, and the next document continues the row.
     assert strip(found["tokens"])[-2:] == [[11, 12, 13, 14, 15], [16, 17, 18]]
     assert found["segment_ids"][-1].tolist() == [1, 2, 2, 0, 0]
     assert rows.notes == ("1 sentences longer than a row cut",)
@@ -324,7 +324,7 @@ def test_any_places_read_the_same(form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_runs_of_a_split_do_not_show(form):
-    """A split whose documents lie apart in the stream reads as if they did not."""
+    """Documents that are not adjacent in the stream read as adjacent ones."""
     whole = lay_out(TEXT * 4)
     is_in = np.arange(len(whole.labels)) % 3 != 1
     for split in (select(whole, is_in, "x"), cut(whole, 2, 60, "y")):
@@ -337,30 +337,6 @@ def test_runs_of_a_split_do_not_show(form):
         found, expected = (read_all(make_rows(c, spec, VOCAB)) for c in (split, plain))
         for key in expected:
             np.testing.assert_array_equal(found[key], expected[key])
-
-
-@pytest.mark.parametrize(
-    "settings, parts",
-    [
-        ({"rows": "rows"}, ["data.rows='rows'", "chunks, windows, packed"]),
-        ({"long_documents": "drop"}, ["data.long_documents='drop'", "split, truncate"]),
-        ({"row_length": 0}, ["data.row_length=0", "at least 1"]),
-        ({"row_length": 4, "rows": "pairs"}, ["data.row_length=4", "at least 5"]),
-        ({"max_documents": 0}, ["data.max_documents=0", "at least 1"]),
-        ({"dupe_factor": 0}, ["data.dupe_factor=0", "at least 1"]),
-        ({"short_seq_prob": -0.1}, ["data.short_seq_prob=-0.1"]),
-        ({"short_seq_prob": float("nan")}, ["data.short_seq_prob=nan"]),
-        ({"row_length": 4, "rows": "ordered_pairs"}, ["data.row_length=4"]),
-        ({"rows": "pairs", "sentence_ids": True}, ["data.sentence_ids=True", "pairs"]),
-        (
-            {"rows": "ordered_pairs", "sentence_ids": True},
-            ["data.sentence_ids=True", "'ordered_pairs'"],
-        ),
-    ],
-)
-def test_bad_settings(settings, parts, refuses):
-    with refuses(*parts):
-        RowsSpec(**{"row_length": 8} | settings)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -170,7 +170,7 @@ def test_ragged(runs):
 
 
 def test_pack_documents_by_hand():
-    # Documents of 7, 0, 2 and 3 tokens: 7 is 4 + 3 where it is split.
+    # Documents of 7, 0, 2 and 3 tokens: 7 is 4 + 3 if it is split.
     starts = np.array([0, 7, 7, 9, 12])
     packing = pack_documents(starts, 4, 16, truncate=False)
     rows = split(packing.row_starts, np.stack([packing.starts, packing.lengths], 1))

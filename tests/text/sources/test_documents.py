@@ -176,7 +176,7 @@ def test_starts():
         ("n:7", " = C = \n"),
         ("n:8", " = D = \n three"),
     ]
-    # What stands before the first start is a document, and `$` ends a line.
+    # The text before the first start is a document, and `$` ends a line.
     assert cut("x\r\ny z\r\nz\r\nw", "start:z$") == [
         ("n:1", "x\r\n"),
         ("n:2", "y z\r\n"),

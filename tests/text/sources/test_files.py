@@ -62,6 +62,7 @@ def test_xz_streams_with_padding(write, small_blocks):
     assert list(read_bytes(write(".xz", data, packed=True))) == [b"one ", b"two"]
 
 
+@pytest.mark.slow_cases(".xz")
 @pytest.mark.parametrize("packing", PACKED)
 def test_little_packed_data_never_becomes_one_large_block(packing, write, monkeypatch):
     monkeypatch.setattr(files, "BLOCK_BYTES", 1 << 16)

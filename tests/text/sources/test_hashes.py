@@ -29,7 +29,7 @@ def reads(monkeypatch):
 
 
 def ask(memo, *paths):
-    """Their hashes, by an object of their own that remembers them."""
+    """Their hashes, by a new `Hashes` that saves them."""
     made = Hashes(memo)
     assert [made(path) for path in paths] == [sha256(path) for path in paths]
     made.save()

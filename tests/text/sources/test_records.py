@@ -190,7 +190,7 @@ def test_more_bad_parquet(write_parquet, tmp_path, refuses):
         read(path, label_field="kind")
     packed = tmp_path / "b.parquet.gz"
     packed.write_bytes(b"")
-    with refuses(f"data.path={packed}: Parquet compresses by itself; remove .gz"):
+    with refuses(f"data.path={packed}: Parquet has its own compression; remove .gz"):
         read(packed)
 
 
@@ -313,7 +313,7 @@ def test_tfds_imports_no_module_that_a_data_set_names(
 
 
 def test_tfds_message_is_short(tfds_data_dir, refuses):
-    # TFDS goes on to list every data set there is.
+    # TFDS then lists all data sets.
     with refuses("nonesuch") as caught:
         read("tfds:nonesuch", tfds_data_dir=tfds_data_dir)
     assert "mnist" not in str(caught.value)

@@ -171,7 +171,7 @@ def test_globs(folder, monkeypatch):
     assert names("b/*.txt") == ["x.txt"]
     assert names("*.md") == ["b.md"]
     assert names("./*/x.txt") == ["b/x.txt"]
-    # A file of that very name is no glob.
+    # A file of exactly this name is not a glob.
     Path("b[1].txt").write_text("x")
     assert names("b[1].txt") == ["b[1].txt"]
 
@@ -339,7 +339,7 @@ for arg in sys.argv[1:]:
 def measure(*args: str) -> list[tuple[int, float]]:
     """Characters read so far, and the peak of memory in MB, after each path=rule."""
     if not Path("/proc/self/status").exists():
-        pytest.skip("the system does not tell the peak of memory")
+        pytest.skip("the system does not report peak memory")
     lines = run_python(MEMORY, *args).splitlines()
     return [(int(num), float(peak)) for num, peak in map(str.split, lines)]
 
@@ -349,6 +349,7 @@ LINE = "It was the best of times, it was the worst of times. " * 20
 TEXT = (f"{LINE}\n" * 190 + f"{LINE}\u2014\n").encode()
 
 
+@pytest.mark.slow
 def test_memory_stays_flat_with_80_mb(tmp_path):
     small, large, one = tmp_path / "small", tmp_path / "large", tmp_path / "one"
     small.write_bytes(TEXT * 4)
@@ -382,6 +383,7 @@ def find_corpus(name: str) -> Path:
     )
 
 
+@pytest.mark.slow_cases("train-601")
 @pytest.mark.parametrize("part, num", [("train", 601), ("valid", 60), ("test", 60)])
 def test_wikitext_articles(part, num):
     """600, 60, 60 (Merity et al. 2016, table 1), and a book set as a title in one."""

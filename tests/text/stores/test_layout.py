@@ -43,7 +43,7 @@ def to_lists(arrays):
 
 def test_by_hand():
     layout = Layout(eos=99, has_sentences=True, has_sizes=False)
-    # A document of 3 + 2 tokens, one without a token, one of 2 that goes on.
+    # A document of 3 + 2 tokens, one without a token, one of 2 that continues.
     tokens, arrays = add(
         layout,
         [

@@ -159,6 +159,7 @@ def describe(store):
     }
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     texts=st.lists(
@@ -240,10 +241,13 @@ KINDS = {
 
 def find_tokenizer(path):
     if not path.exists():
-        pytest.skip("shared/data is not beside this checkout")
+        pytest.skip("shared/data is not next to this checkout")
     return read_published(path, ("eos",))
 
 
+@pytest.mark.slow_cases(
+    "gpt2", "t5/sentencepiece.model", "babyberta/babyberta.json", "bert/bert*"
+)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     tokenizer = KINDS[kind]()
@@ -279,6 +283,7 @@ def test_the_bytes_of_a_documents_tokens_are_the_documents(tmp_path, kind):
     assert store.doc_bytes.tolist() == wanted and len(wanted) > 40
 
 
+@pytest.mark.slow_except("1")
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_any_number_of_workers_gives_the_same(tmp_path, undisturbed, workers):
     counts = []
@@ -312,7 +317,7 @@ def test_little_is_read_ahead(tmp_path):
         workers=2,
         progress=lambda done: ahead.append(pulled - done[0] // 1000),
     )
-    assert 1 < max(ahead) <= 5  # 2 busy, 2 waiting, 1 at hand
+    assert 1 < max(ahead) <= 5  # 2 busy, 2 waiting, 1 being made
 
 
 def test_workers_find_modules_from_any_folder(tmp_path, monkeypatch, undisturbed):
@@ -325,7 +330,7 @@ def test_workers_find_modules_from_any_folder(tmp_path, monkeypatch, undisturbed
     assert read_folder(tmp_path / "s") == undisturbed
 
 
-# Interrupted and gone on with.
+# Interrupted and resumed.
 
 
 class Interrupted(Exception):
@@ -355,7 +360,7 @@ def test_goes_on_where_it_was(tmp_path, undisturbed, monkeypatch):
     _, lines = write(documents, folder)
     assert read_folder(folder) == undisturbed
     assert "resuming after" in lines[0]
-    # Not more than what lies between two entries of the journal was done again.
+    # At most the work between two journal entries was repeated.
     total = sum(len(doc.text) for doc in documents)
     assert encoded < total + len(documents) / 3 * (3000 + 2 * 1000)
     assert not list(tmp_path.glob("*.partial"))
@@ -401,7 +406,7 @@ def test_a_damaged_partial_is_no_danger(tmp_path, undisturbed, name, how):
     ["../victim", "ABSOLUTE", "tokens-00000.bin/../../victim", "victim", "card.json"],
 )
 def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
-    """It would be cut to the length that the journal tells."""
+    """It would be cut to its length in the journal."""
     partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
     victim.write_text("dear diary")
     (partial / "victim").write_text("dear diary")
@@ -420,7 +425,7 @@ def test_a_journal_that_names_no_file_of_a_store(tmp_path, undisturbed, name):
 @pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
 @pytest.mark.parametrize("name", ["tokens-00000.bin", "labels.bin", "journal.json.tmp"])
 def test_no_link_in_a_partial_is_written_through(tmp_path, undisturbed, how, name):
-    """To a file that is as the journal tells, and goes on."""
+    """To a file with the content in the journal, and more."""
     partial, victim = leave_partial(tmp_path / "s"), tmp_path / "victim"
     path = partial / name
     data = (path.read_bytes() if path.exists() else b"") + b"dear diary"
@@ -511,6 +516,7 @@ def fail_at(number, code):
     return {name: wrap(name) for name in real}
 
 
+@pytest.mark.slow_except("28")
 @pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
 def test_disk_full(tmp_path, undisturbed, monkeypatch, code):
     number = 0
@@ -523,7 +529,7 @@ def test_disk_full(tmp_path, undisturbed, monkeypatch, code):
                 patch.setattr(os, name, call)
             try:
                 write(make_documents(), folder)
-                break  # so many calls are never made
+                break  # this number of calls is never reached
             except UserError as error:
                 message = str(error)
         assert len(message.splitlines()) == 1
@@ -645,6 +651,7 @@ def find_processes(folder):
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path, tinyshakespeare):
     whole = start(tinyshakespeare, tmp_path / "whole", 2)
     lines = whole.communicate()[0].splitlines()

@@ -157,7 +157,7 @@ def test_damaged_files(folder, refuses, name, how):
     }
     word = words[how]
     if name == "card.json" and how != "missing":
-        # Its own size is told nowhere; without the last newline it is as good.
+        # Its size is not recorded; it is valid without the last newline.
         if how == "cut":
             path.write_bytes(data[:-3])
         word = "" if how == "folder" else "altered"

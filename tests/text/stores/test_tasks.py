@@ -43,7 +43,7 @@ def test_limits_by_hand(limit, heldout, wanted, dropped, truncated):
     "limit, heldout, wanted, truncated",
     [
         (0, 0, ["+ab", "cd", "ef", "+gh"], 0),
-        (2, 0, ["+ab"], 1),  # the document goes on
+        (2, 0, ["+ab"], 1),  # the document continues
         (3, 2, ["+ab", "c", "-+d", "-e"], 1),
         (4, 2, ["+ab", "cd", "-+ef"], 1),  # cut where a part ends
         (6, 2, ["+ab", "cd", "ef", "-+gh"], 0),
@@ -108,13 +108,13 @@ def test_tasks():
         [1, 9],
     ]
     task = tasks[1]
-    assert task.data == [b"a", "é.".encode(), b" x"]
+    assert task.texts == ["a", "é.", " x"]
     assert task.pieces.num_bytes.tolist() == [1, 3, 2]
     assert task.pieces.is_start.tolist() == [True, False, False]
     assert task.pieces.is_heldout.tolist() == [True, False, False]
     assert task.pieces.labels[0] == "1"
     assert task.is_sentence.tolist() == [True, False, True]
-    # What was read is told by the text alone, not by how it is cut.
+    # The digest depends on the text and not on the tasks.
     assert make(task_chars=1)[-1].digest == make()[-1].digest
     assert len({task.digest for task in tasks}) == 3
     first = make()[-1].digest

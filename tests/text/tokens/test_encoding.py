@@ -25,7 +25,7 @@ def test_prompt(make):
 
 
 def test_prompt_refuses_unknown(refuses):
-    # Even where [UNK] could stand for them: the user should know.
+    # Even if [UNK] could replace them: the user should know.
     char = CharTokenizer("ab", ("unk",))
     with refuses("prompt", "'é'", "'\\n'"):
         char.encode_prompt("aé\nb")

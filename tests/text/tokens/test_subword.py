@@ -311,7 +311,7 @@ def test_specials_must_be_special_to_the_library(refuses):
 
 
 def test_added_tokens_that_are_no_specials():
-    # They stand for text, and are found in it.
+    # They represent text, and are recognized in it.
     data = make(byte_vocab("<think>"))
     token = {"single_word": False, "lstrip": False, "rstrip": False}
     data["added_tokens"] = [

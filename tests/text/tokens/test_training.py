@@ -90,7 +90,7 @@ for kind in %r:
 
 
 def test_two_trainings_are_alike():
-    # In processes of their own: the library seeds its tables at random in each.
+    # In separate processes: the library seeds its tables at random in each.
     code = CODE % (TEXTS, KINDS, ROLES)
     command = [sys.executable, "-c", code]
     outputs = [
@@ -149,6 +149,7 @@ def test_no_text(kind, refuses):
             train_subword(kind, texts, 400, ROLES)
 
 
+@pytest.mark.slow_cases("bpe")
 @pytest.mark.parametrize("kind", KINDS)
 def test_odd_texts(kind):
     for text in ("a", "ab\ud800", "x" * 5_000, "a\tb\x1f5\n", "▁a", "中" * 9_000):

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from shared import find_shared
 
-from jaxpt.text.rows.pairs import _Random, _truncate, plan_pairs
+from jaxpt.text.rows.paired import _Random, _truncate, plan_pairs
 
 
 def lay_out(documents) -> tuple[np.ndarray, np.ndarray]:
@@ -125,7 +125,7 @@ def test_by_hand():
         (2, 4, 8, 10, True),
         (4, 6, 6, 8, False),
         (4, 6, 8, 10, True),
-        # The last one may be left over alone; B is then always from elsewhere.
+        # A last sentence may remain alone; B is then always from another document.
         (6, 8, 8, 10, True),
         # B fills what A leaves of 4 tokens: one sentence, any of the other document.
         *((8, 10, start, start + 2, True) for start in (0, 2, 4, 6)),

@@ -1,0 +1,137 @@
+"""Collects the finished runs of a comparison and writes their report."""
+
+from pathlib import Path
+
+from jaxpt.comparison.assembly import assemble, describe_rows, describe_text, publish
+from jaxpt.comparison.compared_tasks import describe_tasks
+from jaxpt.comparison.inequalities import describe_difference
+from jaxpt.comparison.plan_runs import (
+    Prepared,
+    list_runs,
+    list_some,
+    run_name,
+    run_path,
+)
+from jaxpt.config.sections import CompareSpec
+from jaxpt.errors import UserError
+from jaxpt.files.folder import load_measured
+from jaxpt.report.diverged import check_any_finished, split_runs
+from jaxpt.statistics.assumptions import describe_seeds
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import DIVERGED, check_same, load_divergence, load_examples
+
+ENDS = ("result.json", DIVERGED)  # the folder of a run that has ended has one of them
+
+
+def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
+    """The entries of all runs in the report, including those that diverged.
+
+    Raises:
+      UserError: a run is not finished, was modified, or is not of this comparison.
+    """
+    runs = list_runs(prepared.spec)
+    missing = [
+        run_name(*run)
+        for run in runs
+        if not any((run_path(workdir, *run) / name).exists() for name in ENDS)
+    ]
+    if missing:
+        raise UserError(
+            f"--workdir={workdir}: {len(missing)} of {len(runs)} runs are not "
+            f"finished: {list_some(missing)}; train them with --part=runs"
+        )
+    entries = []
+    for name, seed in runs:
+        folder = run_path(workdir, name, seed)
+        plan = prepared.make_task(name, seed).plan
+        check_same(folder, plan, prepared.tokenizer, prepared.corpora)
+        if record := load_divergence(folder):
+            entries.append(describe_divergence(record, name, folder, workdir))
+            continue
+        result = load_measured(folder / "result.json")
+        entries.append(describe_run(result, name, folder, workdir, prepared.spec))
+    return entries
+
+
+def describe_run(
+    run: dict, name: str, folder: Path, workdir: Path, spec: CompareSpec
+) -> dict:
+    """A run's entry in the report: its result.json, with its downstream tasks."""
+    entry = {"name": name} | run | {"workdir": str(folder.relative_to(workdir))}
+    tasks, metrics, _ = describe_tasks(spec, folder)
+    if tasks:
+        entry |= {"tasks": tasks, "metrics": run["metrics"] | metrics}
+        seconds = [t["finetune_seconds"] for t in tasks if "finetune_seconds" in t]
+        entry |= {"finetune_seconds": sum(seconds)} if seconds else {}
+    return entry
+
+
+def describe_divergence(record: dict, name: str, folder: Path, workdir: Path) -> dict:
+    """The entry of a run that diverged: its diverged.json."""
+    return {"name": name} | record | {"workdir": str(folder.relative_to(workdir))}
+
+
+def write_report(prepared: Prepared, entries: list[dict], workdir: Path) -> dict:
+    """Writes the report of all runs, its tables and figures.
+
+    Raises:
+      UserError: every run diverged, or a file cannot be written.
+    """
+    spec, plans, tuning = prepared.spec, prepared.plans, prepared.tuning
+    runs, diverged = split_runs(entries)
+    check_any_finished(runs, diverged, f"--workdir={workdir}")
+    examples = {
+        (run["name"], run["seed"]): load_examples(workdir / run["workdir"])
+        | describe_tasks(spec, workdir / run["workdir"])[2]
+        for run in runs
+    }
+    corpora_of = dict.fromkeys(plans, prepared.corpora)
+    report = assemble(
+        config=prepared.config,
+        budget=_describe_budget(prepared),
+        data=describe_text(
+            next(iter(plans.values())).text, prepared.tokenizer, prepared.corpora
+        ),
+        runs=runs,
+        diverged=diverged,
+        examples=examples,
+        tasks={n: make_task(plan, prepared.vocabs[n]) for n, plan in plans.items()},
+        corpora_of=corpora_of,
+        alpha=spec.alpha,
+        tuning=tuning,
+    )
+    report["seeds_note"] = describe_seeds(spec.seeds, spec.earlier_seeds, spec.alpha)
+    if tuning:
+        report["tuning"] = tuning
+    # Runs may have been trained on several machines, or resumed on another one.
+    devices = ((run["name"], run.get("device")) for run in runs)
+    unequal = describe_difference("device", devices)
+    unequal += list_unequal_tuning(spec, tuning)
+    if unequal:
+        report["inequalities"] = unequal
+    publish(report, corpora_of, workdir)
+    return report
+
+
+def list_unequal_tuning(spec: CompareSpec, tuning: dict[str, dict]) -> list[str]:
+    """The differences in the trials of the objectives, if any."""
+    nums = {n: len(tuning.get(n, {}).get("trials", [])) for n in spec.objectives}
+    settings = {name: spec.find_tune(name)[0] or "nothing" for name in spec.objectives}
+    trials = ((name, f"{num}") for name, num in nums.items())
+    return [
+        *describe_difference("compare.tune", settings.items()),
+        *describe_difference("trials of tuning", trials),
+    ]
+
+
+def _describe_budget(prepared: Prepared) -> dict:
+    """The budget of every run, as in report.json."""
+    spec, plans = prepared.spec, prepared.plans.values()
+    lengths = {plan.spec.row_length for plan in plans}
+    rows = describe_rows(lengths, {plan.rows.rows for plan in plans})
+    if spec.budget == "steps":
+        note = f"steps as each objective's settings say, not matched; {rows}"
+    else:
+        by_clock = " by its own clock" if spec.budget == "seconds" else ""
+        note = f"for every run{by_clock}, in whole calls; {rows}"
+    return {"kind": spec.budget, "amount": spec.amount, "note": note}

@@ -1,0 +1,355 @@
+"""Plans the runs of a comparison: teachers, tuning, and the steps that the budget buys.
+
+    <folder>/compare.json    the config of the comparison
+    <folder>/plans.json      {"plans": {name: {"config", "filled"}}, "tuning": {name: }}
+    <folder>/runs/NAME-seedN    each run, as `jaxpt train` writes it
+
+Decisions that are made once for all runs are stored in plans.json, so other processes
+and machines train the same runs.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxpt.comparison.budget import (
+    fit_warmup,
+    steps_for_budget,
+    without_schedule,
+    write_steps,
+)
+from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
+from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
+from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
+from jaxpt.config.sections import CompareSpec
+from jaxpt.distributed import processes
+from jaxpt.errors import UserError
+from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
+from jaxpt.finetuning.reuse import Reuse
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.text.dataset import Split, load_text
+from jaxpt.text.text_spec import TextSpec
+from jaxpt.text.tokens.tokenizer import Tokenizer
+from jaxpt.text.tokens.vocab import Vocab
+from jaxpt.training.check import check_measures, check_run
+from jaxpt.training.data import with_token_counts
+from jaxpt.training.task import Task, make_task
+from jaxpt.training.teacher import lacks_teacher, with_teacher
+from jaxpt.training.workdir import flatten, with_defaults
+
+CONFIG, PLANS = "compare.json", "plans.json"
+MAX_NAMED = 8  # run names in a message
+FIRST = "prepare it first, with --part=prepare, in a folder that all machines share"
+# Settings that may change later: finished runs need not be trained again.
+CHANGEABLE = (
+    "compare.tasks",
+    "compare.task_sizes",
+    "compare.task_items",
+    "compare.task_settings",
+)
+
+
+class Prepared(NamedTuple):
+    """The plan of all runs of a comparison.
+
+    Attributes:
+      config: the user's config, plain values.
+      plans: of each name, complete but for the seed.
+      vocabs: of each name.
+      tuning: the record of `tuning.tune` for each name; empty without tuning.
+    """
+
+    config: dict
+    spec: CompareSpec
+    plans: dict[str, Plan]
+    vocabs: dict[str, Vocab]
+    tokenizer: Tokenizer
+    corpora: dict[str, Split]
+    tuning: dict[str, dict]
+
+    def make_task(self, name: str, seed: int) -> Task:
+        """The pretraining task of a run."""
+        plan = self.plans[name].change({"train": {"seed": seed}})
+        return make_task(plan, self.vocabs[name])
+
+
+def list_runs(spec: CompareSpec) -> list[tuple[str, int]]:
+    """The name and the seed of each run, in the order of the report."""
+    return [(name, seed) for name in spec.objectives for seed in spec.seeds]
+
+
+def run_name(name: str, seed: int) -> str:
+    """The name of a run and of its folder.
+
+    >>> run_name("mlm", 3)
+    'mlm-seed3'
+    """
+    return f"{name}-seed{seed}"
+
+
+def run_path(workdir: Path, name: str, seed: int) -> Path:
+    """The folder of a run."""
+    return workdir / "runs" / run_name(name, seed)
+
+
+def list_some(names: list[str]) -> str:
+    """A list of names, shortened after the first few.
+
+    >>> list_some([f"mlm-seed{i}" for i in range(10)])[-31:]
+    'mlm-seed6, mlm-seed7 and 2 more'
+    """
+    rest = len(names) - MAX_NAMED
+    text = ", ".join(names[:MAX_NAMED])
+    return f"{text} and {rest} more" if rest > 0 else text
+
+
+def plan_runs(config: dict, workdir: Path, given: Collection[str] = ()) -> Prepared:
+    """Plans all runs; finished teachers and trials are not repeated.
+
+    The caller holds `workdir`.
+
+    Args:
+      given: full names of the settings that the user has set (`config.plan.make_plan`).
+
+    Raises:
+      UserError: the config is wrong, or `workdir` contains another comparison.
+    """
+    return _Planner(config, workdir, given).plan()
+
+
+class _Planner:
+    """The steps of planning; each uses the results of the earlier ones."""
+
+    def __init__(self, config: dict, workdir: Path, given: Collection[str]) -> None:
+        self.config, self.workdir, self.given = config, workdir, given
+        self.spec, self.plans, text = processes.on_all(
+            lambda: make_compared_plans(config, given)
+        )
+        self.reuse = Reuse()
+        processes.on_all(lambda: identify_tasks(self.spec, self.reuse))
+        self.tokenizer, self.corpora = processes.first_then_rest(
+            lambda: load_text(text)
+        )
+        self.vocabs = _count_tokens(self.plans, self.tokenizer, self.corpora)
+
+    def plan(self) -> Prepared:
+        """Trains the teachers and the trials, then fits the steps to the budget."""
+        processes.on_first(lambda: check_folder(self.workdir, self.config))
+        taught = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
+        self._check_runs(name for name in self.plans if name not in taught)
+        for name in taught:
+            self._write_config()
+            self.plans[name] = with_teacher(
+                self.plans[name],
+                self.tokenizer,
+                self.corpora,
+                self.workdir / "teachers" / name,
+                self.given,
+            )
+        self._check_runs(taught)
+        tuning = {
+            name: self._tune(name) for name in self.plans if self.spec.list_trials(name)
+        }
+        for name in self.plans:
+            self.plans[name] = self._fit_steps(name, self.plans[name], name)
+        processes.on_all(self._check_networks)
+        text = self.vocabs, self.tokenizer, self.corpora
+        return Prepared(self.config, self.spec, self.plans, *text, tuning)
+
+    def _write_config(self) -> None:
+        path = self.workdir / CONFIG
+        processes.on_first(lambda: write_config(path, self.config))
+
+    def _check_runs(self, names: Iterable[str]) -> None:
+        """Raises UserError for faults that do not depend on the number of steps."""
+
+        def check() -> None:
+            for name in names:
+                with _naming(name):
+                    plan = without_schedule(self.plans[name])
+                    task = make_task(plan, self.vocabs[name])
+                    checked = check_run(task, self.tokenizer, self.corpora)
+                    by = self.spec.tune_by
+                    if self.spec.list_trials(name) and not by.startswith("valid_"):
+                        measures = check_measures(checked[0], self.corpora)
+                        check_choice(measures, self.spec)
+
+        processes.on_all(check)
+
+    def _tune(self, name: str) -> dict:
+        """Sets the plan with the tuned settings; the record of the trials."""
+        self._write_config()
+
+        def fit_steps(trial: Plan, index: int) -> Plan:
+            key = f"{name}-trial{index}"
+            fitted = self._fit_steps(name, trial, key, self.spec.tune_share)
+            processes.on_first(lambda: write_steps(self.workdir, key, fitted))
+            return fitted
+
+        text = Text(self.vocabs[name], self.tokenizer, self.corpora)
+        folder = self.workdir / "tuning" / name
+        self.plans[name], record = tune(
+            name, self.plans[name], self.spec, fit_steps, text, folder
+        )
+        return record
+
+    def _fit_steps(self, name: str, plan: Plan, key: str, share: float = 1.0) -> Plan:
+        """The plan with the steps that its share of the budget buys, and a warm-up.
+
+        The warm-up is not changed if the user or the name's own settings or the trials
+        set it.
+        """
+        vocab = self.vocabs[name]
+        plan = steps_for_budget(
+            key, plan, self.spec, vocab, self.corpora, self.workdir, share
+        )
+        tuned = {setting for trial in self.spec.list_trials(name) for setting in trial}
+        own = named_by(self.spec.overrides.get(name, {}))
+        return fit_warmup(plan, {*self.given, *own, *tuned})
+
+    def _check_networks(self) -> None:
+        """Raises UserError for faults of the final plans."""
+        tasks = {}
+        for name, plan in self.plans.items():
+            with _naming(name):
+                tasks[name] = make_task(plan, self.vocabs[name])
+        check_networks(self.spec, tasks, self.tokenizer, self.reuse)
+
+
+def make_compared_plans(
+    config: dict, given: Collection[str]
+) -> tuple[CompareSpec, dict[str, Plan], TextSpec]:
+    """The comparison's settings, each objective's plan, and the text they share.
+
+    Raises:
+      UserError: one of them is wrong.
+    """
+    spec = make_compare_spec(config)
+    for name, sections in spec.overrides.items():
+        # Overrides of objectives that are not compared this time are ignored.
+        is_named = isinstance(sections, dict) and "objective" in sections
+        if name not in (*spec.objectives, *OBJECTIVES) and not is_named:
+            raise UserError(
+                f"compare.overrides.{name}: must be one of compare.objectives="
+                f"{', '.join(spec.objectives)}, or another objective"
+            )
+    plans = make_plans(config, spec.objectives, given)
+    text = next(iter(plans.values())).text
+    for name, plan in plans.items():
+        if spec.list_trials(name):
+            with _naming(name):
+                check_trials(name, plan, spec)
+        if plan.train.seconds and spec.budget != "steps":
+            raise UserError(
+                f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
+                f"{spec.budget}, by which runs end (for {name})"
+            )
+        if plan.text != text:
+            raise UserError(
+                f"compare.overrides.{name}: must leave the text and tokenizer as they "
+                f"are, so that all read the same rows"
+            )
+    return spec, plans, text
+
+
+def _count_tokens(
+    plans: dict[str, Plan], tokenizer: Tokenizer, corpora: dict[str, Split]
+) -> dict[str, Vocab]:
+    return {
+        name: with_token_counts(plan, tokenizer.vocab, corpora["train"])
+        for name, plan in plans.items()
+    }
+
+
+@contextlib.contextmanager
+def _naming(name: str) -> Iterator[None]:
+    """Adds the objective's name to an error, because settings differ by objective."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{error} (for {name})") from error
+
+
+def check_folder(workdir: Path, config: dict) -> None:
+    """Raises UserError if the folder contains anything but this comparison."""
+    path = workdir / CONFIG
+    if (workdir / "config.json").exists():
+        raise UserError(f"--workdir={workdir}: holds a training run; use another")
+    if (workdir / REPORT).exists():
+        raise UserError(
+            f"--workdir={workdir}: holds a report of other runs; use another"
+        )
+    if not path.exists():
+        return
+    stored = flatten(with_defaults(load_config(path, "use another --workdir")))
+    wanted = flatten(with_defaults(config))
+    # Settings of the user come before those derived from them.
+    for name in sorted(stored.keys() | wanted.keys(), key=_by_importance):
+        if stored.get(name) != wanted.get(name) and not name.startswith(CHANGEABLE):
+            raise UserError(
+                f"--workdir={workdir}: holds a comparison with {name}="
+                f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
+            )
+
+
+def _by_importance(name: str) -> tuple[bool, bool, str]:
+    return name != "data.path", not name.startswith(("compare.", "data.")), name
+
+
+def write_plans(workdir: Path, prepared: Prepared) -> None:
+    """Writes the comparison's config and plans, after all checks.
+
+    Raises:
+      UserError: a file cannot be written.
+    """
+    if not processes.is_first():
+        return
+    write_config(workdir / CONFIG, prepared.config)
+    for name, plan in prepared.plans.items():
+        write_steps(workdir, name, plan)
+    plans = {
+        name: {"config": plan.config, "filled": plan.filled}
+        for name, plan in prepared.plans.items()
+    }
+    write_json(workdir / PLANS, {"plans": plans, "tuning": prepared.tuning})
+
+
+def load_plans(config: dict, workdir: Path) -> Prepared:
+    """The plans that `write_plans` has written, with the text.
+
+    Args:
+      config: of the comparison in `workdir`.
+
+    Raises:
+      UserError: there are no plans, they were modified, or the text is missing.
+    """
+    stored = processes.on_first(lambda: _load_stored(workdir))
+    plans = {
+        name: make_plan(part["config"], is_stored=True).tell(part["filled"])
+        for name, part in stored["plans"].items()
+    }
+    text = next(iter(plans.values())).text
+    tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
+    vocabs = _count_tokens(plans, tokenizer, corpora)
+    spec = make_compare_spec(config)
+    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, stored["tuning"])
+
+
+def _load_stored(workdir: Path) -> dict:
+    path = workdir / PLANS
+    if not path.exists():
+        raise UserError(f"--workdir={workdir}: holds no prepared comparison; {FIRST}")
+    return load_json(path, FIRST)
+
+
+def load_compared_config(workdir: Path) -> dict:
+    """The config of the comparison in a folder.
+
+    Raises:
+      UserError: there is none.
+    """
+    path = workdir / CONFIG
+    if not path.exists():
+        raise UserError(f"--workdir={workdir}: holds no comparison; {FIRST}")
+    return load_config(path, FIRST)

@@ -1,0 +1,113 @@
+"""Trains the runs of a planned comparison, in one process or several.
+
+A process that trains a run holds the lock of its folder (`folder.claim`); others wait.
+If the process is killed, the next one resumes from the last checkpoint. A run does not
+depend on the process that trains it, so the report is the same (on devices of one
+kind).
+"""
+
+import sys
+import time
+from collections.abc import Collection
+from functools import partial
+from pathlib import Path
+
+from jaxpt.comparison.collect_runs import describe_divergence, describe_run
+from jaxpt.comparison.compared_tasks import evaluate_run, has_results, identify_tasks
+from jaxpt.comparison.plan_runs import Prepared, list_some, run_name, run_path
+from jaxpt.distributed import processes
+from jaxpt.errors import DivergedError
+from jaxpt.files.folder import LOCK, claim
+from jaxpt.finetuning.reuse import Reuse
+from jaxpt.training.loop import train
+from jaxpt.training.program import Program
+from jaxpt.training.text_progress import SILENT, make_reporter
+from jaxpt.training.workdir import DIVERGED, load_divergence
+
+WAIT_SECONDS = 2.0  # between two checks of runs that other processes train
+
+
+class Trainer:
+    """Trains runs of a comparison; the compiled program is shared by their seeds."""
+
+    def __init__(self, prepared: Prepared, workdir: Path) -> None:
+        self._prepared, self._workdir = prepared, workdir
+        self._name = ""
+        self._program: Program | None = None
+        self._reuse = Reuse()
+        self._identity = identify_tasks(prepared.spec, self._reuse)
+
+    def train(self, name: str, seed: int) -> dict:
+        """Trains and evaluates a run; its entry in the report, even if it diverges.
+
+        A run that is finished or has diverged is not repeated.
+
+        Raises:
+          UserError, Stopped: as `loop.train`.
+        """
+        prepared = self._prepared
+        task = prepared.make_task(name, seed)
+        if self._program is None or self._name != name:
+            self._program = processes.on_all(lambda: Program(task))
+            self._name = name
+        folder = run_path(self._workdir, name, seed)
+        text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
+        try:
+            run = train(task, *text, folder, self._program, label)
+        except DivergedError as error:
+            if processes.is_first():
+                print(f"jaxpt: {label}: {error}", file=sys.stderr, flush=True)
+            record = processes.on_first(lambda: load_divergence(folder))
+            return describe_divergence(record, name, folder, self._workdir)
+        if self._identity:
+            log = make_reporter().say if processes.is_first() else SILENT.say
+            evaluate_run(prepared.spec, self._identity, folder, seed, log, self._reuse)
+        return describe_run(run, name, folder, self._workdir, prepared.spec)
+
+    def is_finished(self, name: str, seed: int) -> bool:
+        """Whether a run is trained and evaluated on all tasks, or has diverged."""
+        folder = run_path(self._workdir, name, seed)
+        is_trained = (folder / "result.json").exists() and (
+            not self._identity or has_results(folder, self._identity)
+        )
+        return is_trained or (folder / DIVERGED).exists()
+
+
+def train_runs(
+    prepared: Prepared, workdir: Path, runs: Collection[tuple[str, int]]
+) -> None:
+    """Trains the runs that no other process trains, and waits for the others.
+
+    A run whose process was killed or whose machine was lost resumes from its last
+    checkpoint. Returns when all runs are finished or have diverged.
+
+    Raises:
+      UserError, Stopped: as `loop.train`.
+    """
+    trainer, left, announced = Trainer(prepared, workdir), list(runs), set()
+    while left:
+        others = []
+        for run in left:
+            with claim(run_path(workdir, *run)) as is_ours:
+                if not is_ours:
+                    others.append(run)
+                elif not processes.on_first(partial(trainer.is_finished, *run)):
+                    trainer.train(*run)
+        if len(others) == len(left):
+            if new := [run for run in others if run not in announced]:
+                _announce_wait(workdir, new)
+            announced |= set(others)
+            time.sleep(WAIT_SECONDS)
+        left = others
+
+
+def _announce_wait(workdir: Path, runs: list[tuple[str, int]]) -> None:
+    names = list_some([run_name(*run) for run in runs])
+    path = run_path(workdir, *runs[0]) / LOCK
+    if processes.is_first():
+        print(
+            f"jaxpt: waiting for other processes, which train {names} (if a machine is "
+            f"gone and the disk keeps its lock, remove {path})",
+            file=sys.stderr,
+            flush=True,
+        )

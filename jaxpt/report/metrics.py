@@ -1,0 +1,115 @@
+"""The metrics of a report: labels, tasks, and how their values compare."""
+
+from typing import NamedTuple
+
+from jaxpt.report.formats import format_count, format_flops
+
+
+class Metric(NamedTuple):
+    """A metric's label, its number format, and how its values compare.
+
+    Attributes:
+      higher_is_better: whether a larger value is the better one.
+      is_common: whether it is a shared metric: the same task for every objective.
+      margin: two objectives are equivalent if their difference is within it.
+      reference: a baseline without a network other than token frequencies
+        (`jaxpt.evaluation.references`).
+      description: the task, in a sentence.
+    """
+
+    label: str
+    format: str
+    higher_is_better: bool
+    is_common: bool
+    margin: float = 0.0
+    reference: str = ""
+    description: str = ""
+
+
+# The shared metrics, then those of each objective's own task.
+METRICS = {
+    "probe_accuracy": Metric(
+        *("linear probe on frozen features", ".3f", True, True, 0.01),
+        "a bag of n-grams",
+        "Logistic regression on frozen hidden states predicts the label of a held-out "
+        "passage.",
+    ),
+    "choice_bayes_accuracy": Metric(
+        *("multiple-choice cloze", ".3f", True, True, 0.01),
+        "bigrams on both sides",
+        "The model chooses which of N candidate tokens was removed from a held-out "
+        "text.",
+    ),
+    "word_accuracy": Metric(
+        *("masked-word probe", ".3f", True, True, 0.01),
+        "naive Bayes on the neighbouring tokens",
+        "Logistic regression on frozen hidden states predicts a masked word of a "
+        "held-out text.",
+    ),
+    "bits_per_byte": Metric(
+        *("bits per byte", ".3f", False, True, 0.01),
+        description="The negative log-likelihood of held-out text; measured for "
+        "models that have an exact likelihood.",
+    ),
+    "cloze_accuracy": Metric(
+        *("cloze accuracy, masked tokens", ".3f", True, True, 0.01),
+        description="The model predicts masked tokens of held-out text.",
+    ),
+    "cloze_bits": Metric(
+        *("cloze, bits per masked token", ".3f", False, True, 0.05),
+        description="The negative log-likelihood of masked tokens of held-out text.",
+    ),
+    "valid_loss": Metric("validation loss", ".3f", False, False),
+    "valid_accuracy": Metric("validation accuracy", ".3f", True, False),
+    "val_perplexity": Metric("validation perplexity", ".1f", False, False),
+    "heldout_top1": Metric("held-out mask accuracy, top 1", ".3f", True, False),
+    "heldout_top5": Metric("held-out mask accuracy, top 5", ".3f", True, False),
+}
+
+# By metric of an earlier version, the one that replaced it. The task differs, so its
+# values are in the tables of runs but in no verdict.
+RETIRED = {"choice_accuracy": "choice_bayes_accuracy"}
+
+# The columns of the tables of costs and of results: title, and format of a number.
+COSTS = {
+    "params": ("params", format_count),
+    "steps": ("steps", "{:,.0f}".format),
+    "raw_tokens": ("raw tokens", format_count),
+    "flops": ("FLOPs", format_flops),
+    "train_seconds": ("seconds", "{:,.1f}".format),
+}
+
+RESULTS = {
+    "probe_accuracy": "probe accuracy",
+    "probe_accuracy_random": "random init",
+    "choice_bayes_accuracy": "cloze choice",
+    "choice_bayes_accuracy_random": "random init",
+    "word_accuracy": "masked word",
+    "word_accuracy_random": "random init",
+    "bits_per_byte": "bits/byte",
+    "bits_per_byte_bound": "bits/byte at most",
+    "cloze_accuracy": "cloze",
+    "valid_loss": "validation loss",
+}
+
+
+def list_metrics(runs: list[dict]) -> dict[str, Metric]:
+    """All metrics by name: those of every report, then the runs' downstream tasks.
+
+    Args:
+      runs: entries of a report's `runs`; a run's downstream tasks are in its `tasks`
+        (`jaxpt.comparison.compared_tasks`).
+    """
+    downstream = {
+        task["metric"]: Metric(
+            task["label"],
+            ".3f",
+            task["higher_is_better"],
+            True,
+            task["margin"],
+            task["reference"],
+        )
+        for run in runs
+        for task in run.get("tasks", [])
+    }
+    return METRICS | downstream

@@ -1,0 +1,107 @@
+"""Encodes the texts of a task, sentence by sentence, with the byte count of each id."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from jaxpt.text.stores.sentences import cut_sentences
+from jaxpt.text.tokens.tokenizer import Tokenizer
+
+_BEFORE = "a"
+
+
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """The ids of pieces.
+
+    Attributes:
+      tokens: [n], in the store's dtype.
+      counts: int64 [p], the number of tokens of each piece.
+      sentence_starts: int64 [s], where sentences begin, ascending, in 0..n.
+      num_unknown: the number of characters that the vocabulary lacks.
+      sizes: uint32 [n], bytes of the pieces' text from the end of the token before, or
+        the piece's beginning, to each token's end; [0] if ids determine them.
+    """
+
+    tokens: np.ndarray
+    counts: np.ndarray
+    sentence_starts: np.ndarray
+    num_unknown: int
+    sizes: np.ndarray
+
+
+def encode_texts(
+    tokenizer: Tokenizer,
+    texts: Sequence[str],
+    is_start: np.ndarray,
+    is_sentence: np.ndarray,
+    sentences: str,
+    dtype: str,
+) -> Encoded:
+    """Encodes texts; their ids are concatenated.
+
+    Args:
+      is_start: bool [p], False if a text continues the previous one, at a position
+        where every tokenizer splits.
+      is_sentence: bool [p], whether a sentence begins with each text.
+      sentences: one of `sentences.SENTENCES`.
+      dtype: of the ids.
+    """
+    # Some tokenizers add or remove a space at the start of a text, but not after this.
+    before, num_before = _BEFORE, len(tokenizer.encode(_BEFORE))
+    # Whether ids do not determine the bytes of their text.
+    is_sized = not tokenizer.vocab.token_bytes
+
+    def encode(text: str, continues: bool) -> tuple[np.ndarray, np.ndarray]:
+        start, put = (num_before, before) if continues else (0, "")
+        if not is_sized:
+            return tokenizer.encode(put + text)[start:], no_sizes
+        ids, of_ids = tokenizer.encode_sized(put + text)
+        ends = np.cumsum(of_ids)[start:] - len(put)
+        return ids[start:], np.diff(ends, prepend=0)
+
+    no_sizes = np.zeros(0, np.int64)
+    arrays, sizes, counts, begins = [], [no_sizes], [], []
+    flags = zip(is_start.tolist(), is_sentence.tolist(), strict=True)
+    for text, (is_first, is_begin) in zip(texts, flags, strict=True):
+        parts = cut_sentences(text, sentences) if sentences else [text]
+        both = [encode(part, bool(i) or not is_first) for i, part in enumerate(parts)]
+        ids_of_parts = [ids for ids, _ in both]
+        arrays += ids_of_parts
+        sizes += _carry(parts, [of_ids for _, of_ids in both]) if is_sized else []
+        counts.append(sum(map(len, ids_of_parts)))
+        begins += [is_begin, *[True] * (len(parts) - 1)][: len(parts)]
+    lengths = np.array(list(map(len, arrays)), np.int64)
+    starts = (np.cumsum(lengths) - lengths)[np.array(begins, bool)]
+    tokens = np.concatenate([np.zeros(0, np.int32), *arrays])
+    unk = tokenizer.vocab.unk
+    if unk is None:
+        num_unknown = sum(map(tokenizer.count_unknown, texts))
+    else:  # the same number, without encoding again
+        num_unknown = int(np.count_nonzero(tokens == unk))
+    return Encoded(
+        tokens=tokens.astype(dtype),
+        counts=np.array(counts, np.int64),
+        sentence_starts=starts if sentences else starts[:0],
+        num_unknown=num_unknown,
+        sizes=np.concatenate(sizes).astype("<u4"),
+    )
+
+
+def _carry(parts: list[str], sizes: list[np.ndarray]) -> list[np.ndarray]:
+    """Adds the bytes of text after a part's last token to the next token.
+
+    Args:
+      sizes: the bytes of each token of each part; they are modified.
+    """
+    rest = 0
+    for part, of_ids in zip(parts, sizes, strict=True):
+        num_bytes = len(part.encode("utf-8", "surrogatepass"))
+        if not len(of_ids):
+            rest += num_bytes
+            continue
+        left = num_bytes - int(of_ids.sum())
+        of_ids[0] += rest
+        rest = left
+    return sizes

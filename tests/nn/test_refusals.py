@@ -1,0 +1,48 @@
+"""Settings of models and of adaptation that are refused."""
+
+import pytest
+from tiny_refusals import check_refusal, refused
+
+from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
+from jaxpt.nn.model_spec import ModelSpec
+
+MODEL = """
+    num_layers=0; d_model=0; num_heads=0; d_ff=-1; max_len=0; vocab_size=-1
+    num_decoder_layers=-1; embedding_size=-8; num_heads=4 & d_model=30
+    d_model=33 & num_heads=3 & positions=sinusoidal
+    embedding_size=33 & positions=sinusoidal
+    relative_buckets=30; relative_buckets=0; relative_max_distance=16
+    dropout=1.0; dropout=nan; embed_dropout=-0.1; attention_dropout=2
+    norm=batchnorm; norm_position=both; norm_epsilon=-1.0; init=xavier; init_std=-1.0
+    activation=tanh; positions=alibi; relative_directions=ahead; dtype=float16
+    remat=some; attention=flash; loss_chunk=-1; window=-1; global_every=2
+    local_rotary_base=-1.0 & window=2; scan_layers=True & window=2 & global_every=2
+"""
+ADAPT = """
+    method=qlora ... linear_probe, exact_probe, lora
+    rank=0 & method=lora ... at least 1
+    alpha=0.0 & method=lora ... above 0
+    targets=() & method=lora ... not empty
+    targets=('up', 'up') & method=lora ... repeats
+    dropout=1.0 & method=lora ... below 1
+    size=-1 & method=houlsby ... at least 0
+    prompt_length=0 & method=prompt; prompt_init=zero & method=prompt
+"""
+# What the method does not use is not accepted either.
+UNUSED = """
+    rank=4: must be 8 ... adapt.method=full
+    size=8 & method=bitfit ... adapt.method=bitfit
+    prompt_length=5 & method=lora; rslora=True & method=prompt
+"""
+
+
+@pytest.mark.parametrize(
+    "make, parts",
+    [
+        *refused(ModelSpec, "model", MODEL),
+        *refused(AdaptSpec, "adapt", ADAPT),
+        *refused(AdaptSpec, "adapt", UNUSED),
+    ],
+)
+def test_bad_settings_are_refused(make, parts, refuses):
+    check_refusal(make, parts, refuses)

@@ -1,0 +1,150 @@
+"""Settings of objectives that are refused."""
+
+import re
+
+import pytest
+from tiny_refusals import check_refusal, refused
+
+from jaxpt.objectives import (
+    bart,
+    bert,
+    bilm,
+    causal_distillation,
+    clm,
+    clm_mlm,
+    distillation,
+    electra,
+    masked_diffusion,
+    mlm,
+    prefix_lm,
+    skip_gram,
+    span_corruption,
+    spanbert,
+    ul2,
+)
+
+MASKING = """
+    masking=word: must be one of tokens, words, spans
+    span_p=0.0: must be above 0 and below 1; span_p=1.0
+    max_span_length=0: must be at least 1
+    static_masks=-1: must be at least 0
+    static_masks=2 & mask_rate_end=0.1: must be 0 with
+    mask_rate_end=1.0: must be between 0 and 1
+    mask_rate=1.0: must be between 0 and 1
+"""
+MLM = """
+    mask_rate=0.0; mask_rate=1.0; mask_rate=nan
+    replace_mask=-0.1 ... both must; replace_mask=nan ... both must
+    replace_mask=0.8 & replace_random=0.3 ... , mlm.replace_random=0.3: both must
+"""
+SPAN_CORRUPTION = """
+    noise_density=0.0; noise_density=1.0; mean_span_length=0.5; mean_span_length=nan
+    mean_span_length=500.0: must be at most
+    noise_density=0.9 & mean_span_length=1.0 ... fit
+"""
+ELECTRA = """
+    mask_rate=0.0; replace_mask=1.1; generator_size=0.0; generator_size=1.5
+    temperature=0.0; generator_weight=-1.0; discriminator_weight=0.0
+    variant=bert: must be one of full, electra_15, replace_mlm
+"""
+BERT = """
+    mask_rate=0.0; replace_mask=0.8 & replace_random=0.3 ... , bert.replace_random=0.3
+    max_predictions=-1: must be at least 0
+    sentence_task=order ... nsp, sop, none
+"""
+SPANBERT = """
+    max_targets=0: must be at least 1
+    place_width=0: must be at least 1
+    boundary_weight=0.0: must be above 0
+    mask_rate=0.0: must be between
+    replace_mask=1.1 ... spanbert.replace_random=
+"""
+BART = """
+    infill_rate=-0.1: must be from 0 to 1; infill_rate=nan; permute_sentences=1.5
+    rotate=2.0; insert_rate=1.1; poisson_mean=0.0; poisson_mean=1000.0
+    infill_rate=0.3 & mask_rate=0.4 & delete_rate=0.4 ... 0.4: must be less than 1
+"""
+CLM_MLM = """
+    mlm_share=0.0: must be above 0, at most 1; mlm_share=1.5; mlm_share=nan
+    clm_first=1.0: must be at least 0, below 1; clm_first=-0.1; mask_rate=0.0
+    replace_mask=0.95 ... clm_mlm.replace_random=0.1
+"""
+UL2 = """
+    rates=(0.0, 0.0, 0.0): must be three weights
+    rates=(1.0, -1.0, 1.0); rates=(1.0, 1.0); rates=(1.0, nan, 1.0)
+    rates=(inf, 1.0, 1.0)
+    r_densities=(0.0, 0.15) ... above 0 and below 1
+    x_mean_spans=(0.5, 8.0, 64.0, 64.0) ... at least 1
+    x_mean_spans=(3.0,) ... the same number as ul2.x_densities
+    r_densities=() & r_mean_spans=()
+"""
+DISTILLATION = """
+    temperature=0.0: must be above 0; kl_weight=0.0; mlm_weight=-1.0; cosine_weight=nan
+    mask_rate=1.0; replace_mask=-0.1 ... both must
+    replace_mask=0.8 & replace_random=0.3 ... both must
+"""
+BILM = """
+    num_chars=6; char_width=0; filters=(); filters=(4, 0); num_highway=-1
+    cell_clip=0.0; proj_clip=nan
+"""
+SKIP_GRAM = """
+    window=0; num_negatives=0; negative_power=-0.1; subsample=1.0; subsample=nan
+"""
+DIFFUSION = """
+    min_rate=0.0: must be between 0 and 1
+    bound_samples=0: must be at least 1
+"""
+TABLES = {
+    mlm: MLM,
+    span_corruption: SPAN_CORRUPTION,
+    electra: ELECTRA,
+    bert: BERT,
+    spanbert: SPANBERT,
+    bart: BART,
+    clm_mlm: CLM_MLM,
+    distillation: DISTILLATION,
+    causal_distillation: "temperature=-1.0; clm_weight=-0.1",
+    bilm: BILM,
+    skip_gram: SKIP_GRAM,
+    masked_diffusion: DIFFUSION,
+}
+
+
+def list_cases():
+    for objective, table in TABLES.items():
+        yield from refused(
+            objective.Spec.for_seq_len, objective.Spec.SECTION, table, 24
+        )
+    for objective in (mlm, electra):
+        section = objective.Spec.SECTION
+        yield from refused(objective.Spec.for_seq_len, section, MASKING, 24)
+    yield from refused(ul2.Spec, "ul2", UL2, 40)
+    long = "r_densities=(0.9,) ... 36 spans do not fit 36 noise and 4 clean"
+    yield from refused(ul2.Spec, "ul2", long, 40, r_mean_spans=(1.0,))
+
+
+@pytest.mark.parametrize("make, parts", list(list_cases()))
+def test_bad_settings_are_refused(make, parts, refuses):
+    message = check_refusal(make, parts, refuses)
+    sections = re.findall(r"([a-z0-9_]+)\.[a-z_]", message)
+    assert set(sections) == {parts[0].partition(".")[0]}  # and no base class's
+
+
+OF_ROWS = [bilm, causal_distillation, clm, clm_mlm, prefix_lm, skip_gram]
+
+
+@pytest.mark.parametrize("objective", [*OF_ROWS, span_corruption, ul2])
+def test_a_row_of_one_token_is_refused(objective, refuses):
+    start = f"data.row_length=1: {objective.Spec.SECTION} needs at least "
+    check_refusal(lambda: objective.Spec(1), [start], refuses)
+
+
+@pytest.mark.parametrize("objective", [span_corruption, ul2])
+def test_a_negative_number_of_documents_is_refused(objective, refuses):
+    start = "data.max_documents=-1: must be at least 0"
+    check_refusal(lambda: objective.Spec(24, max_documents=-1), [start], refuses)
+
+
+def test_a_sequence_too_short_for_its_modes_is_refused(refuses):
+    start = "data.seq_len=4: ul2 needs at least 6"
+    check_refusal(lambda: ul2.Spec.for_seq_len(4), [start], refuses)

@@ -1,0 +1,139 @@
+"""The first sentences of a report claim exactly what the verdicts say."""
+
+import numpy as np
+import pytest
+from reports import make_report, make_run, make_runs
+
+from jaxpt.report import summary as reporting
+from jaxpt.report.answer import find_levels, list_conclusions, word_sizes
+from jaxpt.report.formats import group_by_name
+from jaxpt.statistics.examples import Examples
+
+PROBE = "linear probe on frozen features"
+
+
+def conclude(values, metric="probe_accuracy"):
+    return list_conclusions(make_report(make_runs(values, metric)))[0]
+
+
+@pytest.mark.parametrize(
+    "values, clause",
+    [
+        (
+            {"a": [0.9, 0.9001], "b": [0.1, 0.1]},
+            f"a is significantly better than b on {PROBE}.",
+        ),
+        (
+            {"a": [0.9, 0.9, 0.9], "b": [0.1, 0.1002, 0.1], "c": [0.8, 0.4, 0.99]},
+            "a is significantly better than b and indistinguishable from c on "
+            f"{PROBE}.",
+        ),
+        (
+            {"b": [0.9, 0.1], "a": [0.2, 0.3]},
+            f"a and b are indistinguishable on {PROBE}.",
+        ),
+        (
+            {"a": [0.99, 0.1, 0.9, 0.99], "b": [0.6, 0.601] * 2, "c": [0.5] * 4},
+            f"a has the best mean but is indistinguishable from b and c on {PROBE}.",
+        ),
+        ({"a": [0.5], "b": [0.4]}, f"no verdict is possible from one seed on {PROBE}."),
+        ({"a": [0.5, 0.6]}, "no shared metric was measured for two objectives."),
+        (
+            {"a": [0.9, 0.9, 0.9]} | {n: [0.1, 0.1002, 0.1] for n in "bcdefg"},
+            f"a is significantly better than all 6 others on {PROBE}.",
+        ),
+    ],
+)
+def test_the_first_sentence_names_cost_differences_and_metric(values, clause):
+    assert conclude(values) == f"At 1.67e14 FLOPs per run, {clause}"
+
+
+def test_metrics_with_the_same_result_share_a_clause():
+    runs = [
+        make_run(
+            name,
+            seed,
+            probe_accuracy=value + seed * value / 1e4,
+            word_accuracy=value + seed * value / 1e3,
+        )
+        for name, value in (("clm", 0.2), ("mlm", 0.9))
+        for seed in range(3)
+    ]
+    sentence, *_ = list_conclusions(make_report(runs))
+    wanted = f"mlm is significantly better than clm on {PROBE} and masked-word probe."
+    assert sentence.endswith(wanted)
+
+
+def test_costs_that_are_not_matched_are_not_called_equal():
+    budget = {"kind": "steps", "amount": 0.0, "note": "not matched"}
+    runs = make_runs({"a": [0.9, 0.9001], "b": [0.1, 0.1]})
+    sentence, *_ = list_conclusions(make_report(runs, budget=budget))
+    assert sentence.startswith("At costs that are not equal, a is significantly")
+
+
+def make_baselines():
+    """clm learns; span_corruption reaches only the token frequencies."""
+    hits = np.arange(200) % 10 < 3
+    level = Examples(hits.astype(float), np.ones(200), np.arange(200) // 10)
+    metric = "choice_bayes_accuracy"
+    runs = [
+        make_run(name, seed, **{metric: value + seed / 1e4, f"{metric}_random": 0.2})
+        for name, value in (("clm", 0.9), ("span_corruption", 0.3))
+        for seed in range(4)
+    ]
+    references = dict.fromkeys(
+        ("clm", "span_corruption"), {f"{metric}_frequency": level}
+    )
+    metrics = reporting.summarise(runs, references=references)
+    config = {"eval": {"num_choices": 4}}
+    return make_report(runs, metrics=metrics, config=config)
+
+
+def test_who_learned_no_more_than_a_baseline_is_named():
+    _, baselines, _ = list_conclusions(make_baselines())
+    assert baselines == (
+        "Not significantly better than a baseline: span_corruption (token frequencies) "
+        "on multiple-choice cloze."
+    )
+
+
+def test_the_chance_level_and_the_baselines_are_numbers():
+    report = make_baselines()
+    levels = find_levels(report, report["metrics"][0])
+    assert levels == {
+        "chance": 0.25,
+        "random initialization": pytest.approx(0.2),
+        "token frequencies": pytest.approx(0.3),
+    }
+    runs = make_runs({"a": [2.0, 2.1], "b": [3.0, 3.1]}, "bits_per_byte")
+    for run in runs:
+        run["metrics"]["bits_per_byte_random"] = 8.0
+    report = make_report(runs)
+    (level,) = find_levels(report, report["metrics"][0]).values()
+    assert level == pytest.approx(8.0)  # lower is better
+
+
+@pytest.mark.parametrize("names", [["a", "b"], ["a"]])
+def test_tuned_learning_rates_are_listed(names):
+    trials = [{"settings": {"optim.lr": 0.01}, "value": 0.5}]
+    record = {"by": "probe_accuracy", "chosen": {"optim.lr": 0.01}, "flops": 1e9}
+    record |= {"trials": trials, "at_edge": []}
+    report = make_report(make_runs({"a": [0.9], "b": [0.1]}))
+    assert list_conclusions(report)[-1] == "Learning rates were not tuned."
+    report["tuning"] = dict.fromkeys(names, record)
+    sentence = list_conclusions(report)[-1]
+    assert sentence.startswith("Learning rates were tuned per objective (a 0.01")
+    assert ("not tuned for b" in sentence) == ("b" not in names)
+
+
+def test_the_terminal_begins_with_the_same_sentences():
+    report = make_baselines()
+    text = " ".join(reporting.format_table(report).split())
+    assert " ".join(list_conclusions(report)) in text
+
+
+def test_sizes_that_differ_are_listed():
+    runs = make_runs({"a": [0.9], "b": [0.1]})
+    assert word_sizes(group_by_name(runs)) == "3.41M parameters"
+    runs[1]["params"] = 2e6
+    assert word_sizes(group_by_name(runs)) == "parameters: a 3.41M, b 2M"

@@ -1,0 +1,55 @@
+"""Encodes texts, in parts and in sentences."""
+
+import numpy as np
+import pytest
+
+from jaxpt.text.sources.documents import split_long
+from jaxpt.text.stores.encode import encode_texts
+from jaxpt.text.tokens.symbols import CharTokenizer
+from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
+
+
+def test_encode_by_hand():
+    tokenizer = CharTokenizer("ab. ", ("unk",))
+    found = encode_texts(
+        tokenizer,
+        ["a. b", " X.", "", "b"],
+        np.array([True, False, True, True]),
+        np.array([True, False, True, True]),
+        "punctuation",
+        "<u2",
+    )
+    assert found.tokens.dtype == np.uint16
+    assert tokenizer.decode(found.tokens) == "a. b [UNK].b"
+    assert found.counts.tolist() == [4, 3, 0, 1]
+    assert found.sentence_starts.tolist() == [0, 2, 7]
+    assert found.num_unknown == 1
+    assert found.sizes.tolist() == [1] * 8 and found.sizes.dtype == np.uint32
+
+
+@pytest.mark.slow_except("babyberta/babyberta.json")
+@pytest.mark.parametrize(
+    "path",
+    [
+        "gpt2",
+        "t5/sentencepiece.model",
+        "bert/bert-base-uncased-vocab.txt",
+        "babyberta/babyberta.json",  # puts a space before a text
+    ],
+)
+def test_parts_and_sentences_change_no_id(tinyshakespeare, path):
+    file = tinyshakespeare.parents[2] / "tokenizers" / path
+    tokenizer = make_tokenizer(TokenizerSpec("file", path=str(file)), ())
+    text = tinyshakespeare.read_text(encoding="utf-8")[:60_000]
+    text += "  \n . ! \xa0\n¿Qué? ... (“So.”) 家。\n\t\u2028\n😀. \r\n" * 20
+    wanted = tokenizer.encode(text).tolist()
+    parts = split_long(text, 5000)
+    assert len(parts) > 10
+    is_start = np.arange(len(parts)) == 0
+    num_sentences = set()
+    for mode in ("", "lines", "punctuation"):
+        found = encode_texts(tokenizer, parts, is_start, is_start, mode, "<u2")
+        assert found.tokens.tolist() == wanted
+        assert found.num_unknown == tokenizer.count_unknown(text)
+        num_sentences.add(len(found.sentence_starts))
+    assert len(num_sentences) == 3 and max(num_sentences) > 500

@@ -1,0 +1,120 @@
+"""Encodes texts in other processes."""
+
+import os
+import subprocess
+import sys
+import threading
+from multiprocessing import Pipe
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from jaxpt.text.stores.layout import Pieces
+from jaxpt.text.stores.pool import WorkerDied, encode_tasks, serve
+from jaxpt.text.stores.tasks import Task
+from jaxpt.text.tokens.symbols import ByteTokenizer
+from jaxpt.text.tokens.tokenizer import save
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def make_task(*texts):
+    data = [text.encode("utf-8", "surrogatepass") for text in texts]
+    flags = np.ones(len(texts), bool)
+    num_bytes = np.array(list(map(len, data)))
+    pieces = Pieces(flags, ~flags, [""] * len(texts), num_bytes)
+    return Task(list(texts), pieces, flags, "")
+
+
+def encode_all(tasks, path, dtype="<u2"):
+    return list(
+        encode_tasks(tasks, ByteTokenizer(), path, sentences="", dtype=dtype, workers=2)
+    )
+
+
+def test_results_come_in_order(tmp_path):
+    path = tmp_path / "tokenizer.json"
+    save(ByteTokenizer(), path)
+    texts = [chr(97 + i) * (1 if i % 2 else 100_000) for i in range(20)]
+    found = encode_all([make_task(text) for text in texts], path)
+    assert [task.texts[0] for task, _ in found] == texts
+    assert [
+        bytes(encoded.tokens.astype("u1")).decode() for _, encoded in found
+    ] == texts
+
+
+def test_errors_of_a_worker(tmp_path, refuses):
+    tasks = [make_task("a"), make_task("b")]
+    with refuses(str(tmp_path / "gone.json")):
+        encode_all(tasks, tmp_path / "gone.json")
+    path = tmp_path / "tokenizer.json"
+    save(ByteTokenizer(), path)
+    with pytest.raises(RuntimeError, match="Traceback(.|\n)*nonsense"):
+        encode_all(tasks, path, dtype="nonsense")
+
+
+def test_a_worker_that_cannot_start(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(WorkerDied, match="exit code 1"):
+        encode_all([make_task("a"), make_task("b")], tmp_path)
+
+
+def make_pair(tmp_path):
+    """A pipe's end, and a thread that serves the other one."""
+    path = tmp_path / "tokenizer.json"
+    save(ByteTokenizer(), path)
+    ours, theirs = Pipe()
+    worker = threading.Thread(target=serve, args=(theirs, str(path), "", "<u2"))
+    worker.start()
+    return ours, worker
+
+
+def test_a_worker_ends_with_its_connection(tmp_path):
+    ours, worker = make_pair(tmp_path)
+    flags = np.ones(1, bool)
+    ours.send((["\ud800\0é"], flags, flags))
+    reply = ours.recv()
+    assert bytes(reply.tokens.astype("u1")) == "\ud800\0é".encode(
+        "utf-8", "surrogatepass"
+    )
+    assert reply.tokens.dtype == "<u2" and reply.counts.tolist() == [6]
+    ours.close()
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+def test_a_worker_ends_in_the_middle_of_a_message(tmp_path):
+    ours, worker = make_pair(tmp_path)
+    os.write(ours.fileno(), (100).to_bytes(4, "big") + b"half a message")
+    ours.close()
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+def test_a_worker_whose_reply_is_not_read(tmp_path):
+    ours, worker = make_pair(tmp_path)
+    flags = np.ones(1, bool)
+    ours.send((["a" * 1_000_000], flags, flags))
+    ours.close()
+    worker.join(30)
+    assert not worker.is_alive()
+
+
+def test_a_script_without_a_main_guard(tmp_path):
+    """Workers must not import the caller's main module."""
+    path, script = tmp_path / "tokenizer.json", tmp_path / "script.py"
+    save(ByteTokenizer(), path)
+    script.write_text(
+        f"""
+import sys
+sys.path[:0] = [{str(ROOT)!r}, {str(ROOT / "tests" / "text" / "stores")!r}]
+from pathlib import Path
+from test_pool import encode_all, make_task
+tasks = [make_task("a"), make_task("bc")]
+print([len(ids.tokens) for _, ids in encode_all(tasks, Path({str(path)!r}))])
+"""
+    )
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert (done.stdout, done.stderr) == ("[1, 2]\n", "")
