@@ -64,8 +64,9 @@ class Loop:
 
     def __init__(self, scorer):
         self.form, self.model, self.params = scorer.form, scorer.network, scorer.params
-        self.fill_logits = jax.jit(self.model.fill_logits)
-        self.token_nll = jax.jit(self.model.token_nll)
+        for name in ("fill_logits", "token_nll"):
+            if hasattr(self.model, name):
+                setattr(self, name, jax.jit(getattr(self.model, name)))
         for name in ("read_backward", "answer", "restore"):
             setattr(self, name, jax.jit(getattr(self, f"_{name}")))
 
