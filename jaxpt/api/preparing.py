@@ -77,9 +77,10 @@ class Prepared(NamedTuple):
         if "progress" in task.spec.READS:
             share = state.step / task.plan.train.steps
             rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-        parts: dict[str, Any] = {"model": task.model, "vocab": task.vocab}
-        parts |= {"spec": task.spec, "update": task.make_update()}
-        return task.objective.train_step(state, rows, rngs, **parts)
+        parts: dict[str, Any] = {"rows": rows, "model": task.model}
+        parts |= {"vocab": task.vocab, "spec": task.spec}
+        parts |= {"update": task.make_update()}
+        return task.objective.train_step(state, rngs=rngs, **parts)
 
 
 @name_arguments()

@@ -36,6 +36,7 @@ from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
+from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.task import Task
@@ -247,7 +248,7 @@ def has_results(folder: Path, identity: dict[str, str]) -> bool:
 def _can_score(folder: Path) -> bool:
     """Whether the network of a run can score a text (`Network.SCORING`)."""
     task, _ = load_task(folder)
-    return bool(task.model.SCORING)
+    return isinstance(task.model, ScoresTexts)
 
 
 def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:

@@ -2,7 +2,7 @@
 
 Any objective trains from any config: a decoder, special tokens, sentinels, the form of
 rows, sentences, segment types and positions are added if the objective needs them
-(`jaxpt.objectives.objective.Needs`). A setting that the user has set by a flag is never
+(`jaxpt.objectives.spec.Needs`). A setting that the user has set by a flag is never
 changed; if it contradicts the objective, `jaxpt.config.plan` raises an error.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from jaxpt.objectives.objective import Needs, ObjectiveSpec
+from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.sources.source import parse_mixture
@@ -63,7 +63,7 @@ class Filler:
 def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
     """Adds or removes decoder layers, for the architectures of the objective."""
     num_layers = filler.get("model.num_decoder_layers", 0)
-    is_wanted = spec_type.PREFERS_DECODER and not num_layers
+    is_wanted = spec_type.NETWORKS[0].HAS_DECODER and not num_layers
     if spec_type.kind(num_layers) is None or is_wanted:
         other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)

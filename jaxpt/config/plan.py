@@ -115,8 +115,10 @@ def make_plan(
             find_section(name), {}
         )
     settings = config.get(find_section(name), {})
-    if settings.get("teacher") and not settings.get("teacher_model"):
-        settings["teacher_model"] = _read_teacher(name, settings["teacher"])
+    for field in dataclasses.fields(spec_type):
+        path = settings.get(field.metadata.get("model_of", ""))
+        if path and not settings.get(field.name):
+            settings[field.name] = _read_model(name, field.metadata["model_of"], path)
     filler = Filler(config, given)
     if not is_stored:
         fill_decoder(filler, spec_type)
@@ -139,13 +141,14 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     length = LengthSpec(**pick_fields(LengthSpec, parts["data"]))
     form = parts["data"].get("rows", RowsSpec.rows)
     most = parts["data"].get("max_documents", RowsSpec.max_documents)
-    # Set by other sections (`settings.MADE`).
-    made = {
+    # What other sections determine (`jaxpt.objectives.spec.filled_by`).
+    sources = {
         "max_documents": most * (form in PACKED),
-        "is_seq2seq": parts["model"].get("num_decoder_layers", 0) > 0,
+        "has_decoder": parts["model"].get("num_decoder_layers", 0) > 0,
     }
-    fields = {field.name for field in dataclasses.fields(spec_type)}
-    settings |= {key: value for key, value in made.items() if key in fields}
+    for field in dataclasses.fields(spec_type):
+        if (source := field.metadata.get("source")) in sources:
+            settings[field.name] = sources[source]
     if length.row_length:
         return spec_type(row_length=length.row_length, **settings)
     return spec_type.for_seq_len(length.seq_len, **settings)
@@ -176,21 +179,22 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
     )
 
 
-def _read_teacher(objective: str, path: str) -> dict:
-    """The `model` section of the teacher's run.
+def _read_model(objective: str, setting: str, path: str) -> dict:
+    """The `model` section of the run that a setting of the objective names.
 
     Raises:
-      UserError: the folder holds no run, or a model of another kind.
+      UserError: the folder holds no run, or one whose network is of another kind.
     """
-    name = f"{find_section(objective)}.teacher={path}"
+    name = f"{find_section(objective)}.{setting}={path}"
     stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
-    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.TEACHER
-    if wanted not in plan.heads:
-        kind = f"{plan.objective_name} run"
+    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.heads()
+    if not wanted & {*plan.heads}:
+        held = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
-            kind += f" with an encoder and a decoder ({', '.join(plan.heads)})"
+            held += f" of two stacks ({', '.join(plan.heads)})"
         raise ConfigError(
-            f"{name}: holds a {kind}; must hold one with a {wanted} model"
+            f"{name}: holds a {held}; must hold one with a "
+            f"{' or '.join(sorted(wanted))} model"
         )
     return to_dict(dataclasses.asdict(plan.model))
 

@@ -15,7 +15,6 @@ from jaxpt.errors import ConfigError, nearest, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES, find_section, is_outside
-from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
@@ -31,14 +30,15 @@ SECTIONS: dict[str, tuple[type, ...]] = {
     "eval": (EvalSpec,),
     "compare": (CompareSpec,),
 } | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
-# Fields of an objective's Spec that are set by other sections.
-MADE = {"row_length", "max_documents", "is_seq2seq"}
-# Fields that `make_plan` derives from others.
-WRITTEN = {"teacher_model"}
-HIDDEN = {
-    TextSpec: {"tokenizer"},
-    RowsSpec: {"row_length", "seed"},
-} | {module.Spec: MADE for module in OBJECTIVES.values()}
+# Fields that other sections determine; an objective declares its own (`filled_by`).
+HIDDEN = {TextSpec: {"tokenizer"}, RowsSpec: {"row_length", "seed"}}
+# Settings of an objective that `make_plan` writes (`jaxpt.objectives.spec.model_of`).
+WRITTEN = {
+    field.name
+    for module in OBJECTIVES.values()
+    for field in dataclasses.fields(module.Spec)
+    if "model_of" in field.metadata
+}
 # Names of settings in other programs.
 SYNONYMS = {
     "batch": "train.batch_size",
@@ -148,9 +148,8 @@ def find_sections(config: dict) -> dict[str, tuple[type, ...]]:
 
 def list_fields(spec: type) -> list[dataclasses.Field]:
     """The fields of a dataclass that are settings of its section."""
-    made = MADE if issubclass(spec, ObjectiveSpec) else set()
-    hidden = HIDDEN.get(spec, made)
-    return [f for f in dataclasses.fields(spec) if f.name not in hidden]
+    fields, hidden = dataclasses.fields(spec), HIDDEN.get(spec, ())
+    return [f for f in fields if f.name not in hidden and "source" not in f.metadata]
 
 
 def read_sections(config: dict) -> dict[str, dict]:

@@ -27,8 +27,9 @@ from jaxpt.files import disk
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.task_heads import KeptHead, load_head
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.bilm import BiLm
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM, PrefixLM
 from jaxpt.nn.networks.student_teacher import StudentTeacher
@@ -236,7 +237,7 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, PrefixLM | CausalMaskedLM) or not find_framing(task).before:
         return "mean"
-    if isinstance(model, Electra):
+    if isinstance(model, ElectraNetwork):
         return "electra"
     if isinstance(model, StudentTeacher):
         return "distilbert"
@@ -273,7 +274,7 @@ def find_writing(task: Task) -> Writing | None:
     [BOS], [CLS] and [PAD] that the vocabulary has.
     """
     vocab, kind = task.vocab, type(task.model)
-    if kind.WRITES != "left_to_right":
+    if not isinstance(task.model, WritesText):
         return None
     before, after = find_frame(task)
     framing = find_framing(task)

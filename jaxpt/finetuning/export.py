@@ -19,7 +19,7 @@ from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_labels
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.run_framing import find_framing
 
@@ -161,7 +161,7 @@ def _make_writer(
     task = tuned.program.base.task
     framing = find_framing(task)
     ids = name_ids(task.vocab, framing, purpose)
-    note = task.spec.describe_mask()
+    note = task.spec.text_form(task.vocab).mask_note
     tensors = to_hf(network, kind, laid, purpose)
     return Model(config | ids, tensors, laid, framing, (note,) if note else (), ids)
 
@@ -173,7 +173,7 @@ def _find_purpose(base: Base, family: str) -> str:
     """
     model = base.task.model
     is_own = family in ("", "electra")
-    if isinstance(model, Electra) and model.answers == ("score",) and is_own:
+    if isinstance(model, ElectraNetwork) and model.answers == ("score",) and is_own:
         return "discriminator"
     heads = type(base.network).HEADS
     if not heads:

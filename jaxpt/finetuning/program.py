@@ -21,6 +21,7 @@ from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.update import weigh
 from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
 from jaxpt.nn.adaptation.prompts import check_length
+from jaxpt.nn.networks.abilities import HasLikelihood
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.nn.task_heads import TextHead, TokenHead
 from jaxpt.rng import stream
@@ -119,7 +120,7 @@ class TuneProgram:
         setting, form = self.plan.train.lm_weight, self.base.form
         weight = LM_WEIGHT * (form == "gpt") if setting == -1 else setting
         can = isinstance(self.base.network, TransformerNetwork)
-        can = can and "token_nll" in self.base.network.ABILITIES
+        can = can and isinstance(self.base.network, HasLikelihood)
         can = can and self.plan.spec.READS == "text"
         if setting > 0 and not can:
             raise UserError(

@@ -196,17 +196,17 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """Notes for users of an export: attention masks and starts that differ."""
-    notes, mask = [], task.spec.describe_mask()
-    if head == "causal" and mask:
+    notes, form = [], task.spec.text_form(vocab)
+    if head == "causal" and form.mask_note:
         notes.append(
-            f"{mask} {config['architectures'][0]} reads "
+            f"{form.mask_note} {config['architectures'][0]} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
     starts = {config.get("decoder_start_token_id")}
     if head == "causal":
-        starts |= set(task.spec.frame(vocab)[0])
+        starts |= set(form.before)
     if kind.freezes_pad and vocab.pad in starts - {None}:
         notes.append(
             f"Every generated text begins with [PAD] (id {vocab.pad}), whose embedding "

@@ -14,7 +14,7 @@ from jaxpt.errors import UserError
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.objective import ObjectiveSpec
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 from jaxpt.text.tokens.vocab import Vocab

@@ -30,7 +30,7 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.distillation import get_teaching
+from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -39,7 +39,7 @@ from jaxpt.training.initial_state import check_start
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import write_random_parts
 from jaxpt.training.run_framing import NAME
-from jaxpt.training.task import Task, make_task
+from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
@@ -253,9 +253,9 @@ def _complete(
                     f"parameter of {task.plan.objective_name} with these settings"
                 )
             flat[path] = value
-    if task.spec.TEACHER:
+    if teacher := task.spec.needs.teacher:
         check_start(task, tokenizer)
-        flat = flatten(_add_teacher(task, _nest(missing | flat)))
+        flat = flatten(_add_teacher(teacher, _nest(missing | flat)))
     random_paths = sorted(missing.keys() - flat.keys())
     present = {path.split("/")[0] for path in flat}
     if random_paths:
@@ -274,11 +274,11 @@ def _name_part(path: str, present: Collection[str]) -> str:
     return f"{first}/{rest[0]}" if first in present else first
 
 
-def _add_teacher(task: Task, params: Params) -> Params:
+def _add_teacher(teacher: Teacher, params: Params) -> Params:
     """The student with its teacher, without copying any of the teacher's layers."""
-    program, _, teacher_params, _ = load_run(Path(get_teaching(task.spec).teacher))
+    program, _, teacher_params, _ = load_run(Path(teacher.run))
     parts = program.task.model.export_parts(teacher_params)
-    return begin(params, parts[task.spec.TEACHER][1], student_layers=())
+    return begin(params, parts[teacher.head][1], student_layers=())
 
 
 def _nest(flat: dict[str, Any]) -> Params:

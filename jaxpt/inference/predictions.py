@@ -12,6 +12,7 @@ from jaxpt.evaluation import neighbours
 from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
+from jaxpt.nn.networks.abilities import Unmasks
 from jaxpt.rng import stream
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.program import Program
@@ -59,7 +60,7 @@ def generate_texts(
     program = run.program
     check_language_model(program.task, "generate")
     writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
-    if program.task.model.WRITES == "unmasking":
+    if isinstance(program.task.model, Unmasks):
         writer.check_unmasking()
         found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
         return [text for texts in found for text in texts]

@@ -135,7 +135,7 @@ class VocabHead(nn.Module):
     def nll(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in the same chunks, without gradient."""
@@ -145,7 +145,7 @@ class VocabHead(nn.Module):
     def token_scores(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in the same chunks, differentiable."""

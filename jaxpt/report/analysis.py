@@ -19,6 +19,7 @@ from jaxpt.analysis import attention_maps, similarity
 from jaxpt.analysis.attention_maps import HeadCounter
 from jaxpt.errors import UserError
 from jaxpt.files.folder import check_output, hold, write_json
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.report.formats import to_plain
 from jaxpt.text.dataset import split_count
@@ -248,7 +249,7 @@ def encode_sentence(
         )
     for member in members:
         limits, own = {}, member.task.model_spec
-        if member.task.model.HAS_ATTENTION:
+        if isinstance(member.task.model, HasTransformer):
             depths = own.num_layers, own.num_decoder_layers or own.num_layers
             limits = {"layer": min(depths), "head": own.num_heads}
         for name, limit in limits.items():
@@ -284,7 +285,7 @@ def measure_heads(
     program: Program, params, rows: Int[np.ndarray, "N T"], tokenizer: Tokenizer
 ) -> dict:
     """What the heads of each kind of attention attend to; {} without attention."""
-    if not program.task.model.HAS_ATTENTION:
+    if not isinstance(program.task.model, HasTransformer):
         return {}
     tables = {
         "special": tokenizer.vocab.is_special,

@@ -74,6 +74,7 @@ def draw(
         if program.fill_logits:
             examples = mask_examples(program, tokenizer, params, text)
             save(f"mask_fill_{name}", plots.mask_fill, examples)
+        if "heldout_top1" in entry["metrics"]:
             rows = {
                 label: {
                     f"top-{k}": entry["metrics"][f"heldout_top{k}{suffix}"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from jaxpt.config.plan import make_plans
 from jaxpt.config.settings import read_sections, to_dict
-from jaxpt.dims import BATCH_KEYS, ROW_KEYS
+from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
 from jaxpt.errors import UserError
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
@@ -29,10 +29,6 @@ from jaxpt.training.data import describe_rows, make_feed
 from jaxpt.training.task import Task
 from jaxpt.training.text_progress import make_reporter
 
-TOKEN_KEYS = (
-    *("tokens", "inputs", "original", "dec_inputs", "targets"),
-    *("back_targets", "negatives"),
-)
 MASK_COLUMNS = 40
 
 
@@ -144,7 +140,7 @@ def inspect_rows(
     rows = feed[step]
     batch = passage.corrupt_batch(task, rows, step)
     batch = jax.tree.map(np.asarray, batch)
-    terms = passage.read_terms(task, batch)
+    terms = task.spec.terms
     lines = [
         f"{task.plan.objective_name}, step {step}: {batch_size} rows of "
         f"{task.spec.row_length} tokens ({task.plan.rows.rows})",

@@ -158,7 +158,7 @@ class RunLog:
             f"{name} leaves {left_out / total:.2%} of its predictions out of "
             f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
             f"them than slots; lower train.num_microbatches or raise train.batch_size, "
-            f"or correct `prediction_laws` of your objective"
+            f"or correct `predictions` in your objective's Spec"
         )
 
     def log_call(

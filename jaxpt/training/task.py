@@ -81,7 +81,7 @@ class Task:
     def count_flops(self) -> float:
         """FLOPs of training on one row, in a batch on one device."""
         num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
-        predictions = self.spec.mean_predictions(num_rows)
+        predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
 
     def count_costs(self, num_steps: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import WRITTEN, default_config, to_dict
 from jaxpt.distributed import processes
 from jaxpt.errors import UserError
 from jaxpt.files import checksums
@@ -180,10 +180,11 @@ def with_defaults(config: dict) -> dict:
         if isinstance(part, dict)
     }
     for name, objective in OBJECTIVES.items():
-        if held := whole[name].get("teacher_model"):
-            kind = objective.Spec.NETWORKS[0]
-            held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
-            whole[name] = whole[name] | {"teacher_model": held}
+        for field in WRITTEN & whole[name].keys():
+            if held := whole[name][field]:
+                kind = objective.Spec.NETWORKS[0]
+                held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
+                whole[name] = whole[name] | {field: held}
     return whole
 
 

@@ -1,4 +1,4 @@
-"""SpanBERT: spans alike throughout, told by their edges alone, as the source has it."""
+"""SpanBERT: spans of one kind, predicted from their edges alone, as in the source."""
 
 import functools
 
@@ -86,7 +86,7 @@ SLOTS = ("masked_positions", "targets", "span_starts", "span_ends")
 
 
 def check_runs(spec, row, shown, tokens, hidden, segments):
-    """Each run is a span, of one kind throughout, with an edge where there is one."""
+    """Each run is a span of one kind, with its edges if it has any."""
     text = (segments > 0) & np.isin(tokens, VOCAB.ordinary_ids)
     for first, last in runs_of(hidden, segments):
         own = (row["masked_positions"] >= first) & (row["masked_positions"] <= last)

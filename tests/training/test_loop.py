@@ -22,6 +22,7 @@ from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.objectives import masked_diffusion
+from jaxpt.objectives.spec import Predictions
 from jaxpt.ops import kernel_choice, packing
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -415,8 +416,8 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     speech, tmp_path, capsys, monkeypatch
 ):
     """With a law of 16 tokens of each row, where 21.6 of 24 are masked on average."""
-    wrong = {"loss": packing.exactly(16)}
-    monkeypatch.setattr(masked_diffusion.Spec, "prediction_laws", wrong)
+    wrong = Predictions(24, {"loss": packing.exactly(16)})
+    monkeypatch.setattr(masked_diffusion.Spec, "predictions", wrong)
     settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
     config = make_config(speech, "masked_diffusion", **settings)
     task, tokenizer, corpora = prepare(config)
