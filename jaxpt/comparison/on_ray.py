@@ -21,7 +21,7 @@ from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import DeviceError, UserError
 from jaxpt.training.signals import Stopped
 
 _log = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Cluster:
         for name in ("cpus", "gpus", "retries"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise UserError(f"--ray_{name}={value}: must be at least 0")
+                raise DeviceError(f"--ray_{name}={value}: must be at least 0")
 
     @classmethod
     def read(cls, address: str, flags: Mapping[str, Any]) -> Optional["Cluster"]:
@@ -64,7 +64,7 @@ class Cluster:
         given = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
             for name, value in given.items():
-                raise UserError(f"--ray_{name}={value}: is for --ray")
+                raise DeviceError(f"--ray_{name}={value}: is for --ray")
             return None
         if "resources" in given:
             given["resources"] = _read_resources(given["resources"])
@@ -81,7 +81,7 @@ def _read_resources(text: str) -> dict[str, float]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+\.?\d*)\s*", part)
         if not match:
-            raise UserError(
+            raise DeviceError(
                 f"--ray_resources={text}: must be NAME=NUMBER, with commas between"
             )
         resources[match[1]] = float(match[2])
@@ -107,7 +107,7 @@ def compare_on_ray(
         ray.init(cluster.address, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
-        raise UserError(f"--ray={cluster.address}: no cluster: {reason}") from error
+        raise DeviceError(f"--ray={cluster.address}: no cluster: {reason}") from error
     try:
         options = _make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
@@ -153,7 +153,7 @@ def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except OSError as error:
-        raise UserError(
+        raise DeviceError(
             f"{folder}: cannot be entered on {os.uname().nodename}: {error.strerror}; "
             f"give the command in a folder that all machines share"
         ) from None
@@ -206,9 +206,9 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         except ray.exceptions.RayTaskError as error:
             if not isinstance(error.cause, InterruptedError):
                 raise
-            raise UserError(f"{name}: {error.cause} (--ray_retries)") from None
+            raise DeviceError(f"{name}: {error.cause} (--ray_retries)") from None
         except ray.exceptions.RayError as error:
-            raise UserError(
+            raise DeviceError(
                 f"{name}: lost its process or machine more than --ray_retries="
                 f"{cluster.retries} times ({type(error).__name__}); start again to "
                 f"resume from its last checkpoint"
@@ -225,5 +225,5 @@ def _import_ray() -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise UserError("--ray: needs Ray: pip install 'jaxpt[ray]'") from None
+        raise DeviceError("--ray: needs Ray: pip install 'jaxpt[ray]'") from None
     return ray

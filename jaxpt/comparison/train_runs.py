@@ -49,7 +49,7 @@ class Trainer:
         prepared = self._prepared
         task = prepared.make_task(name, seed)
         if self._program is None or self._name != name:
-            self._program = processes.on_all(lambda: Program(task))
+            self._program = processes.on_all(Program, task)
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
@@ -58,7 +58,7 @@ class Trainer:
         except DivergedError as error:
             if processes.is_first():
                 _log.warning(f"{label}: {error}")
-            record = processes.on_first(lambda: load_divergence(folder))
+            record = processes.on_first(load_divergence, folder)
             return describe_divergence(record, name, folder, self._workdir)
         if self._identity:
             log = make_reporter().say if processes.is_first() else SILENT.say

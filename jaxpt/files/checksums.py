@@ -13,7 +13,7 @@ import json
 import os
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
 
 FILE = "checksums.json"
@@ -142,4 +142,4 @@ def _altered(path: Path, cure: str) -> UserError:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"{os.fspath(path)}: {what}")
+    return CheckpointError(f"{os.fspath(path)}: {what}")

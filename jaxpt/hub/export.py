@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import is_new, load_measured
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
@@ -39,12 +39,12 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         parameter is not finite, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
     if not parts:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a {task.plan.objective_name} run, which no "
             f"model of transformers can represent"
         )
@@ -103,7 +103,7 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--to={to}: {error.strerror}") from error
+        raise CheckpointError(f"--to={to}: {error.strerror}") from error
     write_tensors(to, model.tensors)
     write_json(to, "config.json", model.config | {"dtype": "float32"})
     if model.generation is not None:

@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.convert import flatten, from_hf, list_unread
@@ -83,7 +83,7 @@ def _import(
     flags: Collection[str],
 ) -> list[str]:
     if not is_new(workdir):
-        raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
+        raise CheckpointError(f"--workdir={workdir}: must be a new or an empty folder")
     networks, origin = read_networks(folder), read_origin(folder)
     settings = ImportSettings(config, flags, folder)
     main = networks.get("discriminator") or next(iter(networks.values()))
@@ -206,7 +206,7 @@ def _make_program(
     has_body = any(network.is_body for network in networks.values())
     if heads == networks.keys() or (has_body and networks.keys() <= heads):
         return program
-    raise UserError(
+    raise DataError(
         f"--from={settings.folder}: holds a {' and a '.join(networks)} model: must be "
         f"{' and '.join(heads) or 'none'}, as the settings of {config['objective']} are"
     )
@@ -248,7 +248,7 @@ def _complete(
     if origin and origin.objective == task.plan.objective_name:
         for path, value in origin.rest.items():
             if path not in missing or value.shape != missing[path].shape:
-                raise UserError(
+                raise DataError(
                     f"{origin.path.parent}: {path} {list(value.shape)}: must be a "
                     f"parameter of {task.plan.objective_name} with these settings"
                 )
@@ -290,7 +290,7 @@ def _check_shared(params: dict[str, Params]) -> None:
     tables = [flatten(part["embed"]) for part in params.values()]
     for path, value in tables[0].items():
         if any(not np.array_equal(value, other[path]) for other in tables[1:]):
-            raise UserError(
+            raise DataError(
                 f"--from: the embeddings ({path}) of {' and '.join(params)} differ; "
                 "they must be the same"
             )
@@ -309,7 +309,7 @@ def _check_same(
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)
         if one != two and field.name not in free:
-            raise UserError(
+            raise DataError(
                 f"the {head}'s config: {field.name}={two!r}: must be {one!r}, as in "
                 "the discriminator's"
             )

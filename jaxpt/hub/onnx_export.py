@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
@@ -61,7 +61,7 @@ def export_onnx(
     """
     onnx_files.require(precision)
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     run = load_run(workdir)
     graphs = make_graphs(run, precision, attentions)
     description = describe(run, graphs, precision) | {"version": VERSION}
@@ -89,7 +89,7 @@ def make_graphs(
     task = run.program.task
     graphs = list_graphs(task.model, run.params, attentions)
     if not graphs:
-        raise UserError(
+        raise DataError(
             f"ONNX: a {task.plan.objective_name} run has no Transformer; only "
             f"these are exported as graphs"
         )

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -33,7 +33,7 @@ def need_seqeval() -> Any:
         import seqeval.metrics
         import seqeval.scheme
     except ImportError as error:
-        raise UserError("entity F1 needs seqeval: pip install 'jaxpt[eval]'") from error
+        raise DataError("entity F1 needs seqeval: pip install 'jaxpt[eval]'") from error
     return seqeval
 
 

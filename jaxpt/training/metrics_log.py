@@ -18,7 +18,7 @@ import rich.progress
 import rich.table
 
 from jaxpt import logs
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.training.trackers import make_trackers
 
@@ -159,7 +159,7 @@ class MetricWriter:
 
     def _user_error(self, error: OSError) -> UserError:
         where = error.filename or self._path.parent
-        return UserError(f"metrics: {where} cannot be written: {error.strerror}")
+        return CheckpointError(f"metrics: {where} cannot be written: {error.strerror}")
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
@@ -281,14 +281,14 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     try:
         lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
     except OSError as error:
-        raise UserError(f"metrics: {path}: {error.strerror}") from error
+        raise CheckpointError(f"metrics: {path}: {error.strerror}") from error
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
             row = {key: _from_json(value) for key, value in json.loads(line).items()}
             row["step"] = int(row["step"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
+            raise CheckpointError(
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
                 'must be a JSON object with a "step"'
             ) from error
