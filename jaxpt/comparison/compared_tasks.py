@@ -179,7 +179,7 @@ def check_networks(
                 )
                 make_program(plan, base, data.labels, TuneExamples(items, rows))
             except UserError as error:
-                raise UserError(
+                raise type(error)(
                     f"{error} (for {name}, {task_of_all.setting})"
                 ) from error
 

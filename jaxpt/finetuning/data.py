@@ -73,7 +73,7 @@ def _read(spec: TableSpec, split: str, columns: Iterable[str]) -> Table:
     except UserError as error:
         if not spec.path.startswith("tfds:"):
             raise
-        raise UserError(
+        raise type(error)(
             f"{error}; for your own file set --config.data.{split}=FILE"
         ) from error
 

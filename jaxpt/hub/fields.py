@@ -9,7 +9,7 @@ them both follow. A row is made by one of
 
 or, where several fields depend on each other, directly. Every other field of a config
 does not change the outputs of a model with given weights (`Family.inert`): labels,
-options of what is returned, how it is computed or was initialized, and training
+options of returned values, of computation and initialization, and training
 options. Dropout that a spec has no field for (BART's `activation_dropout` and
 `encoder_layerdrop`, and that of classifiers) is not applied in further training.
 """

@@ -35,7 +35,7 @@ from jaxpt.report.summary import (
 )
 from jaxpt.training.workdir import flatten
 
-WIDE = 1000  # pixels; a wider picture has a row of its own
+WIDE = 1000  # pixels; a wider picture gets a separate row
 AS_CHARTS = ("learning_curves", "shared_metrics")  # figures that the page draws as SVG
 ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
 

@@ -121,7 +121,7 @@ def exact_match(predicted: str, right: str) -> float:
 
 
 def word_f1(predicted: str, right: str) -> float:
-    """F1 of the words of two normalised answers; equality if one has no words.
+    """F1 of the words of two normalised answers; equality if either has no words.
 
     >>> round(word_f1("cat on mat", "the cat sat on a mat"), 6)
     0.857143
