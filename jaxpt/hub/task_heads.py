@@ -133,7 +133,7 @@ def name_class(family: Family, what: str) -> str:
 def list_entries(
     family: Family, spec: ModelSpec, head: str, names: HeadNames
 ) -> list[Entry]:
-    """The tensors of a network with the head of a task instead of its pretraining head."""
+    """The tensors of a network with a task head instead of its pretraining head."""
     body = [
         entry
         for entry in TABLES[family.form](spec, head)
