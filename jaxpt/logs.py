@@ -71,12 +71,22 @@ class _FileHandler(logging.Handler):
 
 
 class _Above(logging.Handler):
-    """Passes records to the handlers of the root logger, by the level set before."""
+    """Passes records to the handlers that the root logger has now.
+
+    Handlers that libraries install later would print each line a second time.
+
+    Args:
+      level: that of the logger before.
+    """
+
+    def __init__(self, level: int):
+        super().__init__(level)
+        self._handlers = tuple(logging.getLogger().handlers)
 
     def emit(self, record: logging.LogRecord) -> None:
-        root = logging.getLogger()
-        if root.handlers:
-            root.callHandlers(record)
+        for handler in self._handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
 
 
 _terminal: TerminalHandler | None = None

@@ -100,3 +100,16 @@ def test_evaluate_prints_json_alone(speech, tmp_path, capsys, monkeypatch):
     capsys.readouterr()
     assert main(["evaluate", run, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["step"] == 2
+
+
+def test_a_handler_that_a_library_adds_to_the_root_prints_no_line_again(capsys):
+    root, stream = logging.getLogger(), io.StringIO()
+    handler = logging.StreamHandler(stream)
+    try:
+        with logs.terminal():
+            root.addHandler(handler)
+            logging.getLogger("jaxpt.test").error("wrong")
+    finally:
+        root.removeHandler(handler)
+    assert capsys.readouterr().err == "jaxpt: error: wrong\n"
+    assert stream.getvalue() == ""

@@ -6,6 +6,7 @@ rows, sentences, segment types and positions are added if the objective needs th
 changed; if it contradicts the objective, `jaxpt.config.plan` raises an error.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -17,7 +18,7 @@ from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.sources.source import parse_mixture
 from jaxpt.text.stores.store import TOKENIZER, is_store
 from jaxpt.text.text_spec import TextSpec
-from jaxpt.text.tokens.tokenizer import load
+from jaxpt.text.tokens.tokenizer import TokenizerSpec, load
 
 # The default of data.sentences if an objective needs sentences.
 SENTENCES = "punctuation"
@@ -84,6 +85,19 @@ def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
     cuts = form in (*PACKED[1:], *PAIRS)
     if (cuts or needs.sentence_ids) and not filler.get("data.sentences", ""):
         filler.set("data.sentences", SENTENCES)
+
+
+def fill_store(filler: Filler) -> None:
+    """Takes the tokenizer of a prepared text, in place of a config file's settings."""
+    path = filler.get("data.path", "")
+    if filler.get("data.mixture", ()) or not is_store(path):
+        return
+    section = filler.config.setdefault("tokenizer", {})
+    for field in dataclasses.fields(TokenizerSpec):
+        is_given = f"tokenizer.{field.name}" in filler.given
+        if not is_given and section.get(field.name, field.default) != field.default:
+            section[field.name] = field.default
+            filler.changes["tokenizer"] = f"that of {path}"
 
 
 def fill_tokenizer(filler: Filler, needs: Needs) -> None:

@@ -13,6 +13,7 @@ from jaxpt.config.needs import (
     fill_decoder,
     fill_model,
     fill_rows,
+    fill_store,
     fill_tokenizer,
     fill_warmup,
     share_text,
@@ -121,6 +122,7 @@ def make_plan(
             settings[field.name] = _read_model(name, field.metadata["model_of"], path)
     filler = Filler(config, given)
     if not is_stored:
+        fill_store(filler)
         fill_decoder(filler, spec_type)
         spec = _make_spec(name, config)
         fill_rows(filler, spec.needs, spec.READS)

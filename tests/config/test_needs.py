@@ -14,6 +14,7 @@ from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.dataset import load_text
+from jaxpt.text.library import open_stores
 from jaxpt.training import loop
 from jaxpt.training.signals import SignalWatch
 from jaxpt.training.task import make_task
@@ -357,3 +358,20 @@ def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys)
         assert main([*shown, "--config.objective=ul2"]) == 2
         error = capsys.readouterr().err
         assert "tokenizer.specials=" in error and "another tokenizer" in error
+
+
+def test_a_prepared_text_brings_its_tokenizer(speech, tmp_path):
+    """A config file's tokenizer gives way; a flag that contradicts it is an error."""
+    with_mask = make_config(speech, "mlm")
+    with_mask.tokenizer.specials = ("unk", "mask")
+    open_stores(make_plan(with_mask).text, folder=tmp_path / "store")
+    config = make_config(speech, "mlm", data__path=str(tmp_path / "store"))
+    config.tokenizer.specials, config.tokenizer.num_sentinels = ("pad", "eos"), 8
+    plan = make_plan(config)
+    assert f"tokenizer=that of {tmp_path / 'store'}" in plan.filled
+    assert plan.text.tokenizer.num_sentinels == 0
+    tokenizer, _ = load_text(plan.text)
+    assert (tokenizer.vocab.mask, tokenizer.vocab.eos) == (1, None)
+    given = ("tokenizer.specials", "tokenizer.num_sentinels")
+    with pytest.raises(UserError, match="tokenizer.specials=.*another tokenizer"):
+        load_text(make_plan(config, given).text)
