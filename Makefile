@@ -40,6 +40,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tests/prose.py
 
 # The site, in build/site; a link that leads nowhere is an error.
 docs: $(VENV)/ready

@@ -1,13 +1,14 @@
-"""The main job: four objectives on the embedded corpus, at the same cost.
+"""Quickstart: four objectives on the embedded corpus, at equal cost.
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-About 2 minutes on 2 cores; the README has the table it ends with. One objective by
-itself, and on your own text:
+About 2 minutes on 2 cores; the README shows the resulting table. To train one
+objective, on your text:
 
     jaxpt train --config quickstart:mlm --config.data.path=my.txt --workdir DIR
 
-Any other objective trains by its name; what it needs is filled in, and said.
+Any other objective trains by its name; settings that it needs are filled in and
+reported.
 """
 
 from jaxpt.config.settings import default_config
@@ -18,10 +19,10 @@ SPECIALS = ("pad", "unk", "mask", "eos")
 def get_config(objective="clm"):
     """Five seeds each, the same rows, the same FLOPs; characters of dated speeches.
 
-    Relative positions, a wide initialisation and a high learning rate let masked
-    objectives leave the unigram plateau within a few hundred steps. All are asked which
-    of four tokens stood in a gap. An encoder and a decoder of one layer each have about
-    as many parameters as one stack of two.
+    Relative positions, a wide initialization and a high learning rate let masked
+    objectives leave the unigram plateau within a few hundred steps. The shared metric
+    is a multiple-choice cloze with four tokens. An encoder and a decoder of one layer
+    each have about the same number of parameters as one stack of two.
     """
     config = default_config()
     config.objective = objective
@@ -55,7 +56,7 @@ def get_config(objective="clm"):
     train.eval_every = 300
     train.checkpoint_every = 0
     config.eval.num_rows = 512
-    config.eval.probe_passages = 0  # the speeches' eras, which n-grams tell better
+    config.eval.probe_passages = 0  # n-grams predict the eras better
     config.eval.num_choices = 4
     config.eval.choice_questions = 2000
 

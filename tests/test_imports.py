@@ -15,7 +15,7 @@ FILES = sorted((ROOT / "jaxpt").rglob("*.py"))
 
 # From the lowest to the highest: a subpackage imports those before it and no other.
 ORDER = (
-    *("version", "errors", "dims", "quiet", "rng", "trust", "distributed", "files"),
+    *("version", "errors", "dims", "rng", "trust", "distributed", "files", "logs"),
     *("text", "ops", "nn", "learn", "objectives"),
     *("statistics", "evaluation", "generation", "zero_shot", "analysis", "tasks"),
     *(
@@ -33,8 +33,8 @@ ORDER = (
 # What it does not import although it is lower. `text` and `statistics` work
 # without jax; what is measured of a network knows no objective and no config.
 NOT = {
-    "text": {"rng", "quiet", "distributed"},
-    "files": {"rng", "trust", "quiet"},
+    "text": {"rng", "logs", "distributed"},
+    "files": {"rng", "trust"},
     "statistics": {"rng", "files", "distributed", "ops", "nn", "learn", "objectives"},
     "ops": {"text", "files", "distributed"},
     "nn": {"text", "files", "distributed"},
@@ -70,8 +70,8 @@ OWNERS = {
     "sentencepiece": ("text",),
     "pyarrow": ("text/sources/files.py",),
     "orbax": ("training/checkpoint.py", "training/manifest.py"),
-    "ml_collections": ("config", "hub/imports.py"),
-    "absl": ("commands", "config/flags.py"),
+    "ml_collections": ("config", "commands/flags.py", "hub/imports.py"),
+    "absl": ("commands",),
     "matplotlib": (
         "report/plots.py",
         "report/passage_plot.py",

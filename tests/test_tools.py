@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 # The two sets of requirements.txt: the first Python of each.
 PYTHONS = ("3.11", "3.12")
-LINTERS = ("ruff check", "ruff format --check", "mypy")
+LINTERS = ("ruff check", "ruff format --check", "mypy", "python tests/prose.py")
 
 
 def read(name: str) -> str:

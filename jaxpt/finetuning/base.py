@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import default_config
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files import disk
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
@@ -214,12 +214,12 @@ def choose_form(task: Task, head: str) -> str:
     wanted = FORMS[form]
     kind = type(task.model)
     if wanted.reads_decoder and not kind.HAS_DECODER:
-        raise UserError(
+        raise ConfigError(
             f"task.head={head}: reads a decoder, and {task.plan.objective_name} runs "
             f"have none"
         )
     if kind.HAS_DECODER and wanted.mixes_layers:
-        raise UserError(
+        raise ConfigError(
             f"task.head={head}: must be bart or mean for an encoder and a decoder"
         )
     return form
@@ -256,7 +256,7 @@ def make_encoder(
     spec = task.model_spec
     has_places = spec.positions in ("learned", "sinusoidal")
     if has_places and max_len > spec.max_len:
-        raise UserError(
+        raise ConfigError(
             f"task.max_len={max_len}: must be at most the model's {spec.max_len}, or 0 "
             f"for the model's"
         )

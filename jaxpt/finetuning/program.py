@@ -14,7 +14,7 @@ import numpy as np
 import optax
 
 from jaxpt.config.finetuning import FinetunePlan
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import Base
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
@@ -80,7 +80,7 @@ class TuneProgram:
             spec=plan.spec,
         )
         if head is None and plan.adapt.num_prompts:
-            raise UserError(
+            raise ConfigError(
                 f"adapt.method={plan.adapt.method}: must be another for a task with "
                 f"generated answers"
             )
@@ -123,7 +123,7 @@ class TuneProgram:
         can = can and isinstance(self.base.network, HasLikelihood)
         can = can and self.plan.spec.READS == "text"
         if setting > 0 and not can:
-            raise UserError(
+            raise ConfigError(
                 f"train.lm_weight={setting}: must be 0 for a network that is not a "
                 f"causal language model, and for a task that tags tokens or generates"
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import is_new, load_measured
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
@@ -24,7 +24,9 @@ from jaxpt.training.workdir import load_run
 
 
 def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
-    """Writes a run's newest checkpoint; a folder for each network if there are several.
+    """Writes a run's newest checkpoint as a folder that transformers loads.
+
+    A run of several networks (ELECTRA) becomes a folder with a folder for each.
 
     Args:
       family: a model_type of transformers, such as "bert"; "" is the first that fits.
@@ -37,16 +39,16 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         parameter is not finite, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
     if not parts:
-        raise UserError(
-            f"--workdir={workdir}: holds a {task.plan.objective_name} run, of which "
-            f"transformers has no model"
+        raise CheckpointError(
+            f"--workdir={workdir}: holds a {task.plan.objective_name} run, which no "
+            f"model of transformers can represent"
         )
-    planned, framing = [], find_framing(task)
+    models, framing = {}, find_framing(task)
     for head, (spec, part) in parts.items():
         kind, config = write_config(spec, head, family, tokenizer.vocab)
         laid = kind.lay_out(spec, tokenizer.vocab.pad)
@@ -54,31 +56,30 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         ids = name_ids(task.vocab, framing, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         generation = ids if head in ("causal", "seq2seq") else None
-        made = Model(config | ids, tensors, laid, framing, notes, generation)
-        planned.append((head, made))
+        models[head] = Model(config | ids, tensors, laid, framing, notes, generation)
     path = workdir / "result.json"
     result = load_measured(path) if path.exists() else None
     lines = []
-    for head, made in planned:
-        into = folder / head if len(planned) > 1 else folder
-        card = write_card(task, result, head, made.config, step, made.notes)
-        lines += write_model(made, tokenizer, card, into)
+    for head, model in models.items():
+        place = folder / head if len(models) > 1 else folder
+        card = write_card(task, result, head, model.config, step, model.notes)
+        lines += write_model(model, tokenizer, card, place)
     write_origin(folder, task, params, parts)
     return lines
 
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """What a folder of transformers says of a model, but its tokenizer and its card.
+    """The content of a folder of transformers, without its tokenizer and model card.
 
     Attributes:
       config: of config.json, without the dtype, which is float32.
       tensors: by their names in transformers.
       spec: with its positions where the family's code reads them (`Family.lay_out`).
-      framing: the ids around a text.
-      notes: what whoever uses the model must know.
+      framing: the special ids around a text.
+      notes: for the users of the model.
       generation: of generation_config.json; None for a model that does not generate.
-      pair: what stands around two texts, where it is not as `write_template` has it.
+      pair: the special ids around two texts, if not those of `write_template`.
     """
 
     config: dict
@@ -91,10 +92,10 @@ class Model:
 
 
 def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list[str]:
-    """Writes the folder of a model that transformers loads, and makes it.
+    """Writes the folder of a model, which transformers loads.
 
     Returns:
-      Lines to print: its class and its size, its notes, and whether it has a tokenizer.
+      Lines to print: its class, size and notes, and whether it lacks a tokenizer.
 
     Raises:
       UserError: the folder cannot be written.
@@ -102,7 +103,7 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--to={to}: {error.strerror}") from error
+        raise CheckpointError(f"--to={to}: {error.strerror}") from error
     write_tensors(to, model.tensors)
     write_json(to, "config.json", model.config | {"dtype": "float32"})
     if model.generation is not None:
@@ -112,7 +113,7 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
     )
     write_file(to, "README.md", card.encode())
     size = sum(int(np.size(tensor)) for tensor in model.tensors.values())
-    lines = [f"{to}: {model.config['architectures'][0]}, {size:,} numbers"]
+    lines = [f"{to}: {model.config['architectures'][0]}, {size:,} parameters"]
     lines += [f"{to}: {note}" for note in model.notes]
     if not has_tokenizer:
         lines.append(
@@ -122,22 +123,22 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
 
 
 def name_ids(vocab: Vocab, framing: Framing, head: str) -> dict[str, int | list | None]:
-    """The special ids under their names in configs of transformers.
+    """The special ids, by their names in configs of transformers.
 
-    For a model that generates, ids that it lacks are null, or the defaults of the
-    family's class would apply.
+    For a model that generates, ids that it lacks are null; otherwise the defaults of
+    the family's class would apply.
     """
     roles = ("pad", "cls", "sep", "mask")
     ids = {f"{role}_token_id": getattr(vocab, role) for role in roles}
     ids = {name: id_ for name, id_ in ids.items() if id_ is not None}
     ends = framing.ends[0] if len(framing.ends) == 1 else list(framing.ends) or None
-    told = {"bos_token_id": framing.bos, "eos_token_id": ends}
+    around = {"bos_token_id": framing.bos, "eos_token_id": ends}
     if head == "seq2seq":
-        told["decoder_start_token_id"] = vocab.start
-        told["forced_bos_token_id"] = framing.first
+        around["decoder_start_token_id"] = vocab.start
+        around["forced_bos_token_id"] = framing.first
     if head in ("causal", "seq2seq"):
-        return ids | told | {"forced_eos_token_id": framing.last}
-    return ids | {name: id_ for name, id_ in told.items() if id_ is not None}
+        return ids | around | {"forced_eos_token_id": framing.last}
+    return ids | {name: id_ for name, id_ in around.items() if id_ is not None}
 
 
 def write_tokenizer(
@@ -158,7 +159,7 @@ def write_tokenizer(
     vocab, names = tokenizer.vocab, tokenizer.vocab.special_names
 
     def describe(id_: int) -> dict:
-        # As a plain string, transformers would read it as a token without flags.
+        # transformers would read a plain string as a token without flags.
         return {
             "__type": "AddedToken",
             "content": names[id_],
@@ -194,7 +195,7 @@ def write_tokenizer(
 def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
-    """What whoever uses the export must know: how it was read in training."""
+    """Notes for users of an export: attention masks and starts that differ."""
     notes, form = [], task.spec.text_form(vocab)
     if head == "causal" and form.mask_note:
         notes.append(
@@ -203,14 +204,14 @@ def write_notes(
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
-    begins = {config.get("decoder_start_token_id")}
+    starts = {config.get("decoder_start_token_id")}
     if head == "causal":
-        begins |= set(form.before)
-    if kind.freezes_pad and vocab.pad in begins - {None}:
+        starts |= set(form.before)
+    if kind.freezes_pad and vocab.pad in starts - {None}:
         notes.append(
-            f"Every text that it writes begins with [PAD] (id {vocab.pad}), whose "
-            "embedding PyTorch gives no gradient as an input (padding_idx). Before "
-            "training on, thaw it: for module in model.modules(): if isinstance(module,"
+            f"Every generated text begins with [PAD] (id {vocab.pad}), whose embedding "
+            "gets no gradient in PyTorch (padding_idx). Before training it further, "
+            "unfreeze it: for module in model.modules(): if isinstance(module,"
             " torch.nn.Embedding): module.padding_idx = None"
         )
     return notes
@@ -240,7 +241,7 @@ def write_card(
         f"- Rows: {task.spec.row_length} tokens each, `data.rows={plan.rows.rows}`",
         f"- Budget: {step:,} steps of {spec.batch_size} rows, seed {spec.seed}",
         f"- Optimizer: {_list(plan.optim.settings())}",
-        *(f"- To be known: {note}" for note in notes),
+        *(f"- Note: {note}" for note in notes),
     ]
     if result:
         lines += [

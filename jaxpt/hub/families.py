@@ -1,87 +1,36 @@
-"""Families of transformers: converts their configs to ModelSpecs and back.
+"""Finds the family of a config.json or of a spec, and converts one to the other.
 
-A family is a few plain functions: `read` converts a `config.json` to a spec, `write` a
-spec to a config. A spec fits a family if writing and reading it gives it back.
+A spec fits a family if writing its config and reading that gives the spec back.
 """
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.hub import decoders, encoders
+from jaxpt.hub.fields import Config, Family, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
 from jaxpt.text.tokens.vocab import Vocab
 
 
-@dataclasses.dataclass(frozen=True)
-class Family:
-    """One `model_type` of transformers.
-
-    Attributes:
-      heads: a model's purpose -> its class: "causal", "masked", "pretraining" (with
-        BERT's sentence head), "seq2seq", "generator", "discriminator".
-      read: (config.json) -> ModelSpec.
-      write: (ModelSpec) -> config.json without the special ids.
-      unsaid: fields of a spec that only the tensors determine, not the config.
-      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
-        all tokens with another id. Positions are then right only if that is the real
-        padding id; with another id, some token of a text would have no position.
-      freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
-        (`nn.Embedding(padding_idx=...)`).
-    """
-
-    name: str
-    heads: dict[str, str]
-    read: Callable[[dict], ModelSpec]
-    write: Callable[[ModelSpec], dict]
-    unsaid: tuple[str, ...] = ()
-    counts_from_pad: bool = False
-    freezes_pad: bool = False
-
-    def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
-        """The spec with its positions at those rows of the table that the code reads.
-
-        Args:
-          pad: the padding id of the tokenizer; None if it has none, which `check_pad`
-            refuses.
-        """
-        if not self.counts_from_pad or pad is None:
-            return spec
-        return dataclasses.replace(spec, position_offset=pad + 1)
-
-    def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
-        """Raises UserError unless the spec's positions fit the tokenizer's padding."""
-        if self.counts_from_pad and pad is None:
-            raise UserError(
-                f"the tokenizer has no [PAD], and a {self.name} counts places from its "
-                "id: tokenizer.specials must list 'pad' before a run is trained"
-            )
-        if self.counts_from_pad and pad != spec.position_offset - 1:
-            raise UserError(
-                f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
-                f"the tokenizer's [PAD]: a {self.name} counts places from it"
-            )
-
-
-def read_config(config: dict) -> tuple[Family, ModelSpec]:
+def read_config(config: Config) -> tuple[Family, ModelSpec]:
     """The family and the spec of a `config.json`.
 
     Raises:
       UserError: the family or a setting is not supported.
     """
-    kind = config.get("model_type")
-    if kind not in FAMILIES:
-        raise UserError(
-            f"config.json: model_type={kind!r}: must be one of {', '.join(FAMILIES)}"
-        )
-    family = FAMILIES[kind]
-    return family, family.read(config)
+    kind, classes = config.get("model_type"), config.get("architectures")
+    if not isinstance(kind, str) or kind not in FAMILIES:
+        raise refusal("model_type", kind, f"one of {', '.join(FAMILIES)}")
+    if classes is not None and not (
+        isinstance(classes, list) and all(isinstance(name, str) for name in classes)
+    ):
+        raise refusal("architectures", classes, "null or a list of names of classes")
+    return FAMILIES[kind], FAMILIES[kind].read(config)
 
 
 def write_config(
     spec: ModelSpec, head: str, name: str = "", vocab: Vocab | None = None
-) -> tuple[Family, dict]:
+) -> tuple[Family, Config]:
     """The family of a spec, and its `config.json`.
 
     Args:
@@ -94,115 +43,60 @@ def write_config(
       UserError: the spec fits no family, or not this one, or the tokenizer lacks
         something that the family needs.
     """
-    fitting = {n: f for n, f in FAMILIES.items() if head in f.heads and name in ("", n)}
-    if not fitting:
-        raise UserError(
-            f"--family={name}: must be one that has a {head} model: "
-            + ", ".join(n for n, f in FAMILIES.items() if head in f.heads)
+    families = [family for family in FAMILIES.values() if head in family.heads]
+    if name and name not in [family.name for family in families]:
+        names = ", ".join(family.name for family in families)
+        raise ConfigError(
+            f"--family={name}: must be one that has a {head} model: {names}"
         )
-    reasons: list[tuple[int, str, list]] = []
-    refused: Any = None  # what the last one says
-    for family in fitting.values():
+    misfits: list[tuple[str, list[tuple[str, object]]]] = []
+    error: UserError | None = None
+    for family in families:
+        if name not in ("", family.name):
+            continue
         laid = spec if vocab is None else family.lay_out(spec, vocab.pad)
         config = family.write(laid)
         config |= {"model_type": family.name, "architectures": [family.heads[head]]}
-        told = {name: getattr(laid, name) for name in family.unsaid}
+        unsaid = {field: getattr(laid, field) for field in family.unsaid}
         try:
-            again = dataclasses.replace(family.read(config), **told)
-        except UserError as error:
-            refused = error
+            again = dataclasses.replace(family.read(config), **unsaid)
+        except UserError as exception:
+            error = exception
             continue
-        apart = find_differences(laid, again)
-        if not apart:
+        differences = find_differences(laid, again)
+        if not differences:
             if vocab is not None:
                 family.check_pad(laid, vocab.pad)
             return family, config
-        reasons.append((len(apart), family.name, apart))
-    if not reasons:
-        raise UserError(f"the model is of no family of transformers: {refused}")
-    _, nearest, apart = min(reasons)
-    named = ", ".join(f"model.{key}={getattr(spec, key)} ({v})" for key, v in apart)
-    raise UserError(
-        f"the model is of no family of transformers; nearest is {nearest}, where it "
-        f"must be otherwise: {named}"
+        misfits.append((family.name, differences))
+    if not misfits:
+        raise ConfigError(f"no family of transformers has such a model: {error}")
+    nearest, differences = min(misfits, key=lambda misfit: len(misfit[1]))
+    settings = ", ".join(
+        f"model.{field}={getattr(spec, field)} ({value})"
+        for field, value in differences
+    )
+    raise ConfigError(
+        f"no family of transformers has such a model; the nearest is {nearest}, which "
+        f"has other values (in brackets): {settings}"
     )
 
 
+# A spec is exported as the first family that it fits.
 FAMILIES = {
     family.name: family
     for family in (
-        Family(
-            "gpt2",
-            {"causal": "GPT2LMHeadModel"},
-            decoders.read_gpt2,
-            decoders.write_gpt2,
-        ),
-        Family(
-            "bert",
-            {"masked": "BertForMaskedLM", "pretraining": "BertForPreTraining"},
-            encoders.read_bert,
-            encoders.write_bert,
-            freezes_pad=True,
-        ),
-        Family(
-            "roberta",
-            {"masked": "RobertaForMaskedLM"},
-            encoders.read_roberta,
-            encoders.write_roberta,
-            counts_from_pad=True,
-            freezes_pad=True,
-        ),
-        Family(
-            "distilbert",
-            {"masked": "DistilBertForMaskedLM"},
-            encoders.read_distilbert,
-            encoders.write_distilbert,
-            freezes_pad=True,
-        ),
-        Family(
-            "electra",
-            {
-                "generator": "ElectraForMaskedLM",
-                "discriminator": "ElectraForPreTraining",
-            },
-            encoders.read_electra,
-            encoders.write_electra,
-            freezes_pad=True,
-        ),
-        Family(
-            "t5",
-            {"seq2seq": "T5ForConditionalGeneration"},
-            decoders.read_t5,
-            decoders.write_t5,
-        ),
-        Family(
-            "bart",
-            {"seq2seq": "BartForConditionalGeneration"},
-            decoders.read_bart,
-            decoders.write_bart,
-            unsaid=("head_bias",),
-            freezes_pad=True,
-        ),
-        Family(
-            "llama",
-            {"causal": "LlamaForCausalLM"},
-            decoders.read_llama,
-            decoders.write_llama,
-            freezes_pad=True,
-        ),
-        Family(
-            "mistral",
-            {"causal": "MistralForCausalLM"},
-            decoders.read_mistral,
-            decoders.write_mistral,
-            freezes_pad=True,
-        ),
-        Family(
-            "modernbert",
-            {"masked": "ModernBertForMaskedLM"},
-            encoders.read_modernbert,
-            encoders.write_modernbert,
-            freezes_pad=True,
-        ),
+        decoders.GPT2,
+        encoders.BERT,
+        encoders.ROBERTA,
+        encoders.XLM_ROBERTA,
+        encoders.CAMEMBERT,
+        encoders.DISTILBERT,
+        encoders.ELECTRA,
+        decoders.T5,
+        decoders.BART,
+        decoders.LLAMA,
+        decoders.MISTRAL,
+        encoders.MODERNBERT,
     )
 }

@@ -1,13 +1,30 @@
-"""Helpers for configs of all families: defaults, unsupported values, rotary bases.
+"""Converts fields of transformers' configs to those of ModelSpec and back, by tables.
 
-A field of a config.json is used, or has only one supported value (any other is an
-error), or does not change the outputs of a model with given weights: labels, options of
-what is returned, how it is computed or was initialised, and options of training. Of the
-last, dropout that a spec has no field for (BART's `activation_dropout` and
+A family of transformers is a table of rows, from which reading its configs and writing
+them both follow. A row is made by one of
+
+    field, size, activation    a field that sets one or more fields of a ModelSpec
+    same                       a field that must equal another one
+    fixed                      fields with one supported value; any other is an error
+
+or, where several fields depend on each other, directly. Every other field of a config
+does not change the outputs of a model with given weights (`Family.inert`): labels,
+options of returned values, of computation and initialization, and training
+options. Dropout that a spec has no field for (BART's `activation_dropout` and
 `encoder_layerdrop`, and that of classifiers) is not applied in further training.
 """
 
-from jaxpt.errors import UserError
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any
+
+from jaxpt.errors import DataError, UserError
+from jaxpt.nn.model_spec import ModelSpec
+
+Config = dict[str, Any]  # fields of a config.json
+Values = dict[str, Any]  # fields of a ModelSpec
 
 ACTIVATIONS = {
     "relu": "relu",
@@ -23,17 +40,32 @@ ACTIVATION_NAMES = {
     "gelu_tanh": "gelu_new",
     "silu": "silu",
 }
-# transformers sets everything that a config.json holds as an attribute, even if it is
+# transformers sets everything that a config.json has as an attribute, even if it is
 # not a field of the class; its code reads these attributes in every family.
 _UNSUPPORTED = (
     "quantization_config",
     "per_layer_config",
     "transformers_weights",
 )
+# Fields that change no output in any family: where a config comes from, how the model
+# is computed, what is returned, labels, and ids that the tokenizer determines.
+_INERT = """
+    transformers_version name_or_path _name_or_path _commit_hash architectures
+    allow_global_per_layer_attribute_access serialize_explicit_per_layer_config
+    dtype torch_dtype chunk_size_feed_forward use_cache
+    attn_implementation _attn_implementation
+    experts_implementation _experts_implementation
+    output_hidden_states output_attentions return_dict
+    id2label label2id num_labels problem_type
+    bos_token_id eos_token_id pad_token_id
+"""
+# Fields that do so in families without rotary positions.
+NO_ROPE = "rope_scaling rope_theta partial_rotary_factor "
 # The values with which rotary positions are not scaled.
 _ROPE = {"rope_type", "type", "rope_theta", "partial_rotary_factor"}
+_MOST = 2**31 - 1  # JAX's sizes are int32
 # By the type of a field's default, the types that it may have.
-_TYPES = {
+_TYPES: dict[type, tuple[Any, str]] = {
     bool: (bool, "true or false"),
     int: (int, "an integer"),
     float: ((int, float), "a number"),
@@ -42,68 +74,261 @@ _TYPES = {
 }
 
 
-def with_defaults(config: dict, defaults: dict, aliases: dict | None = None) -> dict:
-    """A config with all fields that are used, from itself or the class's defaults.
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """Converts one field of a config.json, or a few that depend on each other.
+
+    Attributes:
+      read: (config with all defaults) -> the fields of a ModelSpec that they set.
+      write: the reverse; the fields that an export has.
+      defaults: those of the class of transformers, for fields whose type is checked.
+      nullable: fields that may also be null.
+    """
+
+    read: Callable[[Config], Values]
+    write: Callable[[ModelSpec], Config]
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    nullable: tuple[str, ...] = ()
+
+
+def field(
+    name: str,
+    ours: str | tuple[str, ...],
+    default: Any,
+    decode: Callable[[Any, Config], Any] = lambda value, _: value,
+    encode: Callable[[ModelSpec], Any] | str = "",
+    is_nullable: bool = False,
+) -> Row:
+    """A field that sets one or more fields of a spec.
 
     Args:
-      defaults: field -> its default in the class of transformers; None for one that
-        may be an integer.
-      aliases: alias -> the field that it sets, even if that is present.
-
-    Raises:
-      UserError: a field has a wrong type, or a value that no family supports.
+      ours: the fields of the spec, all of which get the same value.
+      default: of the class of transformers; None for one that may be an integer.
+      decode: (value, config with all defaults) -> the spec's value.
+      encode: (spec) -> the config's value, or the name of the spec's property that has
+        it; by default the first of `ours`.
     """
-    for key in _UNSUPPORTED:
-        if config.get(key):
-            told = repr(config[key])
-            told = told if len(told) <= 60 else f"{told[:57]}..."
-            raise UserError(f"config.json: {key}={told}: is not supported")
-    filled, names = defaults | config, dict.fromkeys(defaults, "")
-    for alias, field in (aliases or {}).items():
-        if alias in config:
-            filled[field], names[field] = config[alias], alias
-    for field, default in defaults.items():
-        kinds, allowed = _TYPES[type(default)]
-        _check_type(names[field] or field, filled[field], kinds, allowed)
-    return filled
+    targets = (ours,) if isinstance(ours, str) else ours
+    getter = attrgetter(encode or targets[0]) if isinstance(encode, str) else encode
+
+    def read(config: Config) -> Values:
+        return dict.fromkeys(targets, decode(config[name], config))
+
+    def write(spec: ModelSpec) -> Config:
+        return {name: getter(spec)}
+
+    return Row(read, write, {name: default}, (name,) * is_nullable)
 
 
-def read_activation(config: dict, key: str) -> str:
-    """jaxpt's name of the activation under a key."""
-    name = config[key]
-    if name not in ACTIVATIONS:
-        allowed = ", ".join(ACTIVATIONS)
-        raise UserError(f"config.json: {key}={name!r}: must be one of {allowed}")
-    return ACTIVATIONS[name]
+def size(
+    name: str,
+    ours: str,
+    default: int | None,
+    otherwise: Callable[[Config], int] = lambda _: 0,
+    encode: Callable[[ModelSpec], Any] | str = "",
+) -> Row:
+    """A size of at least 1, as 0 is ModelSpec's default; null means `otherwise`."""
+
+    def decode(value: int | None, config: Config) -> int:
+        value = otherwise(config) if value is None else value
+        if value < 1:
+            raise refusal(name, value, "at least 1")
+        return value
+
+    return field(name, ours, default, decode, encode)
 
 
-def require(config: dict, **wanted) -> None:
-    """Raises UserError for a setting that is set and has not its supported value."""
-    for key, value in wanted.items():
-        if config.get(key, value) != value:
-            raise UserError(f"config.json: {key}={config[key]!r}: must be {value!r}")
-
-
-def require_causal(config: dict) -> None:
-    """Raises UserError for settings with which a decoder is not simply causal."""
-    require(
-        config,
-        is_causal=True,
-        sliding_window=None,
-        attention_chunk_size=None,
-        layer_types=None,
+def activation(name: str, default: str) -> Row:
+    """The field of the activation function."""
+    return field(
+        name,
+        "activation",
+        default,
+        lambda value, _: read_activation(name, value),
+        write_activation,
     )
 
 
-def read_size(config: dict, key: str, default: int) -> int:
-    """A size that may be null, the default; 0, ModelSpec's default, is not allowed."""
-    value = default if config[key] is None else config[key]
-    if value < 1:
-        raise UserError(f"config.json: {key}={value}: must be at least 1")
-    return value
+def same(
+    name: str,
+    other: str,
+    default: Any,
+    encode: Callable[[ModelSpec], Any] | str,
+    decode: Callable[[str, Any], Any] = lambda _, value: value,
+) -> Row:
+    """A field that must equal another one, as a spec has one field for both."""
+    getter = attrgetter(encode) if isinstance(encode, str) else encode
+
+    def read(config: Config) -> Values:
+        value, wanted = config[name], config[other]
+        if decode(name, value) != decode(other, wanted):
+            raise refusal(
+                name, value, f"{other}={wanted!r}; other values are not supported"
+            )
+        return {}
+
+    return Row(read, lambda spec: {name: getter(spec)}, {name: default})
 
 
-def read_rope(rope: dict, theta: float) -> float:
+def fixed(*, is_written: bool = False, **wanted: Any) -> Row:
+    """Fields with one supported value, which they have if they are missing."""
+
+    def read(config: Config) -> Values:
+        require(config, **wanted)
+        return {}
+
+    return Row(read, lambda spec: dict(wanted) if is_written else {})
+
+
+# With other values a decoder is not simply causal.
+CAUSAL = fixed(
+    is_causal=True, sliding_window=None, attention_chunk_size=None, layer_types=None
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Family:
+    """One `model_type` of transformers.
+
+    Attributes:
+      heads: a model's purpose -> its class: "causal", "masked", "pretraining" (with
+        BERT's sentence head), "seq2seq", "generator", "discriminator".
+      rows: the fields of its config.json.
+      constants: fields of a spec that have the same value in the whole family.
+      aliases: alias -> the field that it sets, even if that is present (transformers'
+        `attribute_map`).
+      inert: further fields that change no output, separated by spaces: those of other
+        heads, of training and of initialization.
+      prepare: changes a config before defaults and aliases are applied.
+      like: the family that has the same names of tensors; "" for none.
+      unsaid: fields of a spec that only the tensors determine, not the config.
+      counts_from_pad: whether its code counts positions from `pad_token_id` on, over
+        all tokens with another id. Positions are then right only if that is the real
+        padding id; with another id, some token of a text would have no position.
+      freezes_pad: whether PyTorch gives the embedding of `pad_token_id` no gradient
+        (`nn.Embedding(padding_idx=...)`).
+    """
+
+    name: str
+    heads: dict[str, str]
+    rows: tuple[Row, ...]
+    constants: Values = dataclasses.field(default_factory=dict)
+    aliases: dict[str, str] = dataclasses.field(default_factory=dict)
+    inert: str = ""
+    prepare: Callable[[Config], Config] = lambda config: config
+    like: str = ""
+    unsaid: tuple[str, ...] = ()
+    counts_from_pad: bool = False
+    freezes_pad: bool = False
+
+    @property
+    def form(self) -> str:
+        """The key of the family in the tables of `hub.names` and `hub.task_heads`."""
+        return self.like or self.name
+
+    @property
+    def class_prefix(self) -> str:
+        """What the names of its classes begin with, such as "DistilBert"."""
+        return re.split("LMHead|For", next(iter(self.heads.values())))[0]
+
+    @property
+    def defaults(self) -> Config:
+        """The fields that are used, with the defaults of transformers' class."""
+        return {
+            name: value for row in self.rows for name, value in row.defaults.items()
+        }
+
+    def read(self, config: Config) -> ModelSpec:
+        """The spec of a config.json.
+
+        Raises:
+          UserError: a field has a wrong type or an unsupported value.
+        """
+        config = self._with_defaults(self.prepare(config))
+        values = dict(self.constants)
+        for row in self.rows:
+            values |= row.read(config)
+        return ModelSpec(**values)
+
+    def write(self, spec: ModelSpec) -> Config:
+        """The config.json of a spec, without the special ids."""
+        return {
+            name: value for row in self.rows for name, value in row.write(spec).items()
+        }
+
+    @property
+    def inert_names(self) -> frozenset[str]:
+        """The fields that change no output."""
+        return frozenset((_INERT + self.inert).split()) - self.defaults.keys()
+
+    def _with_defaults(self, config: Config) -> Config:
+        """A config with all fields that are used, their types checked."""
+        for key in _UNSUPPORTED:
+            if config.get(key):
+                text = repr(config[key])
+                text = text if len(text) <= 60 else f"{text[:57]}..."
+                raise DataError(f"config.json: {key}={text}: is not supported")
+        defaults = self.defaults
+        filled, names = defaults | config, dict.fromkeys(defaults, "")
+        for alias, name in self.aliases.items():
+            if alias in config:
+                filled[name], names[name] = config[alias], alias
+        nullable = {name for row in self.rows for name in row.nullable}
+        for name, default in defaults.items():
+            kind = type(None) if name in nullable else type(default)
+            _check_type(names[name] or name, filled[name], *_TYPES[kind])
+        return filled
+
+    def lay_out(self, spec: ModelSpec, pad: int | None) -> ModelSpec:
+        """The spec with its positions at those rows of the table that the code reads.
+
+        Args:
+          pad: the padding id of the tokenizer; None if it has none, which `check_pad`
+            refuses.
+        """
+        if not self.counts_from_pad or pad is None:
+            return spec
+        return dataclasses.replace(spec, position_offset=pad + 1)
+
+    def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
+        """Raises UserError unless the spec's positions fit the tokenizer's padding."""
+        if self.counts_from_pad and pad is None:
+            raise DataError(
+                f"the tokenizer has no [PAD], and a {self.name} counts positions from "
+                "its id: tokenizer.specials must list 'pad' before a run is trained"
+            )
+        if self.counts_from_pad and pad != spec.position_offset - 1:
+            raise DataError(
+                f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
+                f"the tokenizer's [PAD]: a {self.name} counts positions from it"
+            )
+
+
+def refusal(name: str, value: Any, allowed: str) -> UserError:
+    """The error for a value of a field of config.json."""
+    return DataError(f"config.json: {name}={value!r}: must be {allowed}")
+
+
+def require(config: Config, **wanted: Any) -> None:
+    """Raises UserError for a field that is present with another value."""
+    for name, value in wanted.items():
+        if config.get(name, value) != value:
+            raise refusal(name, config[name], repr(value))
+
+
+def read_activation(name: str, value: Any) -> str:
+    """jaxpt's name of the activation in a field."""
+    if not isinstance(value, str) or value not in ACTIVATIONS:
+        raise refusal(name, value, f"one of {', '.join(ACTIVATIONS)}")
+    return ACTIVATIONS[value]
+
+
+def write_activation(spec: ModelSpec) -> str:
+    """transformers' name of a spec's activation."""
+    return ACTIVATION_NAMES[spec.activation]
+
+
+def read_rope(rope: Any, theta: Any) -> float:
     """The base of rotary positions; scaled ones are not supported.
 
     Args:
@@ -114,17 +339,24 @@ def read_rope(rope: dict, theta: float) -> float:
     _check_type("rope_parameters", rope, dict, "an object")
     kind = rope.get("rope_type", rope.get("type", "default"))
     if kind != "default":
-        raise UserError(f"config.json: rope_type={kind!r}: must be 'default'")
+        raise refusal("rope_type", kind, "'default'")
     require(rope, partial_rotary_factor=1.0)
     for key in sorted(set(rope) - _ROPE):
-        raise UserError(f"config.json: rope_parameters.{key}: is not supported")
+        raise DataError(f"config.json: rope_parameters.{key}: is not supported")
     theta = rope.get("rope_theta", theta)
     _check_type("rope_theta", theta, (int, float), "a number")
     return float(theta)
 
 
-def _check_type(key: str, value, kinds, allowed: str) -> None:
+def write_rope(base: float) -> Config:
+    """The rotary parameters of a base."""
+    return {"rope_type": "default", "rope_theta": base}
+
+
+def _check_type(name: str, value: Any, kinds: Any, allowed: str) -> None:
     """Raises UserError for a value of a wrong type; a bool is not a number."""
     is_bool = isinstance(value, bool) and kinds is not bool
     if is_bool or not isinstance(value, kinds):
-        raise UserError(f"config.json: {key}={value!r}: must be {allowed}")
+        raise refusal(name, value, allowed)
+    if isinstance(value, int) and value > _MOST:
+        raise refusal(name, value, f"at most {_MOST}")

@@ -1,9 +1,9 @@
-"""Reads and writes the files of Hugging Face checkpoints: tensors and JSON.
+"""Reads and writes the files of Hugging Face checkpoints: safetensors and JSON.
 
-    <folder>/config.json                          and others, by `read_json`
+    <folder>/config.json                          and other JSON files
              model.safetensors                    all tensors, or
-             model-00001-of-00002.safetensors     and following: shards of them
-             model.safetensors.index.json         which shard holds which tensor
+             model-00001-of-00002.safetensors     shards, and
+             model.safetensors.index.json         the shard of each tensor
 
 Only safetensors is read: a pickle (pytorch_model.bin) can run code when it is loaded.
 The files are those of transformers, https://github.com/huggingface/transformers,
@@ -13,7 +13,7 @@ The files are those of transformers, https://github.com/huggingface/transformers
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.files.disk import flush, remove, replace
 
 MODEL = "model.safetensors"
@@ -41,41 +41,49 @@ _LFS = b"version https://git-lfs"
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
-class _Tensors(Mapping):
-    """Tensors by name, each read from its file when it is accessed."""
+class LazyTensors(Mapping):
+    """Tensors by name, each read when it is accessed.
 
-    def __init__(self, files: dict[str, tuple[Path, Any]]):
-        self._files = files
+    Args:
+      sources: name -> where `read` finds the tensor.
+    """
+
+    def __init__(self, sources: Mapping[str, Any], read: Callable[[Any], np.ndarray]):
+        self._sources, self._read = sources, read
 
     def __getitem__(self, name: str) -> np.ndarray:
-        path, file = self._files[name]
-        try:
-            dtype = file.get_slice(name).get_dtype()
-            if dtype not in DTYPES:
-                raise _fault(
-                    path, f"tensor {name!r} is {dtype}: must be one of {_list(DTYPES)}"
-                )
-            return file.get_tensor(name).astype(np.float32, copy=False)
-        except (SafetensorError, OSError) as error:
-            raise _fault(path, f"tensor {name!r} cannot be read: {error}") from error
+        return self._read(self._sources[name])
 
     def __contains__(self, name: object) -> bool:
-        return name in self._files  # the parent's would read the tensor
+        return name in self._sources  # the parent's would read the tensor
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._files)
+        return iter(self._sources)
 
     def __len__(self) -> int:
-        return len(self._files)
+        return len(self._sources)
+
+
+def _read_tensor(source: tuple[Path, Any, str]) -> np.ndarray:
+    """Reads a tensor as float32, from (path, opened file, name)."""
+    path, file, name = source
+    try:
+        dtype = file.get_slice(name).get_dtype()
+        if dtype not in DTYPES:
+            allowed = ", ".join(DTYPES)
+            raise _fault(path, f"tensor {name!r} is {dtype}: must be one of {allowed}")
+        return file.get_tensor(name).astype(np.float32, copy=False)
+    except (SafetensorError, OSError) as error:
+        raise _fault(path, f"tensor {name!r} cannot be read: {error}") from error
 
 
 def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     """The tensors of a checkpoint, as float32, each read when it is accessed.
 
-    The files stay open for that. The names and shapes of all tensors are checked here.
+    The files stay open. The names of all tensors are checked at once.
 
     Args:
-      folder: holds `MODEL`, or `INDEX` and its shards.
+      folder: has `MODEL`, or `INDEX` and its shards.
 
     Returns:
       Tensors by name; accessing one raises UserError if its dtype is not in `DTYPES`
@@ -89,19 +97,19 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise UserError(f"model folder {folder}: {_reason(error)}") from error
+        raise DataError(f"model folder {folder}: {_reason(error)}") from error
     if MODEL in names and INDEX in names:
-        raise UserError(
-            f"model folder {folder}: holds {MODEL} and {INDEX}: remove the one that is "
+        raise DataError(
+            f"model folder {folder}: has {MODEL} and {INDEX}: remove the one that is "
             "not the model's"
         )
     if INDEX in names:
-        return _Tensors(_open_shards(folder))
+        return LazyTensors(_open_shards(folder), _read_tensor)
     if MODEL not in names:
         raise _explain_missing(folder, names)
     path = folder / MODEL
     file = _open(path)
-    return _Tensors(dict.fromkeys(file.keys(), (path, file)))
+    return LazyTensors({name: (path, file, name) for name in file.keys()}, _read_tensor)
 
 
 def write_tensors(
@@ -112,7 +120,7 @@ def write_tensors(
     """Writes a checkpoint's tensors as transformers does, atomically.
 
     A checkpoint in the folder is replaced once all new files are flushed to disk. If
-    the process is killed during that, the folder holds no checkpoint, never a mixture.
+    the process is killed meanwhile, the folder has no checkpoint, never a mixture.
 
     Args:
       folder: created if it is missing; its other files are kept.
@@ -125,7 +133,7 @@ def write_tensors(
       ValueError: there are no tensors, or one is of another dtype.
     """
     if max_shard_bytes < 1:
-        raise UserError(f"max_shard_bytes={max_shard_bytes}: must be at least 1")
+        raise DataError(f"max_shard_bytes={max_shard_bytes}: must be at least 1")
     if not tensors:
         raise ValueError("no tensors to write")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
@@ -147,7 +155,7 @@ def write_tensors(
         flush(partial)
         _publish(partial, folder, list(shards))
     except (OSError, SafetensorError) as error:
-        raise UserError(
+        raise DataError(
             f"model folder {folder}: cannot be written: {_reason(error)}"
         ) from error
     finally:
@@ -156,9 +164,9 @@ def write_tensors(
 
 
 def split_shards(sizes: Mapping[str, int], max_bytes: int) -> list[list[str]]:
-    """The tensors of each file, in order; a file that would be too large is closed.
+    """Distributes tensors to files of limited size, in order.
 
-    A tensor that is too large by itself gets its own file at once, and those before and
+    A tensor that exceeds the limit gets its own file at once, and those before and
     after it share one, as in huggingface_hub's `split_state_dict_into_shards_factory`.
 
     >>> split_shards({"a": 2, "b": 9, "c": 2, "d": 1}, max_bytes=4)
@@ -198,8 +206,7 @@ def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
     """The object in a JSON file of a folder.
 
     Raises:
-      UserError: there is no such file, or it is not JSON, not an object, or has a key
-        twice.
+      UserError: the file is missing, is not JSON or not an object, or repeats a key.
     """
     path = Path(folder) / name
     try:
@@ -213,7 +220,7 @@ def read_json(folder: str | os.PathLike, name: str) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise _fault(path, f"is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise _fault(path, f"must hold a JSON object, holds a {type(value).__name__}")
+        raise _fault(path, f"must be a JSON object, is a {type(value).__name__}")
     return value
 
 
@@ -229,7 +236,7 @@ def write_json(folder: str | os.PathLike, name: str, value: Mapping[str, Any]) -
 
 
 def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
-    """Writes any other file of a folder, like `write_json`.
+    """Writes any other file of a folder, atomically.
 
     Raises:
       UserError: the file cannot be written.
@@ -243,37 +250,33 @@ def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"model file {path}: {what}")
-
-
-def _list(names) -> str:
-    return ", ".join(names)
+    return DataError(f"model file {path}: {what}")
 
 
 def _reason(error: Exception) -> str:
-    """The system's message for an error; safetensors has only its number, in a text."""
-    found = _SYSTEM_ERROR.search(str(error))
-    if found:
-        return os.strerror(int(found[1]))
+    """The system's message for an error; safetensors gives only its number."""
+    if match := _SYSTEM_ERROR.search(str(error)):
+        return os.strerror(int(match[1]))
     return getattr(error, "strerror", None) or str(error)
 
 
 def _explain_missing(folder: Path, names: list[str]) -> UserError:
+    """The error for a folder without safetensors; names a file of another format."""
     for suffixes, why in (
         (_PICKLES, "a pickle, which can run code when it is loaded"),
-        (_OTHERS, "a format that is not read"),
+        (_OTHERS, "a format that is not supported"),
     ):
-        found = [name for name in names if name.endswith(suffixes)]
-        if found:
-            found.sort(key=lambda name: not name.startswith("pytorch_model"))
-            return _fault(folder / found[0], f"is {why}: convert it to {MODEL} first")
-    return UserError(f"model folder {folder}: must hold {MODEL} or {INDEX}")
+        matches = [name for name in names if name.endswith(suffixes)]
+        if matches:
+            matches.sort(key=lambda name: not name.startswith("pytorch_model"))
+            return _fault(folder / matches[0], f"is {why}: convert it to {MODEL} first")
+    return DataError(f"model folder {folder}: must have {MODEL} or {INDEX}")
 
 
-def _open(path: Path):
-    """A safetensors file, its header checked against its size.
+def _open(path: Path) -> Any:
+    """Opens a safetensors file and checks its header against its size.
 
-    It is read, not mapped: if a mapped file is truncated later, the process is killed.
+    The file is read, not mapped: truncating a mapped file would kill the process.
     """
     try:
         with open(path, "rb") as file:
@@ -288,15 +291,15 @@ def _open(path: Path):
         raise _fault(path, f"is truncated or not safetensors: {error}") from error
 
 
-def _open_shards(folder: Path) -> dict[str, tuple[Path, Any]]:
-    """Each tensor's shard, checked in the index and in the shards themselves."""
+def _open_shards(folder: Path) -> dict[str, tuple[Path, Any, str]]:
+    """Opens the shards of an index and checks that both name the same tensors."""
     index = folder / INDEX
     places = read_json(folder, INDEX).get("weight_map")
     if not isinstance(places, dict) or not places:
         raise _fault(index, "must have weight_map, an object from tensors to files")
     for name, shard in places.items():
         _check_shard(folder, name, shard)
-    files: dict[str, tuple[Path, Any]] = {}
+    files: dict[str, tuple[Path, Any, str]] = {}
     for shard in sorted(set(places.values())):
         path = folder / shard
         file = _open(path)
@@ -305,22 +308,18 @@ def _open_shards(folder: Path) -> dict[str, tuple[Path, Any]]:
                 other = files[name][0].name
                 raise _fault(index, f"tensor {name!r} is in {other} and in {shard}")
             if name not in places:
-                raise _fault(path, f"holds {name!r}, of which {INDEX} knows nothing")
-            files[name] = path, file
+                raise _fault(path, f"has {name!r}, which {INDEX} does not list")
+            files[name] = path, file, name
     for name, shard in places.items():
         if name not in files or files[name][0].name != shard:
-            raise _fault(folder / shard, f"lacks {name!r}, which {INDEX} says it holds")
+            raise _fault(folder / shard, f"lacks {name!r}, which {INDEX} lists for it")
     return {name: files[name] for name in places}
 
 
-def _check_shard(folder: Path, name: str, shard) -> None:
-    """Checks that a shard of an index is a file of the folder itself.
-
-    Raises:
-      UserError: it is not, or it is missing.
-    """
+def _check_shard(folder: Path, name: str, shard: Any) -> None:
+    """Raises UserError unless a shard of an index is a file in the folder itself."""
     index = folder / INDEX
-    # By Windows' rules, which know both slashes and drives: it is then safe anywhere.
+    # Windows' rules cover both slashes and drives, so the name is safe on any system.
     is_plain = isinstance(shard, str) and PureWindowsPath(shard).name == shard
     if not is_plain or not shard.endswith(".safetensors"):
         raise _fault(
@@ -329,8 +328,8 @@ def _check_shard(folder: Path, name: str, shard) -> None:
             "*.safetensors",
         )
     path = folder / shard
-    if not os.path.exists(path):  # Path's raises for names that no system allows
-        raise _fault(path, f"is missing: {INDEX} says that it holds {name!r}")
+    if not os.path.exists(path):  # Path.exists raises for names that no system allows
+        raise _fault(path, f"is missing: {INDEX} lists {name!r} for it")
     target, homes = path.resolve(), [folder.resolve()]
     if homes[0].parent.name == "snapshots":
         # huggingface_hub's cache: <model>/snapshots/<revision>/ links to <model>/blobs.
@@ -343,7 +342,7 @@ def _as_array(name: str, tensor: np.ndarray) -> np.ndarray:
     # In C order, as safetensors writes memory without regard to strides.
     array = np.asarray(tensor, order="C")
     if array.dtype not in DTYPES.values():
-        known = _list(str(dtype) for dtype in DTYPES.values())
+        known = ", ".join(map(str, DTYPES.values()))
         raise ValueError(f"tensor {name!r} is {array.dtype}: must be one of {known}")
     return array
 
@@ -352,8 +351,8 @@ def _save(path: Path, tensors: dict[str, np.ndarray]) -> None:
     """Writes one safetensors file and flushes it."""
     # transformers refuses files whose metadata do not name the format.
     save_file(tensors, path, metadata={"format": "pt"})
-    # The library makes files that only their owner may read; the mode of the new folder
-    # shows the umask.
+    # The library writes files that only their owner can read; the mode of the new
+    # folder has the umask.
     os.chmod(path, path.parent.stat().st_mode & 0o666)
     flush(path)
 
@@ -392,13 +391,13 @@ def _publish(partial: Path, folder: Path, files: list[str]) -> None:
 
 
 def _make_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    value = {}
+    value: dict[str, Any] = {}
     for key, item in pairs:
         if key in value:
-            raise ValueError(f"the key {key!r} is there twice")
+            raise ValueError(f"the key {key!r} appears twice")
         value[key] = item
     return value
 
 
-def _refuse_constant(text: str):
-    raise ValueError(f"{text} is no number of JSON")
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not a JSON number")

@@ -1,4 +1,4 @@
-"""Reconciles the settings of an import with the folder that is imported.
+"""Merges the settings of an import with those of the imported folder.
 
 A flag is applied, or refused if it contradicts the folder. The folder overrides the
 settings of a config file, and a line reports them.
@@ -10,13 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError, UserError
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
+from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
+from jaxpt.text.tokens.vocab import Vocab
 
-# The settings of an objective's needs that the folder has said.
+ROW_LENGTH = 64  # at which the needs of an objective are determined
+# The settings of an objective's needs that the folder determines.
 FIXED = (
     "tokenizer.specials",
     "tokenizer.num_sentinels",
@@ -35,20 +39,18 @@ class ImportSettings:
       folder: the folder that is imported, for error messages.
     """
 
-    def __init__(self, config, flags: Collection[str], folder: Path):
+    def __init__(self, config: Any, flags: Collection[str], folder: Path) -> None:
         self.config = to_dict(config)
         self._defaults = to_dict(default_config())
         self._flags, self.folder = frozenset(flags), folder
         self._replaced: list[str] = []
-        # Networks of the folder that lack a language model's head.
-        self.bodies: tuple[str, ...] = ()
 
     def __contains__(self, name: str) -> bool:
         return name in self._flags
 
     @property
     def fixed(self) -> set[str]:
-        """What no objective's needs may change: flags, the folder's ids and sizes."""
+        """Settings that no objective's needs may change: flags, the folder's sizes."""
         return {*self._flags, *FIXED}
 
     @property
@@ -57,12 +59,12 @@ class ImportSettings:
         names = [field.name for field in dataclasses.fields(ModelSpec)]
         return {n: self.get(f"model.{n}") for n in names if f"model.{n}" in self}
 
-    def get(self, name: str):
+    def get(self, name: str) -> Any:
         """A setting by its full name."""
         section, _, field = name.rpartition(".")
         return (self.config[section] if section else self.config)[field]
 
-    def take(self, name: str, value) -> None:
+    def take(self, name: str, value: Any) -> None:
         """Sets the folder's value; a flag must have the same value.
 
         Raises:
@@ -72,20 +74,20 @@ class ImportSettings:
             raise self.refusal(name, f"must be {value!r}")
         self.prefer(name, value)
 
-    def prefer(self, name: str, value) -> None:
+    def prefer(self, name: str, value: Any) -> None:
         """Sets the folder's value unless a flag has set another one."""
         if name in self:
             return
         section, _, field = name.rpartition(".")
-        here = self.config[section] if section else self.config
+        values = self.config[section] if section else self.config
         default = (self._defaults[section] if section else self._defaults)[field]
-        if here[field] not in (value, default):
-            self._replaced.append(f"{name}={here[field]!r} ({value!r})")
-        here[field] = value
+        if values[field] not in (value, default):
+            self._replaced.append(f"{name}={values[field]!r} ({value!r})")
+        values[field] = value
 
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
-        return UserError(
+        return ConfigError(
             f"--config.{name}={self.get(name)}: {allowed} for --from={self.folder}, "
             f"or be left out"
         )
@@ -99,11 +101,11 @@ class ImportSettings:
         Raises:
           UserError: a flag would change the network.
         """
-        apart = dict(find_differences(dataclasses.replace(spec, **self.model), spec))
+        changed = dataclasses.replace(spec, **self.model)
+        differences = dict(find_differences(changed, spec))
         for name in self.model:
-            if name in apart:
-                held = getattr(spec, name)
-                raise self.refusal(f"model.{name}", f"must be {held!r}")
+            if name in differences:
+                raise self.refusal(f"model.{name}", f"must be {getattr(spec, name)!r}")
         for name, value in dataclasses.asdict(spec).items():
             if name not in COMPUTING:
                 self.prefer(f"model.{name}", value)
@@ -133,48 +135,74 @@ class ImportSettings:
         Raises:
           UserError: it has more ids than the model, or a flag names another tokenizer.
         """
-        held = tokenizers.load(place)
-        if held.vocab.size > size:
-            raise UserError(
-                f"{place}: its tokenizer has {held.vocab.size} ids, its config "
-                f"vocab_size={size}, which must be at least as many"
+        tokenizer = tokenizers.load(place)
+        num_ids = tokenizer.vocab.size
+        if num_ids > size:
+            raise DataError(
+                f"{place}: its tokenizer has {num_ids} ids, its config "
+                f"vocab_size={size}, which must be at least {num_ids}"
             )
         self.take("tokenizer.kind", "file")
         self.take("tokenizer.lowercase", False)  # the file determines it
         if "tokenizer.vocab_size" in self:
-            self.take("tokenizer.vocab_size", held.vocab.size)
+            self.take("tokenizer.vocab_size", num_ids)
         if "tokenizer.path" in self:
             other = tokenizers.load(self.get("tokenizer.path"))
-            if tokenizers.fingerprint(other) != tokenizers.fingerprint(held):
+            if tokenizers.fingerprint(other) != tokenizers.fingerprint(tokenizer):
                 raise self.refusal("tokenizer.path", "must be the same tokenizer")
         for field in ("path", "vocab_size", "specials", "num_sentinels"):
             self.prefer(f"tokenizer.{field}", self._defaults["tokenizer"][field])
-        return self._add_specials(held, place, size)
+        return self._add_specials(tokenizer, place, size)
 
-    def _add_specials(self, held: Tokenizer, place: Path, size: int) -> Tokenizer:
+    def _add_specials(self, tokenizer: Tokenizer, place: Path, size: int) -> Tokenizer:
         for field in ("specials", "num_sentinels"):
             name = f"tokenizer.{field}"
             if name not in self:
                 continue
             section = self.config["tokenizer"]
             specials = tuple(section["specials"])
-            more = section["num_sentinels"] if field == "num_sentinels" else 0
-            spec = TokenizerSpec("file", str(place), 1, specials, more)
+            num_sentinels = section["num_sentinels"] if field == "num_sentinels" else 0
+            spec = TokenizerSpec("file", str(place), 1, specials, num_sentinels)
             try:
-                made = make_tokenizer(spec, ())
+                tokenizer = make_tokenizer(spec, ())
             except UserError as error:
-                raise UserError(f"--config.{name}={self.get(name)}: {error}") from error
-            if made.vocab.size > size:
+                raise ConfigError(
+                    f"--config.{name}={self.get(name)}: {error}"
+                ) from error
+            if tokenizer.vocab.size > size:
                 raise self.refusal(
                     name,
-                    f"needs {made.vocab.size} ids, must fit into the model's {size}",
+                    f"needs {tokenizer.vocab.size} ids, must fit into the model's "
+                    f"{size}",
                 )
-            held = made
-        return held
+        return tokenizer
 
     def list_replaced(self) -> list[str]:
         """A line on the settings of a config file that the folder overrides, if any."""
         if not self._replaced:
             return []
-        told = ", ".join(self._replaced)
-        return [f"--config gives way to what --from={self.folder} has: {told}"]
+        settings = ", ".join(self._replaced)
+        return [f"--from={self.folder} overrides settings of --config: {settings}"]
+
+
+def choose_objective(head: str, vocab: Vocab) -> str:
+    """The first objective that trains such a network and whose needs the ids meet.
+
+    Args:
+      head: a key of `Family.heads`.
+    """
+    names = [name for name, each in OBJECTIVES.items() if head in each.Spec.heads()]
+    fitting = [name for name in names if _meets(vocab, OBJECTIVES[name].Spec)]
+    return (fitting or names)[0]
+
+
+def _meets(vocab: Vocab, spec_type: type[ObjectiveSpec]) -> bool:
+    """Whether the vocabulary has what an objective needs, at its default settings."""
+    needs = spec_type.for_seq_len(ROW_LENGTH).needs
+    try:
+        for role in needs.specials:
+            vocab.require(role)
+        vocab.require_sentinels(needs.num_sentinels)
+    except UserError:
+        return False
+    return True

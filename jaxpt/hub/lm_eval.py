@@ -1,19 +1,19 @@
-"""A run as a model of EleutherAI's lm-evaluation-harness, without an export.
+"""Evaluates a run with EleutherAI's lm-evaluation-harness, without an export.
 
     python -m jaxpt.hub.lm_eval run --model jaxpt --model_args workdir=runs/a \\
         --tasks lambada_openai,arc_easy
 
-runs the harness's own program with `jaxpt` among its models; in Python,
+runs the harness's own program with `jaxpt` added to its models. In Python, use
 `lm_eval.simple_evaluate(model=register()(workdir="runs/a"), tasks=[...])`. Needs
 `pip install 'jaxpt[lm-eval]'`.
 
-A run that reads from left to right is given just the ids that the harness's `hf` model
-gives its export: what the run puts before a text, where it puts something, and nothing
-else; behind an empty context [BOS], or else [EOS]. (`jaxpt evaluate --tasks` shows a
-run of joined texts the [EOS] that closed the text before.) All other runs are scored by
-a rule of `zero_shot.score_rows`, such as pseudo-log-likelihoods, which `hf` cannot do;
-"greedy" then means that each token is the likeliest one by that rule. A token that
-shares the highest score with another is not greedy here, and may be in the harness.
+A causal run gets exactly the ids that the harness's `hf` model gives its export: the
+special ids that the run puts before a text, and for an empty context [BOS], or else
+[EOS]. (`jaxpt evaluate --tasks` also gives a run of joined texts the [EOS] that ended
+the previous text.) All other runs are scored by a rule of `zero_shot.score_rows`, such
+as pseudo-log-likelihoods, which `hf` cannot do; "greedy" then means that each token is
+the likeliest one by that rule. A token that shares the highest score with another is
+not greedy here, but can be in the harness.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import jaxpt.trust
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.inference.predictions import Writer
 from jaxpt.inference.scorer import make_scorer
@@ -34,23 +34,22 @@ from jaxpt.training.workdir import load_run
 from jaxpt.zero_shot.continuations import pick_rule
 
 NAME = "jaxpt"
-# Rules that are given every id that they read; the others put their own around a text.
+# Rules that add no special ids to a text.
 BARE = frozenset({"causal", "forward"})
-MAX_NEW = 256  # tokens that a text is continued by, if a task does not say
+MAX_NEW = 256  # new tokens of a generated text, by default
 KNOWN = ("until", "max_gen_toks", "do_sample", "temperature", "top_k", "top_p")
 
 
 class RunLM:
-    """What the harness asks of a model; `register` makes the harness's class of it.
+    """The harness's model interface for a run; `register` derives its class from this.
 
     Args:
       workdir: the run's folder.
-      rule: by which texts are scored; "auto" takes the run's best for continuations.
-      seed: of what is sampled.
-      max_gen_toks: tokens that a text is continued by, if a task does not say.
-      batch_size: texts that are continued at once; scoring chooses its own.
-      max_batch_size, device: given by the harness; must be None and None or "cpu" or
-        "cuda", as JAX has chosen the device.
+      rule: the scoring rule; "auto" is the run's best rule for continuations.
+      seed: of sampling.
+      max_gen_toks: new tokens of a generated text, if a task does not set them.
+      batch_size: texts that are generated at once; scoring chooses its own.
+      max_batch_size, device: passed by the harness and ignored, as JAX chooses both.
       trust: modules outside jaxpt that the run may import, such as its objective's.
 
     Raises:
@@ -70,7 +69,7 @@ class RunLM:
     ):
         super().__init__()
         if not str(batch_size).isdigit() or int(batch_size) < 1:
-            raise UserError(f"batch_size={batch_size}: must be a number of texts")
+            raise DataError(f"batch_size={batch_size}: must be a number of texts")
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.max_gen_toks = int(max_gen_toks)
         jaxpt.trust.trust(trust)
@@ -89,11 +88,11 @@ class RunLM:
 
     @property
     def eot_token_id(self) -> int:
-        """[EOS], or else what a text begins with."""
+        """The id of [EOS], or else of [BOS]."""
         framing = self.framing
         ids = [id_ for id_ in (*framing.ends, framing.bos) if id_ is not None]
         if not ids:
-            raise UserError(
+            raise DataError(
                 "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
                 "harness puts before a text that has no context"
             )
@@ -101,45 +100,45 @@ class RunLM:
 
     @property
     def prefix_token_id(self) -> int:
-        """[BOS], or else [EOS]; -1, which is no token, where rules need neither."""
+        """The id of [BOS], or else of [EOS]; -1 for rules that need neither."""
         if not self.is_bare:
             return -1
         bos = self.framing.bos
         return bos if bos is not None else self.eot_token_id
 
     def tok_encode(
-        self, string: str, add_special_tokens: bool | None = None, **_
+        self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
-        """Ids of a text; those before it, where the network is given every id."""
+        """Ids of a text, with those before it unless the rule adds them."""
         ids = self.run_tokenizer.encode(string).tolist()
         if self.is_bare and add_special_tokens is not False:
             return [*self.framing.before, *ids]
         return ids
 
     def _loglikelihood_tokens(
-        self, requests: list[tuple], disable_tqdm: bool = False, **_
+        self, requests: list[tuple], disable_tqdm: bool = False, **_: Any
     ) -> list[tuple[float, bool]]:
-        """(log p, is greedy) of each (texts, context's ids, continuation's ids)."""
+        """Returns (log p, is greedy) of each (texts, context ids, continuation ids)."""
         texts, starts, limit = [], [], self._limit()
         for _, context, continuation in requests:
             if not self.is_bare and context == [self.prefix_token_id]:
-                context = []  # what stands before a text the rule itself knows
+                context = []  # the rule adds the ids before a text
             ids = np.array([*context, *continuation], np.int32)[-limit:]
             if len(continuation) > limit - self.is_bare:
-                raise UserError(
+                raise DataError(
                     f"a continuation of {len(continuation)} tokens: must fit the "
                     f"model's {self.max_length} positions"
                 )
             texts.append(ids)
             starts.append(len(ids) - len(continuation))
-        found = self.scorer.score(texts, starts, (self.rule,), with_best=True)
+        scores = self.scorer.score(texts, starts, (self.rule,), with_best=True)
         return [
             (float(values.sum(dtype=np.float64)), bool(best.all()))
-            for values, best in zip(found[self.rule], found["best"], strict=True)
+            for values, best in zip(scores[self.rule], scores["best"], strict=True)
         ]
 
     def _limit(self) -> int:
-        """The most ids of a text; the last of those that are only predicted is free."""
+        """The maximum ids of a text; a causal run does not read the last one."""
         if self.is_bare:
             return self.max_length + 1
         return self.scorer.room(self.rule) or self.max_length
@@ -147,7 +146,7 @@ class RunLM:
     def loglikelihood_rolling(
         self, requests: list, disable_tqdm: bool = False
     ) -> list[float]:
-        """log p of whole texts, in windows that overlap by one token."""
+        """Returns log p of whole texts, in windows that overlap by one token."""
         from lm_eval import utils
 
         windows, owners = [], []
@@ -161,12 +160,12 @@ class RunLM:
                 windows.append((None, *utils.make_disjoint_window(pair)))
                 owners.append(number)
         totals = np.zeros(len(requests))
-        found = self._loglikelihood_tokens(windows)
-        np.add.at(totals, owners, [log_prob for log_prob, _ in found])
+        scores = self._loglikelihood_tokens(windows)
+        np.add.at(totals, owners, [log_prob for log_prob, _ in scores])
         return totals.tolist()
 
     def generate_until(self, requests: list, disable_tqdm: bool = False) -> list[str]:
-        """What each text goes on with, up to the first of its stops."""
+        """Returns the continuation of each text, up to the first of its stops."""
         groups: dict[str, list[int]] = {}
         for number, request in enumerate(requests):
             groups.setdefault(repr(request.args[1]), []).append(number)
@@ -175,15 +174,16 @@ class RunLM:
             options = requests[numbers[0]].args[1]
             numbers.sort(key=lambda i: len(requests[i].args[0]))
             for start in range(0, len(numbers), self.batch_size):
-                part = numbers[start : start + self.batch_size]
-                prompts = [requests[i].args[0] for i in part]
-                for i, text in zip(part, self._continue(prompts, options), strict=True):
+                batch = numbers[start : start + self.batch_size]
+                prompts = [requests[i].args[0] for i in batch]
+                new = self._continue(prompts, options)
+                for i, text in zip(batch, new, strict=True):
                     texts[i] = text
         return texts
 
     def _continue(self, prompts: list[str], options: dict[str, Any]) -> list[str]:
         if unknown := sorted(set(options) - set(KNOWN)):
-            raise UserError(
+            raise DataError(
                 f"generation_kwargs {unknown[0]}: must be one of {', '.join(KNOWN)}"
             )
         is_sampled = bool(options.get("do_sample"))
@@ -202,7 +202,7 @@ class RunLM:
 
 
 def cut_at(text: str, stops: list[str]) -> str:
-    """A text up to the first of the stops, which is left out.
+    """Cuts a text before the first of the stops.
 
     >>> cut_at("one\\n\\ntwo.", [".", "\\n\\n"])
     'one'
@@ -213,7 +213,7 @@ def cut_at(text: str, stops: list[str]) -> str:
 
 
 def register() -> type:
-    """The harness's class of runs, which it knows by the name "jaxpt" from now on.
+    """Adds "jaxpt" to the harness's models and returns the class.
 
     Raises:
       UserError: the harness is not installed.
@@ -222,7 +222,7 @@ def register() -> type:
         from lm_eval.api import registry
         from lm_eval.api.model import TemplateLM
     except ImportError as error:
-        raise UserError(
+        raise DataError(
             f"the lm-evaluation-harness cannot be imported ({error}); install it with "
             f"pip install 'jaxpt[lm-eval]'"
         ) from None
@@ -232,8 +232,8 @@ def register() -> type:
 
 
 def main() -> int:
-    """The harness's own program, which knows runs; returns its exit code."""
-    # Its bootstrap forks otherwise, and a copy of JAX's threads may wait for ever.
+    """Runs the harness's own program and returns its exit code."""
+    # Its bootstrap would fork, and a copy of JAX's threads can wait for ever.
     os.environ.setdefault("DISABLE_MULTIPROC", "1")
     try:
         register()

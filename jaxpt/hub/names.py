@@ -1,4 +1,4 @@
-"""For each family, a table from tensors of transformers to jaxpt's parameters.
+"""Maps the tensors of transformers to jaxpt's parameters, for each family.
 
 The same table is used in both directions (`hub.convert`).
 """
@@ -14,6 +14,7 @@ class Entry:
     """One tensor of transformers.
 
     Attributes:
+      theirs: its name.
       ours: paths in jaxpt's parameters; several are concatenated along the last axis.
       is_transposed: whether the tensor is [out, in], as in PyTorch's Linear.
       is_row: whether the tensor is [1, n] and the parameter [n].
@@ -26,14 +27,20 @@ class Entry:
 
 
 Table = Iterator[Entry]
+# A module's name in transformers -> the path in jaxpt, or several, separated by spaces.
+Modules = dict[str, str]
 
 
 def _linear(
-    spec: ModelSpec, theirs: str, *ours: str, bias: bool | None = None
+    spec: ModelSpec,
+    theirs: str,
+    *ours: str,
+    bias: bool | None = None,
+    is_transposed: bool = True,
 ) -> Table:
     """The entries of a Linear, whose output is that of one or more parameters."""
     kernels = tuple(f"{path}/kernel" for path in ours)
-    yield Entry(f"{theirs}.weight", kernels, is_transposed=True)
+    yield Entry(f"{theirs}.weight", kernels, is_transposed)
     if spec.use_bias if bias is None else bias:
         yield Entry(f"{theirs}.bias", tuple(f"{path}/bias" for path in ours))
 
@@ -44,28 +51,49 @@ def _norm(spec: ModelSpec, theirs: str, ours: str) -> Table:
         yield Entry(f"{theirs}.bias", (f"{ours}/bias",))
 
 
-def _layers(num: int, theirs: str, stack: str) -> Iterator[tuple[int, str, str]]:
+def _layers(
+    spec: ModelSpec,
+    num: int,
+    theirs: str,
+    stack: str,
+    modules: Modules,
+    is_transposed: bool = True,
+) -> Table:
+    """The entries of all layers of a stack; paths that end with "norm" are norms."""
     for i in range(num):
-        yield i, f"{theirs}.{i}", f"{stack}/layer_{i}"
+        for name, paths in modules.items():
+            name = f"{theirs}.{i}.{name}"
+            ours = [f"{stack}/layer_{i}/{path}" for path in paths.split()]
+            if paths.endswith("norm"):
+                yield from _norm(spec, name, *ours)
+            else:
+                yield from _linear(spec, name, *ours, is_transposed=is_transposed)
+
+
+def _attention(pattern: str, ours: str = "attention", out: str = "o") -> Modules:
+    """Modules of attention, by the letters q, k, v and `out`."""
+    letters = {"q": "query", "k": "key", "v": "value", out: "out"}
+    return {pattern.format(key): f"{ours}/{name}" for key, name in letters.items()}
+
+
+_QKV = "attention/query attention/key attention/value"
 
 
 def _gpt2(spec: ModelSpec, head: str) -> Table:
     yield Entry("transformer.wte.weight", ("embed/tokens",))
     yield Entry("transformer.wpe.weight", ("embed/positions/table",))
-    for _, them, us in _layers(spec.num_layers, "transformer.h", "encoder"):
-        heads = [f"{us}/attention/{name}" for name in ("query", "key", "value")]
-        yield from _norm(spec, f"{them}.ln_1", f"{us}/attention_norm")
-        yield from _norm(spec, f"{them}.ln_2", f"{us}/mlp_norm")
-        for name, ours in (
-            ("attn.c_attn", heads),
-            ("attn.c_proj", [f"{us}/attention/out"]),
-            ("mlp.c_fc", [f"{us}/mlp/up"]),
-            ("mlp.c_proj", [f"{us}/mlp/down"]),
-        ):
-            # A convolution of width 1, whose kernel is [in, out], as in jaxpt.
-            for part, field in (("weight", "kernel"), ("bias", "bias")):
-                paths = tuple(f"{path}/{field}" for path in ours)
-                yield Entry(f"{them}.{name}.{part}", paths)
+    modules = {
+        "ln_1": "attention_norm",
+        "ln_2": "mlp_norm",
+        # Convolutions of width 1, whose kernels are [in, out], as in jaxpt.
+        "attn.c_attn": _QKV,
+        "attn.c_proj": "attention/out",
+        "mlp.c_fc": "mlp/up",
+        "mlp.c_proj": "mlp/down",
+    }
+    yield from _layers(
+        spec, spec.num_layers, "transformer.h", "encoder", modules, is_transposed=False
+    )
     yield from _norm(spec, "transformer.ln_f", "encoder/norm")
     if not spec.tie_embeddings:
         yield from _linear(spec, "lm_head", "head/out", bias=False)
@@ -80,25 +108,32 @@ def _bert_body(spec: ModelSpec, prefix: str) -> Table:
     yield from _norm(spec, f"{them}.LayerNorm", "embed/norm")
     if spec.embedding_dim != spec.d_model:
         yield from _linear(spec, f"{prefix}.embeddings_project", "project")
-    for _, them, us in _layers(spec.num_layers, f"{prefix}.encoder.layer", "encoder"):
-        for name in ("query", "key", "value"):
-            ours = f"{us}/attention/{name}"
-            yield from _linear(spec, f"{them}.attention.self.{name}", ours)
-        ours = f"{us}/attention/out"
-        yield from _linear(spec, f"{them}.attention.output.dense", ours)
-        ours = f"{us}/attention_norm"
-        yield from _norm(spec, f"{them}.attention.output.LayerNorm", ours)
-        yield from _linear(spec, f"{them}.intermediate.dense", f"{us}/mlp/up")
-        yield from _linear(spec, f"{them}.output.dense", f"{us}/mlp/down")
-        yield from _norm(spec, f"{them}.output.LayerNorm", f"{us}/mlp_norm")
+    modules = {
+        "attention.self.query": "attention/query",
+        "attention.self.key": "attention/key",
+        "attention.self.value": "attention/value",
+        "attention.output.dense": "attention/out",
+        "attention.output.LayerNorm": "attention_norm",
+        "intermediate.dense": "mlp/up",
+        "output.dense": "mlp/down",
+        "output.LayerNorm": "mlp_norm",
+    }
+    theirs = f"{prefix}.encoder.layer"
+    yield from _layers(spec, spec.num_layers, theirs, "encoder", modules)
+
+
+def _head(spec: ModelSpec, dense: str, norm: str, bias: str) -> Table:
+    """The entries of a masked language model's head."""
+    yield from _linear(spec, dense, "head/transform")
+    yield from _norm(spec, norm, "head/norm")
+    yield Entry(bias, ("head/bias",))
 
 
 def _bert(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "bert")
     them = "cls.predictions"
-    yield from _linear(spec, f"{them}.transform.dense", "head/transform")
-    yield from _norm(spec, f"{them}.transform.LayerNorm", "head/norm")
-    yield Entry(f"{them}.bias", ("head/bias",))
+    dense, norm = f"{them}.transform.dense", f"{them}.transform.LayerNorm"
+    yield from _head(spec, dense, norm, f"{them}.bias")
     if head == "pretraining":
         yield from _linear(spec, "bert.pooler.dense", "pair_score/pool")
         yield from _linear(spec, "cls.seq_relationship", "pair_score/out")
@@ -106,17 +141,15 @@ def _bert(spec: ModelSpec, head: str) -> Table:
 
 def _roberta(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "roberta")
-    yield from _linear(spec, "lm_head.dense", "head/transform")
-    yield from _norm(spec, "lm_head.layer_norm", "head/norm")
-    yield Entry("lm_head.bias", ("head/bias",))
+    yield from _head(spec, "lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
 
 
 def _electra(spec: ModelSpec, head: str) -> Table:
     yield from _bert_body(spec, "electra")
     if head == "generator":
-        yield from _linear(spec, "generator_predictions.dense", "head/transform")
-        yield from _norm(spec, "generator_predictions.LayerNorm", "head/norm")
-        yield Entry("generator_lm_head.bias", ("head/bias",))
+        them = "generator_predictions"
+        dense, norm = f"{them}.dense", f"{them}.LayerNorm"
+        yield from _head(spec, dense, norm, "generator_lm_head.bias")
     else:
         them = "discriminator_predictions"
         yield from _linear(spec, f"{them}.dense", "score/Dense_0")
@@ -128,67 +161,51 @@ def _distilbert(spec: ModelSpec, head: str) -> Table:
     yield Entry(f"{them}.word_embeddings.weight", ("embed/tokens",))
     yield Entry(f"{them}.position_embeddings.weight", ("embed/positions/table",))
     yield from _norm(spec, f"{them}.LayerNorm", "embed/norm")
-    for _, them, us in _layers(
-        spec.num_layers, "distilbert.transformer.layer", "encoder"
-    ):
-        for letter, name in zip("qkv", ("query", "key", "value"), strict=True):
-            ours = f"{us}/attention/{name}"
-            yield from _linear(spec, f"{them}.attention.{letter}_lin", ours)
-        yield from _linear(spec, f"{them}.attention.out_lin", f"{us}/attention/out")
-        yield from _norm(spec, f"{them}.sa_layer_norm", f"{us}/attention_norm")
-        yield from _linear(spec, f"{them}.ffn.lin1", f"{us}/mlp/up")
-        yield from _linear(spec, f"{them}.ffn.lin2", f"{us}/mlp/down")
-        yield from _norm(spec, f"{them}.output_layer_norm", f"{us}/mlp_norm")
-    yield from _linear(spec, "vocab_transform", "head/transform")
-    yield from _norm(spec, "vocab_layer_norm", "head/norm")
-    yield Entry("vocab_projector.bias", ("head/bias",))
-
-
-def _t5_attention(spec: ModelSpec, theirs: str, ours: str) -> Table:
-    for letter, name in zip("qkvo", ("query", "key", "value", "out"), strict=True):
-        yield from _linear(spec, f"{theirs}.{letter}", f"{ours}/{name}")
+    modules = _attention("attention.{}_lin", out="out") | {
+        "sa_layer_norm": "attention_norm",
+        "ffn.lin1": "mlp/up",
+        "ffn.lin2": "mlp/down",
+        "output_layer_norm": "mlp_norm",
+    }
+    theirs = "distilbert.transformer.layer"
+    yield from _layers(spec, spec.num_layers, theirs, "encoder", modules)
+    yield from _head(
+        spec, "vocab_transform", "vocab_layer_norm", "vocab_projector.bias"
+    )
 
 
 def _t5(spec: ModelSpec, head: str) -> Table:
     yield Entry("shared.weight", ("embed/tokens",))
+    mlp = {"wi": "up", "wo": "down"}
+    if spec.gated_mlp:
+        mlp = {"wi_0": "gate", "wi_1": "up", "wo": "down"}
     for stack, num in (
         ("encoder", spec.num_layers),
         ("decoder", spec.num_decoder_layers),
     ):
-        for i, them, us in _layers(num, f"{stack}.block", stack):
-            attention = f"{them}.layer.0.SelfAttention"
-            yield from _t5_attention(spec, attention, f"{us}/attention")
-            if i == 0:
-                name = f"{attention}.relative_attention_bias.weight"
-                yield Entry(name, (f"{stack}/relative/table",))
-            norms = ["attention_norm", "mlp_norm"]
-            if stack == "decoder":
-                cross = f"{them}.layer.1.EncDecAttention"
-                yield from _t5_attention(spec, cross, f"{us}/cross")
-                norms.insert(1, "cross_norm")
-            for place, norm in enumerate(norms):
-                ours = f"{us}/{norm}"
-                yield from _norm(spec, f"{them}.layer.{place}.layer_norm", ours)
-            mlp = f"{them}.layer.{len(norms) - 1}.DenseReluDense"
-            if spec.gated_mlp:
-                yield from _linear(spec, f"{mlp}.wi_0", f"{us}/mlp/gate")
-                yield from _linear(spec, f"{mlp}.wi_1", f"{us}/mlp/up")
-            else:
-                yield from _linear(spec, f"{mlp}.wi", f"{us}/mlp/up")
-            yield from _linear(spec, f"{mlp}.wo", f"{us}/mlp/down")
+        parts = {"attention": _attention("SelfAttention.{}")}
+        if stack == "decoder":
+            parts["cross"] = _attention("EncDecAttention.{}", "cross")
+        parts["mlp"] = {
+            f"DenseReluDense.{theirs}": f"mlp/{ours}" for theirs, ours in mlp.items()
+        }
+        modules: Modules = {}
+        for place, (part, names) in enumerate(parts.items()):
+            modules |= {f"layer.{place}.{name}": ours for name, ours in names.items()}
+            modules[f"layer.{place}.layer_norm"] = f"{part}_norm"
+        them = f"{stack}.block"
+        bias = f"{them}.0.layer.0.SelfAttention.relative_attention_bias.weight"
+        yield Entry(bias, (f"{stack}/relative/table",))
+        yield from _layers(spec, num, them, stack, modules)
         yield from _norm(spec, f"{stack}.final_layer_norm", f"{stack}/norm")
     if not spec.tie_embeddings:
         yield from _linear(spec, "lm_head", "head/out", bias=False)
 
 
-def _bart_attention(spec: ModelSpec, theirs: str, ours: str) -> Table:
-    for letter, name in zip("qkv", ("query", "key", "value"), strict=True):
-        yield from _linear(spec, f"{theirs}.{letter}_proj", f"{ours}/{name}")
-    yield from _linear(spec, f"{theirs}.out_proj", f"{ours}/out")
-
-
 def _bart(spec: ModelSpec, head: str) -> Table:
     yield Entry("model.shared.weight", ("embed/tokens",))
+    cross = _attention("encoder_attn.{}_proj", "cross", out="out")
+    cross["encoder_attn_layer_norm"] = "cross_norm"
     for stack, num, embed in (
         ("encoder", spec.num_layers, "embed"),
         ("decoder", spec.num_decoder_layers, "decoder_embed"),
@@ -196,31 +213,24 @@ def _bart(spec: ModelSpec, head: str) -> Table:
         them = f"model.{stack}"
         yield Entry(f"{them}.embed_positions.weight", (f"{embed}/positions/table",))
         yield from _norm(spec, f"{them}.layernorm_embedding", f"{embed}/norm")
-        for _, them, us in _layers(num, f"model.{stack}.layers", stack):
-            yield from _bart_attention(spec, f"{them}.self_attn", f"{us}/attention")
-            ours = f"{us}/attention_norm"
-            yield from _norm(spec, f"{them}.self_attn_layer_norm", ours)
-            if stack == "decoder":
-                yield from _bart_attention(spec, f"{them}.encoder_attn", f"{us}/cross")
-                ours = f"{us}/cross_norm"
-                yield from _norm(spec, f"{them}.encoder_attn_layer_norm", ours)
-            yield from _linear(spec, f"{them}.fc1", f"{us}/mlp/up")
-            yield from _linear(spec, f"{them}.fc2", f"{us}/mlp/down")
-            yield from _norm(spec, f"{them}.final_layer_norm", f"{us}/mlp_norm")
+        modules = _attention("self_attn.{}_proj", out="out")
+        modules["self_attn_layer_norm"] = "attention_norm"
+        modules |= cross if stack == "decoder" else {}
+        modules |= {"fc1": "mlp/up", "fc2": "mlp/down", "final_layer_norm": "mlp_norm"}
+        yield from _layers(spec, num, f"{them}.layers", stack, modules)
     if spec.head_bias:
         yield Entry("final_logits_bias", ("head/bias",), is_row=True)
 
 
 def _llama(spec: ModelSpec, head: str) -> Table:
     yield Entry("model.embed_tokens.weight", ("embed/tokens",))
-    for _, them, us in _layers(spec.num_layers, "model.layers", "encoder"):
-        yield from _norm(spec, f"{them}.input_layernorm", f"{us}/attention_norm")
-        for letter, name in zip("qkvo", ("query", "key", "value", "out"), strict=True):
-            ours = f"{us}/attention/{name}"
-            yield from _linear(spec, f"{them}.self_attn.{letter}_proj", ours)
-        yield from _norm(spec, f"{them}.post_attention_layernorm", f"{us}/mlp_norm")
-        for name in ("gate", "up", "down"):
-            yield from _linear(spec, f"{them}.mlp.{name}_proj", f"{us}/mlp/{name}")
+    modules = {
+        "input_layernorm": "attention_norm",
+        **_attention("self_attn.{}_proj"),
+        "post_attention_layernorm": "mlp_norm",
+        **{f"mlp.{name}_proj": f"mlp/{name}" for name in ("gate", "up", "down")},
+    }
+    yield from _layers(spec, spec.num_layers, "model.layers", "encoder", modules)
     yield from _norm(spec, "model.norm", "encoder/norm")
     if not spec.tie_embeddings:
         yield from _linear(spec, "lm_head", "head/out", bias=False)
@@ -229,19 +239,20 @@ def _llama(spec: ModelSpec, head: str) -> Table:
 def _modernbert(spec: ModelSpec, head: str) -> Table:
     yield Entry("model.embeddings.tok_embeddings.weight", ("embed/tokens",))
     yield from _norm(spec, "model.embeddings.norm", "embed/norm")
-    for i, them, us in _layers(spec.num_layers, "model.layers", "encoder"):
-        if i:  # the embeddings' norm stands before the first
-            yield from _norm(spec, f"{them}.attn_norm", f"{us}/attention_norm")
-        heads = [f"{us}/attention/{name}" for name in ("query", "key", "value")]
-        yield from _linear(spec, f"{them}.attn.Wqkv", *heads)
-        yield from _linear(spec, f"{them}.attn.Wo", f"{us}/attention/out")
-        yield from _norm(spec, f"{them}.mlp_norm", f"{us}/mlp_norm")
-        yield from _linear(spec, f"{them}.mlp.Wi", f"{us}/mlp/gate", f"{us}/mlp/up")
-        yield from _linear(spec, f"{them}.mlp.Wo", f"{us}/mlp/down")
+    modules = {
+        "attn_norm": "attention_norm",
+        "attn.Wqkv": _QKV,
+        "attn.Wo": "attention/out",
+        "mlp_norm": "mlp_norm",
+        "mlp.Wi": "mlp/gate mlp/up",
+        "mlp.Wo": "mlp/down",
+    }
+    for entry in _layers(spec, spec.num_layers, "model.layers", "encoder", modules):
+        # Before the first layer there is only the norm of the embeddings.
+        if not entry.theirs.startswith("model.layers.0.attn_norm"):
+            yield entry
     yield from _norm(spec, "model.final_norm", "encoder/norm")
-    yield from _linear(spec, "head.dense", "head/transform")
-    yield from _norm(spec, "head.norm", "head/norm")
-    yield Entry("decoder.bias", ("head/bias",))
+    yield from _head(spec, "head.dense", "head.norm", "decoder.bias")
 
 
 TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
@@ -253,11 +264,10 @@ TABLES: dict[str, Callable[[ModelSpec, str], Table]] = {
     "t5": _t5,
     "bart": _bart,
     "llama": _llama,
-    "mistral": _llama,
     "modernbert": _modernbert,
 }
 
-# Tensors that a checkpoint may hold beside the table's: copies of the table's tensors,
+# Further tensors that a checkpoint may have: copies of the table's tensors,
 COPIES = {
     "gpt2": {"lm_head.weight": "transformer.wte.weight"},
     "bert": {
@@ -285,7 +295,6 @@ COPIES = {
         "lm_head.weight": "model.shared.weight",
     },
     "llama": {"lm_head.weight": "model.embed_tokens.weight"},
-    "mistral": {"lm_head.weight": "model.embed_tokens.weight"},
     "modernbert": {"decoder.weight": "model.embeddings.tok_embeddings.weight"},
 }
 # and tensors that no language model uses: masks and counters in buffers, and heads of
@@ -297,7 +306,6 @@ UNREAD = {
     "electra": r"electra\.embeddings\.position_ids",
     "t5": r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\..*",
     "llama": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
-    "mistral": r"model\.layers\.\d+\.self_attn\.rotary_emb\.inv_freq",
 }
 # Of those, the weights that another class of the family reads.
 UNREAD_WEIGHTS = r"\w+\.pooler\..*|cls\.seq_relationship\..*"
@@ -307,7 +315,7 @@ LEGACY_NAMES = {
     "LayerNorm.gamma": "LayerNorm.weight",
     "LayerNorm.beta": "LayerNorm.bias",
 }
-# What the names of a model's tensors begin with where it has a head; without one they
+# The prefix of the tensors' names in a model with a head; those of one without a head
 # lack it.
 BODIES = {
     "gpt2": "transformer.",
@@ -317,7 +325,6 @@ BODIES = {
     "electra": "electra.",
     "bart": "model.",
     "llama": "model.",
-    "mistral": "model.",
     "modernbert": "model.",
 }
 # Those of a downstream task's head, and of a pooler that a head may read.

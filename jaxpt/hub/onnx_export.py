@@ -1,7 +1,7 @@
-"""Exports runs as folders that onnxruntime needs nothing else for.
+"""Exports runs as folders of ONNX graphs for onnxruntime.
 
-Beside the graphs lies `model.json`, which says what is put around a text, which ids are
-special and how far the graphs are from JAX, and `tokenizer.json`.
+Next to the graphs are `tokenizer.json` and `model.json`, which has the special ids, the
+ids around a text and the differences of the graphs from JAX.
 """
 
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
@@ -24,7 +24,8 @@ from jaxpt.training.task import find_banned
 from jaxpt.training.workdir import LoadedRun, load_run
 
 VERSION = 1
-# Of a run by the heads of its parts; a causal one that reads ahead is "prefix".
+# The kind of a run by the heads of its networks; a causal one that reads ahead is
+# "prefix".
 KINDS = {
     ("causal",): "causal",
     ("masked",): "masked",
@@ -36,12 +37,7 @@ KINDS = {
 
 
 class Written(NamedTuple):
-    """A graph as a file.
-
-    Attributes:
-      data: its bytes.
-      difference: from JAX.
-    """
+    """The bytes of an ONNX file and its difference from JAX."""
 
     data: bytes
     difference: Difference
@@ -50,11 +46,11 @@ class Written(NamedTuple):
 def export_onnx(
     workdir: Path, folder: Path, precision: str = "float32", attentions: bool = False
 ) -> list[str]:
-    """Writes a run's newest checkpoint as ONNX graphs, each held to JAX's numbers.
+    """Writes a run's newest checkpoint as ONNX graphs, each checked against JAX.
 
     Args:
       precision: one of `PRECISIONS`.
-      attentions: the graphs give the weights of all heads, too.
+      attentions: whether the graphs also return the attention weights of all heads.
 
     Returns:
       Lines to print: each file, its size and its difference from JAX.
@@ -65,10 +61,10 @@ def export_onnx(
     """
     onnx_files.require(precision)
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     run = load_run(workdir)
     graphs = make_graphs(run, precision, attentions)
-    told = describe(run, graphs, precision) | {"version": VERSION}
+    description = describe(run, graphs, precision) | {"version": VERSION}
     lines = []
     for name, (data, difference) in graphs.items():
         write_file(folder, f"{name}.onnx", data)
@@ -77,45 +73,46 @@ def export_onnx(
     tokenizers.export(
         run.tokenizer, folder / "tokenizer.json", find_framing(run.program.task)
     )
-    write_json(folder, "model.json", told)
-    lines.append(f"{folder}: {told['kind']} model of {told['parameters']:,} parameters")
-    return lines
+    write_json(folder, "model.json", description)
+    kind, size = description["kind"], f"{description['parameters']:,}"
+    return [*lines, f"{folder}: {kind} model of {size} parameters"]
 
 
 def make_graphs(
     run: LoadedRun, precision: str = "float32", attentions: bool = False
 ) -> dict[str, Written]:
-    """The ONNX files of a run by name, each held to JAX's numbers.
+    """Converts a run to ONNX files, by name, and checks each against JAX.
 
     Raises:
-      UserError: the run has none, or in float32 a graph gives other numbers than JAX.
+      UserError: the run has none, or in float32 a graph computes other numbers.
     """
     task = run.program.task
     graphs = list_graphs(task.model, run.params, attentions)
     if not graphs:
-        raise UserError(
+        raise DataError(
             f"ONNX: a {task.plan.objective_name} run has no Transformer; only "
-            f"these are written as graphs"
+            f"these are exported as graphs"
         )
-    made = {}
+    files = {}
     for graph in graphs:
         data = onnx_files.convert(graph, precision)
-        made[graph.name] = Written(data, onnx_files.check(graph, data, precision))
-    return made
+        files[graph.name] = Written(data, onnx_files.check(graph, data, precision))
+    return files
 
 
 def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict:
-    """What whoever runs the graphs must know, as plain values."""
+    """The content of model.json: how to run the graphs, as plain values."""
     task, tokenizer = run.program.task, run.tokenizer
     network, vocab, framing = task.model, tokenizer.vocab, find_framing(task)
     parts = network.export_parts(run.params)
-    # What fills gaps reads behind its mode token, where it has one (UL2).
-    read = find_frame(task) if network.HAS_DECODER else None
-    before, after = read or (framing.before, framing.after)
+    # An encoder-decoder that fills gaps has its mode token before a text (UL2).
+    frame = find_frame(task) if network.HAS_DECODER else None
+    before, after = frame or (framing.before, framing.after)
     is_prefix = "causal" in parts and network.READS_AHEAD
     fills = isinstance(network, FillsMasks)
     has_decoder = network.HAS_DECODER
     size = task.model_spec.vocab_size
+    differences = [written.difference for written in graphs.values()]
     names = [tokenizer.token_name(i) for i in range(vocab.size)]
     return {
         "objective": task.plan.objective_name,
@@ -129,11 +126,9 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
         "parameters": _count_parameters(parts),
         "step": int(run.step),
         "precision": precision,
-        "difference": max(made.difference.scores for made in graphs.values()),
-        "probability_difference": max(
-            made.difference.probabilities for made in graphs.values()
-        ),
-        "same_best": min(made.difference.same_best for made in graphs.values()),
+        "difference": max(each.scores for each in differences),
+        "probability_difference": max(each.probabilities for each in differences),
+        "same_best": min(each.same_best for each in differences),
         "max_length": task.model_spec.max_len,
         "vocab_size": size,
         "before": list(before),
@@ -153,11 +148,11 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
 
 
 def _find_fake_temperature(network: Network) -> float:
-    """That of a generator's samples, as its discriminator has met them in training."""
+    """The temperature of a generator's samples in the training of ELECTRA."""
     return network.temperature if isinstance(network, ElectraNetwork) else 1.0
 
 
 def _count_parameters(parts: dict) -> int:
-    """Those of all parts; what two of them share counts once."""
+    """Counts the parameters of all networks; shared ones count once."""
     leaves = jax.tree.leaves([own for _, own in parts.values()])
     return sum(int(leaf.size) for leaf in {id(leaf): leaf for leaf in leaves}.values())

@@ -1,4 +1,4 @@
-"""Graphs as ONNX files: converted, held to JAX's numbers, and made smaller.
+"""Converts graphs to ONNX files, checks them against JAX, and quantizes them.
 
 Only this file imports jax2onnx, onnx and onnxruntime: `pip install 'jaxpt[onnx]'`.
 """
@@ -16,28 +16,28 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.hub.onnx_graphs import Graph
 
 PRECISIONS = ("float32", "float16", "int8")
-# What float32 may differ by from JAX: sums are taken in another order.
+# Allowed difference from JAX in float32, where sums are taken in another order.
 TOLERANCE = 1e-4
-# What stays float32 in a file of float16: the parts of norms, and softmax.
+# Operations that stay float32 in a float16 file: those of norms, and softmax.
 WIDE = ("ReduceSumSquare", "ReduceSum", "ReduceMean", "Div", "Sqrt", "Softmax")
-# Opset 21 is what onnxruntime-web's and every runtime's kernels of today know.
+# onnxruntime-web and other current runtimes support opset 21.
 OPSET = 21
 
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """How far a file's scores are from JAX's, over all lengths that were tried.
+    """The difference of a file's outputs from JAX's, over all tested lengths.
 
     Attributes:
       lengths: of the texts.
-      scores: the greatest absolute difference of any output.
-      probabilities: of any probability that the first output gives: of a token, or of a
-        replaced one; of an encoder's states 0.
-      same_best: at which fraction of positions the likeliest token is the same one.
+      scores: the maximum absolute difference of any output.
+      probabilities: the maximum difference of a probability of the first output: of a
+        token, or that it was replaced; 0 for an encoder's states.
+      same_best: the fraction of positions whose likeliest token is the same.
     """
 
     lengths: tuple[int, ...]
@@ -54,36 +54,36 @@ class Difference:
 
 
 def require(precision: str) -> None:
-    """Raises UserError unless a precision is known and what writes it is installed."""
+    """Raises UserError unless a precision is known and its packages are installed."""
     if precision not in PRECISIONS:
-        raise UserError(
+        raise ConfigError(
             f"--precision={precision}: must be one of {', '.join(PRECISIONS)}"
         )
     for name in ("jax2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
-            raise UserError(
+            raise DataError(
                 f"ONNX graphs need {name}, which is not installed: "
                 f"pip install 'jaxpt[onnx]'"
             )
 
 
 def convert(graph: Graph, precision: str = "float32") -> bytes:
-    """The ONNX file of a graph, for texts of any length; ids are int64.
+    """Converts a graph to an ONNX file, for texts of any length; ids are int64.
 
     Args:
-      precision: "float16" halves all weights; "int8" makes those of matrix products
-        whole numbers with a scale (onnxruntime's dynamic quantisation).
+      precision: "float16" converts all weights; "int8" quantizes those of matrix
+        products (onnxruntime's dynamic quantization).
     """
     from jax2onnx import to_onnx
 
-    given = [
+    inputs = [
         types.SimpleNamespace(shape=axes, dtype=np.dtype(_dtype(name)))
         for name, axes in graph.inputs.items()
     ]
     with _on_cpu(), _without_warnings():
         model = to_onnx(
             graph.run,
-            given,
+            inputs,
             model_name=f"jaxpt_{graph.name}",
             opset=OPSET,
             input_names=list(graph.inputs),
@@ -98,35 +98,34 @@ def convert(graph: Graph, precision: str = "float32") -> bytes:
 
 
 def check(graph: Graph, data: bytes, precision: str = "float32") -> Difference:
-    """Runs a file beside JAX on texts of all sorts of lengths, padded ones too.
+    """Compares a file with JAX on texts of several lengths, with and without padding.
 
-    The longest is the longest that the model reads, or as much of it as
-    `Graph.longest_check` lets into memory.
+    The longest is that of the model, or `Graph.longest_check`, which fits into memory.
 
     Raises:
       UserError: an output is not finite; or in float32 they differ by more than
-        `TOLERANCE`, or name another token.
+        `TOLERANCE`, or in the likeliest token.
     """
     session, rng = open_session(data), np.random.default_rng(0)
     longest = graph.longest_check
     lengths = [*(n for n in (1, 2, 5, 16) if n < longest), longest]
-    found = [_compare(graph, session, rng, length) for length in lengths]
-    scores, probabilities, same, positions = map(list, zip(*found, strict=True))
-    # NumPy's, as Python's passes over what is not a number.
-    far, wrong = float(np.max(scores)), float(np.max(probabilities))
-    worst = Difference(tuple(lengths), far, wrong, sum(same) / sum(positions))
-    if not np.isfinite(far):
-        raise UserError(
-            f"ONNX: {graph.name} gives what is not a number in {precision}: "
+    results = [_compare(graph, session, rng, length) for length in lengths]
+    scores, probabilities, same, positions = map(list, zip(*results, strict=True))
+    # NumPy's max, as Python's ignores NaN.
+    gap, wrong = float(np.max(scores)), float(np.max(probabilities))
+    worst = Difference(tuple(lengths), gap, wrong, sum(same) / sum(positions))
+    if not np.isfinite(gap):
+        raise DataError(
+            f"ONNX: {graph.name} outputs NaN or infinity in {precision}: "
             f"--precision=float32 has a wider range"
         )
-    if precision == "float32" and not (far <= TOLERANCE and worst.same_best == 1):
-        raise UserError(f"ONNX: {graph.name}.onnx is wrong: its {worst}")
+    if precision == "float32" and not (gap <= TOLERANCE and worst.same_best == 1):
+        raise DataError(f"ONNX: {graph.name}.onnx is wrong: its {worst}")
     return worst
 
 
 def open_session(data: bytes) -> Any:
-    """An onnxruntime session on the CPU, without a word on the console."""
+    """Opens an onnxruntime session on the CPU that prints nothing."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -134,36 +133,39 @@ def open_session(data: bytes) -> Any:
     return onnxruntime.InferenceSession(data, options, ["CPUExecutionProvider"])
 
 
-def _compare(graph: Graph, session, rng, length: int) -> tuple[float, float, int, int]:
-    """The greatest differences, and of how many positions the best token is the same.
+def _compare(
+    graph: Graph, session: Any, rng: np.random.Generator, length: int
+) -> tuple[float, float, int, int]:
+    """The maximum differences, the positions with the same best token, all positions.
 
-    A tie may fall to either token: what JAX gives the other's best is then compared.
+    Tokens with the same score are equally good: the best token of the file is compared
+    by its score in JAX.
     """
-    given = graph.draw_inputs(rng, length)
-    found = session.run(list(graph.outputs), given)
+    inputs = graph.draw_inputs(rng, length)
+    outputs = session.run(list(graph.outputs), inputs)
     with _on_cpu():
-        narrow = [np.asarray(x, _dtype(name)) for name, x in given.items()]
+        narrow = [np.asarray(x, _dtype(name)) for name, x in inputs.items()]
         wanted = jax.device_get(jax.jit(graph.run)(*narrow))
-    pairs = zip(found, wanted, strict=True)
+    pairs = zip(outputs, wanted, strict=True)
     scores = float(np.max([np.abs(a - b).max() for a, b in pairs]))
-    ours, theirs = np.asarray(wanted[0]), np.asarray(found[0])
+    ours, theirs = np.asarray(wanted[0]), np.asarray(outputs[0])
     if graph.outputs[0] != "logits":
         return scores, 0.0, 1, 1
     if ours.ndim == 2:  # of replaced tokens
-        far = np.abs(_sigmoid(ours) - _sigmoid(theirs))
+        gap = np.abs(_sigmoid(ours) - _sigmoid(theirs)).max()
         same = ((ours > 0) == (theirs > 0)) | (np.abs(ours) < TOLERANCE)
-        return scores, float(far.max()), int(same.sum()), same.size
-    far = np.abs(_softmax(ours) - _softmax(theirs)).max()
+        return scores, float(gap), int(same.sum()), same.size
+    gap = np.abs(_softmax(ours) - _softmax(theirs)).max()
     chosen = np.take_along_axis(ours, theirs.argmax(-1)[..., None], -1)[..., 0]
     same = ours.max(-1) - chosen <= TOLERANCE
-    return scores, float(far), int(same.sum()), same.size
+    return scores, float(gap), int(same.sum()), same.size
 
 
-def _sigmoid(x):
+def _sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
 
 
-def _softmax(x):
+def _softmax(x: np.ndarray) -> np.ndarray:
     powers = np.exp(x - x.max(-1, keepdims=True))
     return powers / powers.sum(-1, keepdims=True)
 
@@ -172,8 +174,8 @@ def _dtype(name: str) -> str:
     return "float32" if name.endswith("states") else "int32"
 
 
-def _widen_ids(model) -> None:
-    """Inputs of whole numbers become int64, as every user of ONNX models gives them."""
+def _widen_ids(model: Any) -> None:
+    """Changes int32 inputs to int64, the type that users of ONNX models expect."""
     from onnx import TensorProto, helper
 
     casts = []
@@ -183,8 +185,8 @@ def _widen_ids(model) -> None:
             continue
         kind.elem_type, inner = TensorProto.INT64, f"{value.name}_int32"
         for node in model.graph.node:
-            held = [inner if name == value.name else name for name in node.input]
-            node.input[:] = held
+            names = [inner if name == value.name else name for name in node.input]
+            node.input[:] = names
         casts.append(
             helper.make_node("Cast", [value.name], [inner], to=TensorProto.INT32)
         )
@@ -193,10 +195,10 @@ def _widen_ids(model) -> None:
     model.graph.node.extend(nodes)
 
 
-def _halve(model):
-    """Weights and products in float16; inputs, outputs and norms stay as they are.
+def _halve(model: Any) -> Any:
+    """Converts weights and products to float16; inputs, outputs and norms stay.
 
-    The squares that a norm sums leave the range of float16.
+    The squares that a norm sums exceed the range of float16.
     """
     from onnxruntime.transformers import float16
 
@@ -207,14 +209,14 @@ def _halve(model):
     )
 
 
-def _quantise(model):
-    """Weights of matrix products and tables as int8."""
+def _quantise(model: Any) -> Any:
+    """Converts weights of matrix products and tables to int8."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    for node in model.graph.node:  # a Gemm it would leave as it is
-        told = {each.name: each.i or each.f for each in node.attribute}
-        if node.op_type == "Gemm" and told == {"alpha": 1.0, "beta": 0.0}:
+    for node in model.graph.node:  # it does not quantize a Gemm
+        options = {each.name: each.i or each.f for each in node.attribute}
+        if node.op_type == "Gemm" and options == {"alpha": 1.0, "beta": 0.0}:
             node.op_type = "MatMul"
             del node.attribute[:], node.input[2:]
     with tempfile.TemporaryDirectory() as place, _without_warnings():
@@ -225,14 +227,14 @@ def _quantise(model):
 
 @contextlib.contextmanager
 def _on_cpu() -> Iterator[None]:
-    """The numbers of a CPU, and no kernel that ONNX lacks, whatever is at hand."""
+    """Computes on the CPU, without the kernels of accelerators that ONNX lacks."""
     with jax.default_device(jax.local_devices(backend="cpu")[0]):
         yield
 
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Without the libraries' warnings, which say nothing that a user could act on."""
+    """Suppresses the libraries' warnings, on which a user cannot act."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

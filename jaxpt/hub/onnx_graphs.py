@@ -1,9 +1,9 @@
-"""What a run's networks compute, as functions that can be written as ONNX graphs.
+"""The functions of a run's networks that are exported as ONNX graphs.
 
-One for each network that others can use (`Network.export_parts`), under the names of
-inputs and outputs that Hugging Face's Optimum has. Texts have any length and are padded
-on the right. Masks and positions are computed from the inputs: a graph that is traced
-for any length knows no number of positions.
+There is one for each exported network (`Network.export_parts`), with the names of
+inputs and outputs of Hugging Face's Optimum. Texts have any length and are padded on
+the right. Masks and positions are computed from the inputs, as a graph that is traced
+for any length has no number of positions.
 """
 
 import dataclasses
@@ -22,10 +22,10 @@ from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.transformer import Transformer
 
-# Axes by the letters of shapes: rows, positions, positions of a decoder's source.
+# Axes of inputs: rows, positions, positions of a decoder's source.
 BATCH, LENGTH, SOURCE = "batch", "length", "source_length"
 LONG = 512  # tokens
-# As many numbers as a check may give at once: 1 GiB.
+# Maximum outputs of one check: 1 GiB.
 MOST = 1 << 28
 
 
@@ -34,8 +34,8 @@ class Graph:
     """One function of a run.
 
     Attributes:
-      name: of its file, without the ending.
-      run: takes the inputs in their order, gives the outputs in theirs.
+      name: of its file, without the suffix.
+      run: takes the inputs and returns the outputs, in their order.
       inputs: the axes of each; a number is the size of an axis.
       outputs: their names.
       spec: of the network.
@@ -49,7 +49,7 @@ class Graph:
 
     @property
     def longest_check(self) -> int:
-        """The longest text that may have `MOST` scores and weights of attention."""
+        """The longest text with at most `MOST` scores and attention weights."""
         spec, length = self.spec, self.spec.max_len
         num_heads = spec.num_heads * (spec.num_layers + 2 * spec.num_decoder_layers)
         while length > LONG and length * (spec.vocab_size + num_heads * length) > MOST:
@@ -57,34 +57,34 @@ class Graph:
         return length
 
     def draw_inputs(self, rng: np.random.Generator, length: int) -> dict[str, Any]:
-        """Inputs of two rows, the second with padding where it has room for it.
+        """Draws inputs of two rows, the second with padding if it is long enough.
 
-        Of one row where it is long, as all its scores lie in memory at once.
+        Long inputs have one row, as all scores are in memory at once.
         """
         rows = 2 if length <= LONG else 1
         sizes = {BATCH: rows, LENGTH: length, SOURCE: max(1, length // 2)}
-        made: dict[str, Any] = {}
+        drawn: dict[str, Any] = {}
         for name, axes in self.inputs.items():
             shape = [a if isinstance(a, int) else sizes[a] for a in axes]
             if name == "input_ids":
-                made[name] = rng.integers(0, self.spec.vocab_size, shape)
+                drawn[name] = rng.integers(0, self.spec.vocab_size, shape)
             elif name.endswith("attention_mask"):
-                made[name] = np.ones(shape, np.int64)
-                made[name][1:, 1 + shape[1] // 2 :] = 0
+                drawn[name] = np.ones(shape, np.int64)
+                drawn[name][1:, 1 + shape[1] // 2 :] = 0
             elif name == "prefix_lengths":
-                made[name] = np.array([length // 2, 0])[:rows]
+                drawn[name] = np.array([length // 2, 0])[:rows]
             elif name == "token_type_ids":
-                made[name] = rng.integers(0, 2, shape)
+                drawn[name] = rng.integers(0, 2, shape)
             else:
-                made[name] = rng.standard_normal(shape, np.float32)
-        return made
+                drawn[name] = rng.standard_normal(shape, np.float32)
+        return drawn
 
 
 def list_graphs(network: Network, params: Any, attentions: bool = False) -> list[Graph]:
-    """The graphs of a run's network; none where it has no Transformer.
+    """The graphs of a run's network; none if it has no Transformer.
 
     Args:
-      attentions: give the weights of all heads beside the scores,
+      attentions: whether to return the attention weights of all heads, too,
         float [L, B, N, T, S].
     """
     graphs, parts = [], network.export_parts(params)
@@ -97,28 +97,30 @@ def list_graphs(network: Network, params: Any, attentions: bool = False) -> list
         graphs += make(head, network, own, plain, attentions)
     if len(parts) == 1:
         return graphs
-    # Beside a generator a masked model restores what that has replaced.
+    # With a generator, the masked model restores the tokens that it replaced.
     return [
         dataclasses.replace(graph, name="restorer") if graph.name == "model" else graph
         for graph in graphs
     ]
 
 
-def _make_stack(head, network: Network, spec: ModelSpec, params, attentions: bool):
-    """One stack and its head: scores of the vocabulary at every position."""
+def _make_stack(
+    head: str, network: Network, spec: ModelSpec, params: Any, attentions: bool
+) -> list[Graph]:
+    """The graph of one stack and its head: logits at every position."""
     is_causal, has_pairs = head == "causal", head == "pretraining"
     model, inputs = Transformer(spec), _text_inputs(spec.num_types > 1)
     if is_causal and network.READS_AHEAD:
         inputs["prefix_lengths"] = (BATCH,)
 
-    def run(ids, attention_mask, *more):
-        given = dict(zip(list(inputs)[2:], more, strict=True))
+    def run(ids: Array, attention_mask: Array, *more: Array) -> tuple[Array, ...]:
+        rest = dict(zip(list(inputs)[2:], more, strict=True))
         places = _count_places(ids)
-        seen = _see(places, attention_mask, is_causal, given.get("prefix_lengths"))
+        seen = _see(places, attention_mask, is_causal, rest.get("prefix_lengths"))
 
-        def predict(model):
+        def predict(model: Transformer) -> tuple[Array, Array]:
             states = model.encode(
-                ids, seen, places, given.get("token_type_ids"), deterministic=True
+                ids, seen, places, rest.get("token_type_ids"), deterministic=True
             )
             return model.logits(states), states
 
@@ -135,15 +137,17 @@ def _make_stack(head, network: Network, spec: ModelSpec, params, attentions: boo
     return [_graph(name, run, inputs, outputs, spec)]
 
 
-def _make_discriminator(head, network, spec: ModelSpec, params, attentions: bool):
-    """A logit for each token that it has replaced another."""
+def _make_discriminator(
+    head: str, network: Network, spec: ModelSpec, params: Any, attentions: bool
+) -> list[Graph]:
+    """The graph of a discriminator: a logit for each token that it was replaced."""
     model, inputs = Transformer(spec), _text_inputs(spec.num_types > 1)
 
-    def run(ids, attention_mask, *more):
+    def run(ids: Array, attention_mask: Array, *more: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
         seen = _see(places, attention_mask)
 
-        def predict(model):
+        def predict(model: Transformer) -> Array:
             return model.encode(ids, seen, places, *more, deterministic=True)
 
         states, weights = _apply(model, params, predict, ("self",) * attentions)
@@ -154,27 +158,29 @@ def _make_discriminator(head, network, spec: ModelSpec, params, attentions: bool
     return [_graph("discriminator", run, inputs, outputs, spec)]
 
 
-def _make_pair_of_stacks(head, network, spec: ModelSpec, params, attentions: bool):
-    """An encoder's states, and a decoder's scores of what follows what it wrote."""
+def _make_pair_of_stacks(
+    head: str, network: Network, spec: ModelSpec, params: Any, attentions: bool
+) -> list[Graph]:
+    """The graphs of an encoder, which gives states, and of a decoder with its head."""
     model = Transformer(spec)
 
-    def encode(ids, attention_mask):
+    def encode(ids: Array, attention_mask: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
         seen = _see(places, attention_mask)
 
-        def predict(model):
+        def predict(model: Transformer) -> Array:
             return model.encode(ids, seen, places, deterministic=True)
 
         states, weights = _apply(model, params, predict, ("self",) * attentions)
         return states, *weights
 
-    def decode(ids, source, source_mask):
+    def decode(ids: Array, source: Array, source_mask: Array) -> tuple[Array, ...]:
         places = _count_places(ids)
         own = _see(places, jnp.ones_like(ids), is_causal=True)
         every = jnp.ones_like(ids)[:, None, :, None] > 0
         cross = every & (source_mask[:, None, None, :] > 0)
 
-        def predict(model):
+        def predict(model: Transformer) -> Array:
             states = model.decode(ids, own, source, cross, places, deterministic=True)
             return model.logits(states)
 
@@ -182,24 +188,26 @@ def _make_pair_of_stacks(head, network, spec: ModelSpec, params, attentions: boo
         logits, weights = _apply(model, params, predict, named)
         return logits, *weights
 
-    told = ["attentions"] * attentions
+    weights_names = ["attentions"] * attentions
     source = {
         "encoder_hidden_states": (BATCH, SOURCE, spec.d_model),
         "encoder_attention_mask": (BATCH, SOURCE),
     }
-    written = {"input_ids": (BATCH, LENGTH)} | source
-    outputs = ["logits", *told, *(["cross_attentions"] * attentions)]
-    read = ["last_hidden_state", *told]
+    inputs = {"input_ids": (BATCH, LENGTH)} | source
+    outputs = ["logits", *weights_names, *(["cross_attentions"] * attentions)]
+    states = ["last_hidden_state", *weights_names]
     return [
-        _graph("encoder_model", encode, _text_inputs(False), read, spec),
-        _graph("decoder_model", decode, written, outputs, spec),
+        _graph("encoder_model", encode, _text_inputs(False), states, spec),
+        _graph("decoder_model", decode, inputs, outputs, spec),
     ]
 
 
 _MAKERS = {"discriminator": _make_discriminator, "seq2seq": _make_pair_of_stacks}
 
 
-def _graph(name: str, run, inputs: dict, outputs: list[str], spec: ModelSpec) -> Graph:
+def _graph(
+    name: str, run: Callable, inputs: dict, outputs: list[str], spec: ModelSpec
+) -> Graph:
     return Graph(name, run, inputs, tuple(outputs), spec)
 
 
@@ -210,7 +218,7 @@ def _text_inputs(has_types: bool) -> dict[str, tuple[str | int, ...]]:
 
 
 def _count_places(ids: Int[Array, "B T"]) -> Int[Array, "B T"]:
-    """0, 1, ... of each row, whose length no number tells."""
+    """Positions 0, 1, ... of each row, computed without its length."""
     return jnp.cumsum(jnp.ones_like(ids), axis=1) - 1
 
 
@@ -220,7 +228,7 @@ def _see(
     is_causal: bool = False,
     prefix_lengths: Int[Array, "B"] | None = None,
 ) -> Bool[Array, "B 1 T T"]:
-    """Which positions each may attend to: none of padding; causally, its past."""
+    """The attention mask: no padding; with `is_causal`, only the past."""
     query, key = places[:, :, None], places[:, None, :]
     seen = (attention_mask[:, None, :] > 0) & (query >= 0)
     if is_causal:
@@ -231,11 +239,13 @@ def _see(
     return seen[:, None]
 
 
-def _apply(model: Transformer, params, predict: Callable, attentions: tuple[str, ...]):
-    """What is predicted, and the weights of the attentions that are named."""
+def _apply(
+    model: Transformer, params: Any, predict: Callable, attentions: tuple[str, ...]
+) -> tuple[Any, tuple[Array, ...]]:
+    """Returns the predictions and the weights of the named attentions."""
     variables = {"params": params}
     if not attentions:
         return model.apply(variables, method=predict), ()
-    found, kept = model.apply(variables, method=predict, mutable=[WEIGHTS])
-    weights = collect_weights(kept[WEIGHTS])
-    return found, tuple(weights[name] for name in attentions)
+    predictions, stored = model.apply(variables, method=predict, mutable=[WEIGHTS])
+    weights = collect_weights(stored[WEIGHTS])
+    return predictions, tuple(weights[name] for name in attentions)

@@ -1,22 +1,23 @@
-"""The files of an export beside its networks, with which it can be imported again.
+"""Extra files of an export, from which the run can be imported again.
 
     <folder>/jaxpt/run.json            the objective, and its section of the settings
                    model.safetensors   parameters that are in no network: heads that
                                        only pretraining uses
 
-transformers ignores subfolders. A teacher's parameters are not included: they are those
-of another run, which the setting `teacher` names.
+transformers ignores subfolders. A teacher's parameters are not included, as they are
+those of another run, which the setting `teacher` names.
 """
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import jax
 import numpy as np
 
 from jaxpt.config.settings import WRITTEN
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES, is_outside
@@ -42,32 +43,29 @@ class Origin:
     rest: Mapping[str, np.ndarray]
 
 
-def write_origin(folder: Path, task: Task, params, parts: dict) -> None:
-    """Writes the files of `read_origin`.
+def write_origin(folder: Path, task: Task, params: Any, parts: dict) -> None:
+    """Writes the files that `read_origin` reads.
 
     Args:
       params: the run's parameters.
-      parts: its `networks`.
+      parts: its networks, as `Network.export_parts` gives them.
 
     Raises:
       UserError: a file cannot be written.
     """
-    if is_outside(task.plan.objective_name):  # a folder names no code to import
+    objective = task.plan.objective_name
+    if is_outside(objective):  # a folder names no code to import
         return
-    section = task.plan.config[task.plan.objective_name]
+    section = task.plan.config[objective]
     settings = {name: value for name, value in section.items() if name not in WRITTEN}
-    about = {
-        "format": FORMAT,
-        "objective": task.plan.objective_name,
-        "settings": settings,
-    }
+    about = {"format": FORMAT, "objective": objective, "settings": settings}
     write_json(folder / FOLDER, RUN, about)
-    # `networks` returns the same arrays under other paths.
-    given = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
+    # The networks have the same arrays under other paths.
+    known = {id(leaf) for _, part in parts.values() for leaf in jax.tree.leaves(part)}
     rest = {
         path: np.asarray(leaf)
         for path, leaf in flatten(params).items()
-        if id(leaf) not in given and not is_under(path, task.model.frozen)
+        if id(leaf) not in known and not is_under(path, task.model.frozen)
     }
     if rest:
         write_tensors(folder / FOLDER, rest)
@@ -84,16 +82,16 @@ def read_origin(folder: Path) -> Origin | None:
         return None
     about = read_json(folder / FOLDER, RUN)
     if about.get("format") != FORMAT:
-        raise UserError(
+        raise DataError(
             f"{path}: format={about.get('format')!r}: this jaxpt reads {FORMAT}"
         )
     objective, settings = about.get("objective"), about.get("settings")
     if not isinstance(objective, str) or objective not in list(OBJECTIVES):
-        raise UserError(
+        raise DataError(
             f"{path}: objective={objective!r}: must be one of {', '.join(OBJECTIVES)}"
         )
     if not isinstance(settings, dict):
-        raise UserError(f"{path}: settings={settings!r}: must be a section of settings")
+        raise DataError(f"{path}: settings={settings!r}: must be a section of settings")
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
     return Origin(path, objective, settings, rest)

@@ -1,15 +1,14 @@
-"""Reads the framing of a checkpoint of transformers: its special ids around texts.
+"""Reads which special ids a checkpoint of transformers puts around texts.
 
 The ids around a text are those of `AutoTokenizer`: those of tokenizer.json's template,
-else of the tokenizer class of the family, else, for a vocabulary in other files, those
-that tokenizer_config.json asks for (`add_bos_token`). The ids that begin and end text
-are those of generation_config.json, else of config.json, else of the family's config
-class.
+else of the family's tokenizer class, else, for a vocabulary in other files, those of
+tokenizer_config.json (`add_bos_token`). The ids that begin and end generated text are
+those of generation_config.json, else of config.json, else of the family's config class.
 """
 
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.hub.files import read_json
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
@@ -35,8 +34,25 @@ CLASSES = {
     "electra": ("cls", "sep"),
     "distilbert": ("cls", "sep"),
     "roberta": ("cls", "sep"),
+    "xlm-roberta": ("cls", "sep"),
+    "camembert": ("cls", "sep"),
     "bart": ("cls", "sep"),
     "t5": (None, "eos"),
+}
+# Options of transformers' generation that an import does not keep, with the values at
+# which they have no effect; null has none, either.
+OPTIONS: dict[str, object] = {
+    name: neutral
+    for neutral, names in (
+        (False, "do_sample"),
+        (1, "temperature top_p typical_p num_beams num_beam_groups length_penalty"),
+        (1, "repetition_penalty encoder_repetition_penalty"),
+        (0, "min_length min_new_tokens min_p no_repeat_ngram_size"),
+        (0, "encoder_no_repeat_ngram_size"),
+        (None, "bad_words_ids force_words_ids sequence_bias suppress_tokens"),
+        (None, "begin_suppress_tokens exponential_decay_length_penalty"),
+    )
+    for name in names.split()
 }
 # Tokenizer classes that add no ids, without the suffix "Fast".
 PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
@@ -45,7 +61,7 @@ PLAIN = ("PreTrainedTokenizer", "TokenizersBackend")
 def read_framing(
     place: Path, kind: str, config: dict, tokenizer: Tokenizer, num_ids: int
 ) -> Framing:
-    """The framing of a model's texts: ids around them and at their generated ends.
+    """Reads the ids around a model's texts, and those that begin and end generation.
 
     Args:
       place: a folder with the tokenizer's files, and generation_config.json if any.
@@ -59,15 +75,15 @@ def read_framing(
     if (place / NAME).exists():
         return from_json(read_json(place, NAME))
     before, after = _read_around(place, kind, tokenizer)
-    told = DEFAULTS.get(kind, {}) | config
-    later = _read_if_there(place, "generation_config.json")
-    told |= {name: value for name, value in later.items() if value is not None}
+    values = DEFAULTS.get(kind, {}) | config
+    overrides = _read_optional(place, "generation_config.json")
+    values |= {name: value for name, value in overrides.items() if value is not None}
 
     def read(name: str) -> tuple[int, ...]:
-        value = told.get(f"{name}_token_id")
+        value = values.get(f"{name}_token_id")
         ids = value if isinstance(value, list) else [value] * (value is not None)
         if not all(type(id_) is int and id_ >= 0 for id_ in ids):
-            raise UserError(
+            raise DataError(
                 f"{place}: {name}_token_id={value!r}: must be an id, a list of ids or "
                 "null"
             )
@@ -76,9 +92,10 @@ def read_framing(
     def read_one(name: str) -> int | None:
         ids = read(name)
         if len(ids) > 1 or any(id_ >= num_ids for id_ in ids):
-            raise UserError(
-                f"{place}: {name}_token_id={told[f'{name}_token_id']}: must be one id "
-                f"below vocab_size={num_ids}"
+            value = values[f"{name}_token_id"]
+            raise DataError(
+                f"{place}: {name}_token_id={value}: must be one id below "
+                f"vocab_size={num_ids}"
             )
         return ids[0] if ids else None
 
@@ -86,7 +103,7 @@ def read_framing(
     ends = tuple(id_ for id_ in dict.fromkeys(read("eos")) if id_ < num_ids)
     bos = [id_ for id_ in read("bos") if id_ < num_ids]
     if any(id_ >= num_ids for id_ in before + after):
-        raise UserError(
+        raise DataError(
             f"{place}: its tokenizer puts {list(before)} and {list(after)} around a "
             f"text: must be ids below vocab_size={num_ids}"
         )
@@ -101,17 +118,30 @@ def read_framing(
     )
 
 
+def list_options(place: Path, config: dict) -> list[str]:
+    """Options of generation that a checkpoint sets and an import ignores: name=value.
+
+    Old checkpoints have them in config.json.
+    """
+    values = config | _read_optional(place, "generation_config.json")
+    return [
+        f"{name}={values[name]}"
+        for name, neutral in OPTIONS.items()
+        if values.get(name) not in (None, neutral)
+    ]
+
+
 def _read_around(
     place: Path, kind: str, tokenizer: Tokenizer
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """The ids that `AutoTokenizer` puts before and after a text."""
     if not isinstance(tokenizer, SubwordTokenizer):
         return (), ()
-    settings, vocab = _read_if_there(place, "tokenizer_config.json"), tokenizer.vocab
+    settings, vocab = _read_optional(place, "tokenizer_config.json"), tokenizer.vocab
 
     def find(role: str | None) -> tuple[int, ...]:
-        told = settings.get(f"{role}_token")
-        text = told.get("content") if isinstance(told, dict) else told
+        token = settings.get(f"{role}_token")
+        text = token.get("content") if isinstance(token, dict) else token
         id_ = tokenizer.find_id(text) if isinstance(text, str) else None
         id_ = getattr(vocab, role or "", None) if id_ is None else id_
         return () if id_ is None else (id_,)
@@ -121,15 +151,23 @@ def _read_around(
         try:
             return read_template(template)
         except UserError as error:
-            raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
+            raise DataError(f"{place / 'tokenizer.json'}: {error}") from error
     roles: tuple[str | None, ...] = CLASSES.get(kind, (None, None))
-    if settings.get("tokenizer_class", "").removesuffix("Fast") in PLAIN:
+    name = settings.get("tokenizer_class")
+    if not isinstance(name, str | None):
+        raise DataError(
+            f"{place / 'tokenizer_config.json'}: tokenizer_class={name!r}: must be the "
+            "name of a class"
+        )
+    if name and name.removesuffix("Fast") in PLAIN:
         roles = None, None
     if roles == (None, None) and not (place / "tokenizer.json").exists():
-        asked = {role: settings.get(f"add_{role}_token") for role in ("bos", "eos")}
-        roles = tuple(role if asked[role] else None for role in asked)
+        roles = tuple(
+            role if settings.get(f"add_{role}_token") else None
+            for role in ("bos", "eos")
+        )
     return find(roles[0]), find(roles[1])
 
 
-def _read_if_there(place: Path, name: str) -> dict:
+def _read_optional(place: Path, name: str) -> dict:
     return read_json(place, name) if (place / name).exists() else {}

@@ -1,4 +1,4 @@
-"""Heads of downstream tasks as transformers has them, there and back.
+"""Converts heads of downstream tasks to transformers' and back.
 
     family      classification of texts     tokens          choice
     bert        bert                        any             bert
@@ -8,11 +8,11 @@
     bart        bart                        -               -
     gpt2        gpt2                        any             -
 
-Each names the form (`jaxpt.nn.task_heads.FORMS`) whose numbers transformers' class
-gives. The heads of ELECTRA's and GPT's own sources ("electra", "gpt") are one linear
-layer. transformers' class of ELECTRA's name has a dense layer and a GELU before it, and
-GPT-2's has no bias, so these heads cannot be said there, and fine-tuning offers
-transformers' as forms of their own.
+Each cell is the form of head (`jaxpt.nn.task_heads.FORMS`) that computes the same as
+transformers' class. The heads of ELECTRA's and GPT's original code ("electra", "gpt")
+are one linear layer and cannot be exported: transformers' ELECTRA class has a dense
+layer and a GELU before it, and its GPT-2 class has no bias. Fine-tuning has separate
+forms for these two.
 """
 
 import io
@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.files import checksums
-from jaxpt.hub.convert import HEAD, flatten
+from jaxpt.hub.convert import HEAD, flatten, join
 from jaxpt.hub.families import Family
 from jaxpt.hub.names import BODIES, TABLES, Entry
 from jaxpt.nn.model_spec import ModelSpec
@@ -36,15 +36,16 @@ QUESTIONS, CHOICES = "QuestionAnswering", "MultipleChoice"
 
 
 class HeadNames(NamedTuple):
-    """A head of a family: its form, "" for any, and the names of its layers.
+    """The tensor names of a head of one family.
 
     Attributes:
-      layers: of transformers -> ours.
+      form: of the head; "" for any.
+      layers: names in transformers -> jaxpt's names.
       has_bias: whether the layers have biases.
-      settings: of config.json, by which the class computes this head.
-      finds_last: by which id of config.json the class finds a text's last token,
-        whatever the attention mask says: "pad", the last token that is not it; "eos",
-        the last one of it; "" for a class that does not look for one.
+      settings: the fields of config.json with which the class computes this head.
+      finds_last: the id of config.json by which the class finds a text's last token,
+        without regard to the attention mask: "pad", the last token with another id;
+        "eos", the last token with this id; "" for a class that reads no last token.
     """
 
     form: str
@@ -60,7 +61,7 @@ def _pooled(form: str, pool: str, out: str) -> HeadNames:
 
 _TAGS = HeadNames("", {"classifier": "out"})
 _ANSWERS = HeadNames("", {"qa_outputs": "out"})
-# How transformers' ElectraSequenceSummary makes one vector of an option.
+# How transformers' ElectraSequenceSummary pools the states of an option.
 _SUMMARY = (
     ("summary_type", "first"),
     ("summary_use_proj", True),
@@ -91,41 +92,32 @@ TASK_NAMES: dict[tuple[str, str], HeadNames] = {
     for family in ("bert", "roberta", "distilbert", "electra", "gpt2")
     for what, names in ((TOKENS, _TAGS), (QUESTIONS, _ANSWERS))
 }
-# How transformers' classes begin, where not as the family is called.
-CLASSES = {
-    "bert": "Bert",
-    "roberta": "Roberta",
-    "distilbert": "DistilBert",
-    "electra": "Electra",
-    "bart": "Bart",
-    "gpt2": "GPT2",
-}
 
 
 def find_names(family: Family, what: str, form: str) -> HeadNames:
-    """The names of a head.
+    """The names of a head's tensors.
 
     Raises:
       UserError: transformers has no such class, or one with another head.
     """
-    found = TASK_NAMES.get((family.name, what))
-    if found is not None and found.form in ("", form):
-        return found
-    told = (
+    names = TASK_NAMES.get((family.form, what))
+    if names is not None and names.form in ("", form):
+        return names
+    reason = (
         f"a {family.name} with task.head={form} has no {what} class in transformers "
         f"with the same numbers; "
     )
-    if found is not None:
-        raise UserError(
-            f"{told}must be fine-tuned with task.head={found.form}, the head of "
+    if names is not None:
+        raise DataError(
+            f"{reason}must be fine-tuned with task.head={names.form}, the head of "
             f"{name_class(family, what)}"
         )
     forms = sorted(
-        f"{name} ({names.form or 'any head'})"
-        for (name, other), names in TASK_NAMES.items()
+        f"{name} ({each.form or 'any head'})"
+        for (name, other), each in TASK_NAMES.items()
         if other == what
     )
-    raise UserError(f"{told}there are {', '.join(forms)}")
+    raise DataError(f"{reason}there are {', '.join(forms)}")
 
 
 def name_class(family: Family, what: str) -> str:
@@ -135,29 +127,32 @@ def name_class(family: Family, what: str) -> str:
     >>> name_class(FAMILIES["distilbert"], TEXTS)
     'DistilBertForSequenceClassification'
     """
-    return f"{CLASSES[family.name]}For{what}"
+    return f"{family.class_prefix}For{what}"
 
 
 def list_entries(
     family: Family, spec: ModelSpec, head: str, names: HeadNames
 ) -> list[Entry]:
-    """The tensors of a network without its own head, and of a task's."""
+    """The tensors of a network with a task head instead of its pretraining head."""
     body = [
         entry
-        for entry in TABLES[family.name](spec, head)
+        for entry in TABLES[family.form](spec, head)
         if not any(HEAD.match(path) for path in entry.ours)
     ]
     for theirs, ours in names.layers.items():
-        body.append(
-            Entry(f"{theirs}.weight", (f"task/{ours}/kernel",), is_transposed=True)
-        )
+        body.append(Entry(f"{theirs}.weight", (f"task/{ours}/kernel",), True))
         if names.has_bias:
             body.append(Entry(f"{theirs}.bias", (f"task/{ours}/bias",)))
     return body
 
 
 def task_to_hf(
-    network, task_head, family: Family, spec: ModelSpec, head: str, names: HeadNames
+    network: Any,
+    task_head: Any,
+    family: Family,
+    spec: ModelSpec,
+    head: str,
+    names: HeadNames,
 ) -> dict[str, np.ndarray]:
     """The tensors of a fine-tuned checkpoint.
 
@@ -167,14 +162,8 @@ def task_to_hf(
     flat = flatten(unstack_layers(network)) | {
         f"task/{path}": leaf for path, leaf in flatten(task_head).items()
     }
-    out = {}
-    for entry in list_entries(family, spec, head, names):
-        value = np.concatenate([np.asarray(flat[path]) for path in entry.ours], -1)
-        if not np.isfinite(value).all():
-            raise UserError(f"tensor {entry.theirs}: has numbers that are not finite")
-        value = value.T if entry.is_transposed else value
-        out[entry.theirs] = np.ascontiguousarray(value)
-    return out
+    entries = list_entries(family, spec, head, names)
+    return {entry.theirs: join(entry, flat) for entry in entries}
 
 
 def task_from_hf(
@@ -185,48 +174,46 @@ def task_from_hf(
     Raises:
       UserError: one of its tensors is missing.
     """
-    found: dict[str, dict[str, np.ndarray]] = {}
+    params: dict[str, dict[str, np.ndarray]] = {}
     for theirs, ours in names.layers.items():
         for name in ("weight", "bias")[: 1 + names.has_bias]:
             if f"{theirs}.{name}" not in tensors:
-                raise UserError(f"tensor {theirs}.{name}: is missing")
+                raise DataError(f"tensor {theirs}.{name}: is missing")
         weight = np.asarray(tensors[f"{theirs}.weight"], np.float32)
-        found[ours] = {"kernel": np.ascontiguousarray(weight.T)}
+        params[ours] = {"kernel": np.ascontiguousarray(weight.T)}
         if names.has_bias:
-            found[ours]["bias"] = np.asarray(tensors[f"{theirs}.bias"], np.float32)
-    return found
+            params[ours]["bias"] = np.asarray(tensors[f"{theirs}.bias"], np.float32)
+    return params
 
 
 def write_labels(labels: tuple[str, ...], what: str, kind: str) -> dict[str, Any]:
-    """What a config says of the labels.
+    """The fields of a config.json that describe a task's labels.
 
     Args:
       kind: "single_label_classification", "multi_label_classification" or "regression".
     """
-    if what == QUESTIONS:
-        return {}  # a start and an end have no names; two outputs are the default
-    told: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
     if what in (QUESTIONS, CHOICES):
-        return told
+        return {}  # the defaults are right: starts, ends and options have no names
+    fields: dict[str, Any] = {"problem_type": kind} if what == TEXTS else {}
     names = labels or ("LABEL_0",)
-    return told | {
+    return fields | {
         "id2label": {str(i): name for i, name in enumerate(names)},
         "label2id": {name: i for i, name in enumerate(names)},
     }
 
 
-# A fine-tuned checkpoint's head, beside the run that its network was imported as.
+# The head of an imported fine-tuned checkpoint, in the folder of the run.
 FILE = "task_head.npz"
 
 
 class KeptHead(NamedTuple):
-    """A head that came with a checkpoint.
+    """The task head of an imported checkpoint.
 
     Attributes:
-      what: what the class of transformers ends with, such as `TEXTS`.
-      labels: as the checkpoint calls them, in order.
-      params: as of the modules of `jaxpt.nn.task_heads`.
-      form: of `jaxpt.nn.task_heads.FORMS`; "" where any computes it.
+      what: the end of the name of transformers' class, such as `TEXTS`.
+      labels: the names of the labels, in order.
+      params: of the modules of `jaxpt.nn.task_heads`.
+      form: of `jaxpt.nn.task_heads.FORMS`; "" if any form computes it.
     """
 
     what: str
@@ -236,40 +223,40 @@ class KeptHead(NamedTuple):
 
 
 def find_task(config: dict) -> str:
-    """What task a checkpoint was fine-tuned for; "" for none that is known."""
+    """The task that a checkpoint was fine-tuned for; "" for no known one."""
     names = config.get("architectures") or []
     known = (TEXTS, TOKENS, QUESTIONS, CHOICES)
-    found = [what for what in known for name in names if name.endswith(f"For{what}")]
-    return found[0] if found else ""
+    tasks = (what for what in known for name in names if name.endswith(f"For{what}"))
+    return next(tasks, "")
 
 
 def keep_head(
     workdir: Path, config: dict, family: Family, tensors: Mapping[str, np.ndarray]
 ) -> bool:
-    """Writes the head of a fine-tuned checkpoint; False where it has none.
+    """Writes the head of a fine-tuned checkpoint; False if it has none.
 
     Raises:
       UserError: one of its tensors is missing, or a setting makes it another head.
     """
     what = find_task(config)
-    names = TASK_NAMES.get((family.name, what))
+    names = TASK_NAMES.get((family.form, what))
     if names is None:
         return False
     for name, value in names.settings:
         if config.get(name, value) != value:
-            raise UserError(
+            raise DataError(
                 f"config.json: {name}={config[name]!r}: must be {value!r} for the head "
                 f"of {name_class(family, what)}"
             )
-    prefix = BODIES.get(family.name, "")
-    named = {
-        name: value
-        for name, value in tensors.items()
+    prefix = BODIES.get(family.form, "")
+    own = {
+        name: tensors[name]
+        for name in tensors
         if not name.startswith(prefix) or "pooler" in name
     }
-    params = task_from_hf(named, names)
-    told = config.get("id2label") or {}
-    labels = [told[key] for key in sorted(told, key=int)]
+    params = task_from_hf(own, names)
+    label_names = config.get("id2label") or {}
+    labels = [label_names[key] for key in sorted(label_names, key=int)]
     arrays = {
         f"{layer}/{name}": x for layer in params for name, x in params[layer].items()
     }
@@ -281,7 +268,7 @@ def keep_head(
 
 
 def load_head(workdir: Path) -> KeptHead | None:
-    """What `keep_head` has written, if it has.
+    """Reads the head that `keep_head` wrote; None if there is none.
 
     Raises:
       UserError: the file was altered.
@@ -296,6 +283,6 @@ def load_head(workdir: Path) -> KeptHead | None:
             layer, _, name = key.partition("/")
             if name:
                 params.setdefault(layer, {})[name] = arrays[key]
-    # A head that was kept before forms were has none.
+    # Files of older versions have no form.
     form = about.get("form", "")
     return KeptHead(about["what"], tuple(about["labels"]), params, form)

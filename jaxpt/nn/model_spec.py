@@ -8,7 +8,7 @@ import dataclasses
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.ops.kernel_choice import KERNELS
 
 NORMS = ("layernorm", "rmsnorm")
@@ -382,4 +382,4 @@ def _normal(spec: ModelSpec) -> dict:
 
 def _check(is_good: bool, name: str, value: object, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"model.{name}={value}: must be {allowed}")
+        raise ConfigError(f"model.{name}={value}: must be {allowed}")

@@ -10,7 +10,7 @@ import sys
 from typing import TypeGuard
 
 from jaxpt import trust
-from jaxpt.errors import UserError, suggest
+from jaxpt.errors import ConfigError, suggest
 from jaxpt.objectives import (
     bart,
     bert,
@@ -78,16 +78,16 @@ def load(name: str) -> Objective:
         module = importlib.import_module(name)
     except Exception as error:  # any error in a user's file
         kind = type(error).__name__
-        raise UserError(
+        raise ConfigError(
             f"objective={name}: cannot be imported: {kind}: {error}"
         ) from error
     section = find_section(name)
     if missing := [part for part in PARTS if not hasattr(module, part)]:
-        raise UserError(f"objective={name}: must have {', '.join(missing)}")
+        raise ConfigError(f"objective={name}: must have {', '.join(missing)}")
     if getattr(module.Spec, "SECTION", "") != section:
-        raise UserError(f"objective={name}: its Spec must have SECTION = {section!r}")
+        raise ConfigError(f"objective={name}: its Spec must have SECTION = {section!r}")
     if section in list(OBJECTIVES):
-        raise UserError(
+        raise ConfigError(
             f"objective={name}: must not be called {section}, as one of jaxpt's is"
         )
     return module
@@ -101,7 +101,7 @@ def find(name: str) -> Objective:
     """
     if name not in OBJECTIVES:
         listed = ", ".join(OBJECTIVES)
-        raise UserError(
+        raise ConfigError(
             f"objective={name}: must be one of {listed}, or your own module, such "
             f"as my_package.my_objective{suggest(name, OBJECTIVES)}"
         )

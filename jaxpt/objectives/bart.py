@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import span_corruption
@@ -76,7 +76,7 @@ class Spec(ObjectiveSpec):
         total = sum(getattr(self, name) for name in noised)
         if not total < 1:
             rates = ", ".join(f"bart.{name}={getattr(self, name)}" for name in noised)
-            raise UserError(f"{rates}: must be less than 1 together, not {total:g}")
+            raise ConfigError(f"{rates}: must be less than 1 together, not {total:g}")
         mean = self.poisson_mean
         self.check("poisson_mean", 0 < mean <= 100, "above 0, at most 100")
 

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import COMPUTING, LAYOUT, ModelSpec, find_differences
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.student_teacher import MaskedStudent
@@ -160,7 +160,7 @@ class Spec(Teaching, mlm.Spec):
     ) -> Network:
         theirs = self.teacher_spec(model_spec)
         if self.cosine_weight and model_spec.d_model != theirs.d_model:
-            raise UserError(
+            raise ConfigError(
                 f"model.d_model={model_spec.d_model}: must be the teacher's "
                 f"{theirs.d_model}, unless distillation.cosine_weight is 0"
             )
@@ -175,12 +175,12 @@ def check_teacher(spec: Teaching, model_spec: ModelSpec, theirs: ModelSpec) -> N
     """Raises UserError if a teacher and a student, or its layers, do not agree."""
     name, length = spec.SECTION, spec.lengths["teacher"]
     if model_spec.vocab_size != theirs.vocab_size:
-        raise UserError(
+        raise ConfigError(
             f"{name}.teacher={spec.teacher}: scores {theirs.vocab_size} tokens, the "
             f"student {model_spec.vocab_size}; they must have the same vocabulary"
         )
     if theirs.positions in ("learned", "sinusoidal") and length > theirs.max_len:
-        raise UserError(
+        raise ConfigError(
             f"{name}.teacher={spec.teacher}: reads {theirs.max_len} tokens at once; "
             f"must read the {length} of a row"
         )
@@ -189,17 +189,17 @@ def check_teacher(spec: Teaching, model_spec: ModelSpec, theirs: ModelSpec) -> N
         return
     # `begin` compares the shapes of parameters.
     for key, value in find_differences(model_spec, theirs, free=LAYOUT):
-        raise UserError(
+        raise ConfigError(
             f"model.{key}={getattr(model_spec, key)}: must be the teacher's {value} "
             f"if the student starts from its layers ({name}.student_layers)"
         )
     if len(layers) != model_spec.num_layers:
-        raise UserError(
+        raise ConfigError(
             f"{name}.student_layers={layers}: must be model.num_layers="
             f"{model_spec.num_layers} of the teacher's layers"
         )
     if not all(type(i) is int and 0 <= i < theirs.num_layers for i in layers):
-        raise UserError(
+        raise ConfigError(
             f"{name}.student_layers={layers}: must be layers of the teacher's, from 0 "
             f"to {theirs.num_layers - 1}"
         )

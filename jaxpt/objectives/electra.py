@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
@@ -125,7 +125,7 @@ class Spec(Masking):
         """
         self.check_network(model_spec, vocab)
         if model_spec.vocab_size != vocab.size:
-            raise UserError(
+            raise ConfigError(
                 f"model.vocab_size={model_spec.vocab_size}: must be 0 or {vocab.size} "
                 f"for electra, whose generator may write any of them"
             )
@@ -153,7 +153,7 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
     width = round(model_spec.d_model * spec.generator_size)
     num_heads = max(1, round(model_spec.num_heads * spec.generator_size))
     if width < 1 or width % num_heads:
-        raise UserError(
+        raise ConfigError(
             f"electra.generator_size={spec.generator_size}: gives width {width} and "
             f"{num_heads} heads from model.d_model={model_spec.d_model} and "
             f"model.num_heads={model_spec.num_heads}; the heads must divide the width"

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
 from jaxpt.nn.networks.one_stack import MaskedLM
@@ -59,7 +59,7 @@ def check_fractions(spec: ObjectiveSpec, mask: float, random: float) -> None:
     """Raises UserError unless a spec's two `replace_` are fractions of one whole."""
     if not (min(mask, random) >= 0 and mask + random <= 1 + 1e-9):
         name = spec.SECTION
-        raise UserError(
+        raise ConfigError(
             f"{name}.replace_mask={mask}, {name}.replace_random={random}: both must be "
             f"at least 0, and their sum at most 1"
         )

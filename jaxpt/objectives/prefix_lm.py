@@ -24,7 +24,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.network import Network
@@ -85,7 +85,7 @@ class PrefixSpec(ObjectiveSpec):
         network = super().make_network(model_spec, vocab, **fields)
         if network.HAS_DECODER != self.is_seq2seq:
             wanted = "at least 1" if self.is_seq2seq else "0"
-            raise UserError(
+            raise ConfigError(
                 f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
                 f"{wanted} with is_seq2seq={self.is_seq2seq}"
             )

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState
 from jaxpt.learn.update import Update
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
@@ -60,7 +60,7 @@ class Spec(ObjectiveSpec):
         num_noise, num_spans = noise.count_spans(*self.noise)
         num_clean = self.row_length - num_noise
         if num_spans > min(num_noise, num_clean):
-            raise UserError(
+            raise ConfigError(
                 f"span_corruption.noise_density={self.noise_density}: {num_spans} "
                 f"spans do not fit {num_noise} noise and {num_clean} clean tokens; "
                 f"raise span_corruption.mean_span_length"
@@ -86,7 +86,9 @@ class Spec(ObjectiveSpec):
         """
         check_noise(noise_density, mean_span_length)
         if seq_len < 3:
-            raise UserError(f"data.seq_len={seq_len}: span_corruption needs at least 3")
+            raise ConfigError(
+                f"data.seq_len={seq_len}: span_corruption needs at least 3"
+            )
         length = noise.raw_length(seq_len, noise_density, mean_span_length)
         if max_documents > 0:
             most, _ = noise.packed_lengths(
@@ -126,18 +128,18 @@ class Spec(ObjectiveSpec):
 def check_documents(num: int) -> None:
     """Raises UserError for a negative number of packed documents."""
     if num < 0:
-        raise UserError(f"data.max_documents={num}: must be at least 0")
+        raise ConfigError(f"data.max_documents={num}: must be at least 0")
 
 
 def check_noise(density: float, mean_span: float) -> None:
     """Raises UserError if T5's arithmetic has no solution."""
     name = "span_corruption"
     if not 0 < density < 1:
-        raise UserError(
+        raise ConfigError(
             f"{name}.noise_density={density}: must be between 0 and 1, both excluded"
         )
     if not mean_span >= 1:
-        raise UserError(f"{name}.mean_span_length={mean_span}: must be at least 1")
+        raise ConfigError(f"{name}.mean_span_length={mean_span}: must be at least 1")
 
 
 def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
@@ -162,7 +162,7 @@ class ObjectiveSpec:
 
     def __post_init__(self) -> None:
         if self.row_length < self.MIN_LENGTH:
-            raise UserError(
+            raise ConfigError(
                 f"data.row_length={self.row_length}: {self.SECTION} needs at least "
                 f"{self.MIN_LENGTH}"
             )
@@ -254,12 +254,12 @@ class ObjectiveSpec:
         kind = self.kind(model_spec.num_decoder_layers)
         if kind is None:
             allowed = "0" if model_spec.num_decoder_layers else "at least 1"
-            raise UserError(
+            raise ConfigError(
                 f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
                 f"{allowed} for {self.SECTION}"
             )
         if model_spec.num_types < self.needs.num_types:
-            raise UserError(
+            raise ConfigError(
                 f"model.num_types={model_spec.num_types}: must be at least "
                 f"{self.needs.num_types} for {self.SECTION}"
             )
@@ -269,7 +269,7 @@ class ObjectiveSpec:
         """Raises UserError, naming the setting, unless its value is good."""
         if not is_good:
             value = getattr(self, name)
-            raise UserError(f"{self.SECTION}.{name}={value}: must be {allowed}")
+            raise ConfigError(f"{self.SECTION}.{name}={value}: must be {allowed}")
 
     def check_all(self, rules: Iterable[tuple[str, bool, str]]) -> None:
         """`check` of each (name, is_good, allowed), in order."""
@@ -288,13 +288,13 @@ def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
         vocab.require(role)
     vocab.require_sentinels(needs.num_sentinels)
     if needs.word_starts and not vocab.word_starts:
-        raise UserError(
+        raise ConfigError(
             f"{needs.word_starts} with a tokenizer that does not know where words begin"
         )
     if needs.pieces and not vocab.pieces:
-        raise UserError(f"tokenizer: must know the text of its tokens, for {name}")
+        raise ConfigError(f"tokenizer: must know the text of its tokens, for {name}")
     counts = np.array(vocab.counts)[vocab.ordinary_ids] if vocab.counts else ()
     if needs.counts and not any(counts):
-        raise UserError(
+        raise ConfigError(
             f"{name}: must know how often each token occurs in the text, and some must"
         )

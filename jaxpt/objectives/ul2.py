@@ -31,7 +31,7 @@ import numpy as np
 from jaxtyping import Array
 
 from jaxpt.dims import Batch, Rows
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import PrefixLM
 from jaxpt.nn.text_form import TextForm
@@ -115,9 +115,11 @@ class Spec(prefix_lm.PrefixSpec):
         )
         for name, values, is_good, allowed in rules:
             if not values or not all(map(is_good, values)):
-                raise UserError(f"ul2.{name}={values}: must be numbers, each {allowed}")
+                raise ConfigError(
+                    f"ul2.{name}={values}: must be numbers, each {allowed}"
+                )
         if len(of_densities) != len(of_means):
-            raise UserError(
+            raise ConfigError(
                 f"ul2.{means}={of_means}: must be the same number as ul2.{densities}="
                 f"{of_densities}"
             )
@@ -125,7 +127,7 @@ class Spec(prefix_lm.PrefixSpec):
             num_noise, num_spans = noise.count_spans(self.row_length, density, mean)
             num_clean = self.row_length - num_noise
             if num_spans > min(num_noise, num_clean):
-                raise UserError(
+                raise ConfigError(
                     f"ul2.{densities}={of_densities}: {num_spans} spans do not fit "
                     f"{num_noise} noise and {num_clean} clean tokens; raise "
                     f"ul2.{means}"
@@ -156,7 +158,7 @@ class Spec(prefix_lm.PrefixSpec):
         most = next(iter(most_places(longest).values()))
         length = int((most <= seq_len).sum()) - 1
         if length < 2:
-            raise UserError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
+            raise ConfigError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
         return dataclasses.replace(longest, row_length=length)
 
     @property

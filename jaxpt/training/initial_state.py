@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from jaxpt.config.sections import TrainSpec
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.networks.student_teacher import begin
@@ -40,13 +40,13 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     mine, held = _list_shapes(task), _list_shapes(theirs)
     for leaf in sorted(mine.keys() | held.keys()):
         if mine.get(leaf) != held.get(leaf):
-            raise UserError(
+            raise CheckpointError(
                 f"{name}: its {theirs.plan.objective_name} model has {leaf} "
                 f"{held.get(leaf, 'not at all')}, this {task.plan.objective_name} one "
                 f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
             )
     for setting, own, other in _compare_networks(task, theirs):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its {theirs.plan.objective_name} model has {setting}={other}, "
             f"this {task.plan.objective_name} one {own}; they must make the same of "
             f"their parameters"
@@ -82,7 +82,7 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     theirs = _load_other(name, path, tokenizer)
     mine = list_specs(task.model)["teacher_spec"]
     for key, value in find_differences(mine, theirs.model_spec):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its model has model.{key}={value}, that of "
             f"{task.plan.objective_name}.teacher_model "
             f"{getattr(mine, key)}; leave teacher_model out, or "
@@ -104,7 +104,7 @@ def _name_teacher(task: Task) -> tuple[str, str]:
     path = teacher.run
     name = f"{task.plan.objective_name}.{teacher.setting}={path}"
     if not path:
-        raise UserError(f"{name}: must name the folder of the run that teaches")
+        raise CheckpointError(f"{name}: must name the folder of the run that teaches")
     return name, path
 
 
@@ -112,12 +112,12 @@ def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
     """The task of another run, which must have the same tokenizer and a checkpoint."""
     theirs, read = load_task(Path(path))
     if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its tokenizer is another; it must be this one, as with "
             f"tokenizer.kind=file and tokenizer.path={Path(path) / 'tokenizer.json'}"
         )
     if not (Path(path) / "checkpoints").is_dir():
-        raise UserError(f"{name}: holds no finished checkpoint")
+        raise CheckpointError(f"{name}: holds no finished checkpoint")
     return theirs
 
 
@@ -191,7 +191,7 @@ def _restore(name: str, path: str, theirs: Task, template):
         kept = "ema" if theirs.has_ema else "params"
         restored = checkpointer.restore(template, under=kept)
     if restored is None:
-        raise UserError(f"{name}: holds no finished checkpoint")
+        raise CheckpointError(f"{name}: holds no finished checkpoint")
     return restored[0]
 
 

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.likelihood import (
@@ -132,7 +132,7 @@ def _check_length(
 ) -> None:
     most = (program.text_length - more) // sides
     if length > most:
-        raise UserError(
+        raise ConfigError(
             f"eval.{name}={length}: must be at most {most}, as "
             f"{program.task.plan.objective_name} reads {program.task.read_length} "
             f"tokens at once"
@@ -155,7 +155,7 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
         spec.word_context,
     )
     if found is None:
-        raise UserError(
+        raise ConfigError(
             f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
             f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
             f"must be 0"
@@ -183,7 +183,7 @@ def list_questions(
         spec.word_context,
     )
     if found is None:
-        raise UserError(
+        raise ConfigError(
             f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
             f"than two words that occur often enough in both splits; must be 0"
         )

@@ -8,7 +8,7 @@ form of rows ([CLS] and [SEP] of pairs), is added to a text too.
 import dataclasses
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files.folder import load_json
 from jaxpt.nn.model_spec import LIMITED
 from jaxpt.nn.text_form import TextForm
@@ -88,5 +88,5 @@ def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
     try:
         framing = from_json(values)
     except UserError as error:
-        raise UserError(f"{path}: {error}; import the model again") from None
+        raise CheckpointError(f"{path}: {error}; import the model again") from None
     return dataclasses.replace(vocab, framing=framing)

@@ -57,4 +57,6 @@ def with_teacher(
     section = find_section(plan.objective_name)
     taught = processes.on_all(plan.change, {section: {teacher.setting: str(folder)}})
     name = f"{section}.{teacher.setting}"
-    return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")
+    return taught.add_filled(
+        f"{name}={folder} ({task.plan.objective_name}, trained first)"
+    )

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.text_form import TextForm
@@ -60,7 +60,7 @@ class TextScorer:
         self.params, self.form, self.name = params, form, name
         self.rules = list_rules(network, form)
         if not self.rules:
-            raise UserError(
+            raise DataError(
                 f"a {name} run: cannot score texts, as its probabilities of tokens do "
                 f"not depend on the order of the other tokens"
             )
@@ -83,7 +83,7 @@ class TextScorer:
         if rule == AUTO:
             return self.rules[0]
         if rule not in self.rules:
-            raise UserError(
+            raise ConfigError(
                 f"--rule={rule}: must be one of {', '.join((AUTO, *self.rules))} for a "
                 f"{self.name} run"
             )
@@ -93,7 +93,7 @@ class TextScorer:
         """Raises UserError if none of these rules determines a likeliest token."""
         if NO_BEST.issuperset(rules):
             allowed = [name for name in self.rules if name not in NO_BEST]
-            raise UserError(
+            raise ConfigError(
                 f"--rule={rules[0]}: has no likeliest token; must be one of "
                 f"{', '.join(allowed)}"
             )
@@ -210,7 +210,7 @@ class TextScorer:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
         if self.form.max_len and longest > self.form.max_len:
-            raise UserError(
+            raise DataError(
                 f"a text of {size} tokens: needs {longest} positions by the rule "
                 f"{rule}; the model has model.max_len={self.form.max_len}"
             )

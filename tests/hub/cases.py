@@ -1,4 +1,4 @@
-"""Small models of every family, our side of them, and what is compared."""
+"""Small models of every family, computed by jaxpt, and their comparison."""
 
 import dataclasses
 
@@ -78,6 +78,8 @@ CASES = {
         BERT | {"pad_token_id": 0, "hidden_act": "relu", "type_vocab_size": 5},
     ),
     "roberta": ("roberta", "masked", BERT | {"pad_token_id": 1, "type_vocab_size": 1}),
+    "xlm-roberta": ("xlm-roberta", "masked", BERT | {"pad_token_id": 1}),
+    "camembert": ("camembert", "masked", BERT | {"pad_token_id": 3}),
     "distilbert": (
         "distilbert",
         "masked",
@@ -199,12 +201,13 @@ class Ours:
 
 
 def make_batch(name):
-    """Rows of different lengths, and labels on some of their places."""
-    kind, head, _ = CASES[name]
+    """Rows of different lengths, with labels at some of their positions."""
+    kind, head, settings = CASES[name]
     rng = np.random.default_rng(1)
     lengths = np.array([9, 13, 5])
     real = np.arange(13) < lengths[:, None]
-    ids = np.where(real, rng.integers(4, V, real.shape), 1 if kind == "roberta" else 0)
+    pad = settings.get("pad_token_id", 0)
+    ids = np.where(real, rng.integers(4, V, real.shape), pad)
     batch = {"input_ids": ids, "lengths": lengths}
     labels = np.where(real & (rng.random(real.shape) < 0.5), ids, -100)
     if head == "causal":
@@ -221,9 +224,9 @@ def make_batch(name):
 
 
 def compare(ours: Ours, batch: dict, theirs: dict) -> dict[str, float]:
-    """The largest gaps to hidden states, logits, loss and gradients of theirs.
+    """The maximum differences of hidden states, logits, loss and gradients.
 
-    Hidden states and logits where there is no padding; gradients as the norm of all
+    Hidden states and logits are compared without padding; gradients as the norm of all
     differences over the norm of theirs.
     """
     real = np.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
@@ -245,11 +248,11 @@ def compare(ours: Ours, batch: dict, theirs: dict) -> dict[str, float]:
 
 
 def check(gaps: dict[str, float]) -> None:
-    """Within what float32 allows: 1e-4, the loss 1e-5."""
+    """Checks the tolerances of float32: 1e-4, and 1e-5 for the loss."""
     for name, gap in gaps.items():
         assert gap < (1e-5 if name == "loss" else 1e-4), gaps
 
 
 def count(params) -> int:
-    """How many parameters there are."""
+    """The number of parameters."""
     return sum(int(np.prod(x.shape)) for x in flatten(params).values())

@@ -1,4 +1,4 @@
-"""Folders of others, and what the tests of imports share."""
+"""Fixtures of the tests of imports: checkpoint folders and flags."""
 
 import json
 
@@ -27,9 +27,9 @@ def stored(run):
 
 @pytest.fixture
 def theirs(tmp_path):
-    """Makes a folder of others; gives it with settings and the workdir to be."""
+    """Makes a checkpoint folder; returns it with a workdir and settings."""
 
-    # Not above: every test of this folder would wait for it.
+    # Imported here, as every test of this folder would wait for it.
     from hub.test_families import Fixture
     from hub.test_runs import settings, write_folder
 

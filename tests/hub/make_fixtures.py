@@ -1,6 +1,6 @@
-"""Writes the fixtures: small checkpoints of transformers with what they compute.
+"""Writes the fixtures: small checkpoints of transformers and their outputs.
 
-    .venv-peers/bin/python tests/hub/make_fixtures.py
+    .venv-peers/bin/python tests/hub/make_fixtures.py [CASE ...]
 
 Run after `make test-peers` has made that environment, and only to change a fixture.
 """
@@ -22,7 +22,7 @@ from hub.peers import make_theirs, run_theirs, save  # noqa: E402
 def main() -> None:
     """One .npz a case: "config" and arrays named tensor/, batch/, theirs/, grads/."""
     (HERE / "fixtures").mkdir(exist_ok=True)
-    for name in CASES:
+    for name in sys.argv[1:] or CASES:
         theirs, batch = make_theirs(name), make_batch(name)
         with tempfile.TemporaryDirectory() as folder:
             config, tensors = save(theirs, Path(folder))

@@ -1,4 +1,4 @@
-"""transformers' side: models with random weights, saved and run. Needs torch."""
+"""Models of transformers with random weights, saved and run. Needs torch."""
 
 import json
 
@@ -8,11 +8,12 @@ import transformers
 from hub.cases import CASES, V
 from safetensors.numpy import load_file
 
-from jaxpt.hub.families import read_config
+from jaxpt.hub.families import FAMILIES, read_config
+from jaxpt.hub.names import COPIES
 
 
 def make_theirs(name):
-    """A model of transformers, every weight of it other than at its start."""
+    """A model of transformers; no weight has its initial value."""
     kind, head, settings = CASES[name]
     config = transformers.AutoConfig.for_model(kind, **settings)
     for key in ("dropout", "attention_dropout", "resid_pdrop", "embd_pdrop"):
@@ -22,7 +23,9 @@ def make_theirs(name):
     config._attn_implementation = "eager"
     torch.manual_seed(0)
     model = getattr(transformers, family.heads[head])(config).eval()
-    if name == "t5-1.1":  # made anew it is tied; read from a checkpoint it is not
+    if (
+        name == "t5-1.1"
+    ):  # a new model is tied; one that is loaded from a checkpoint is not
         table = torch.randn(V, settings["d_model"])
         model.lm_head.weight = torch.nn.Parameter(table)
         model.config.tie_word_embeddings = False
@@ -41,7 +44,7 @@ def save(model, folder):
 
 def run_theirs(model, batch, name):
     """Their last hidden states, logits, loss, and gradients by name of the tensor."""
-    _, head, _ = CASES[name]
+    kind, head, _ = CASES[name]
     real = np.arange(batch["input_ids"].shape[1]) < batch["lengths"][:, None]
     inputs = {
         "input_ids": torch.tensor(batch["input_ids"]),
@@ -59,9 +62,15 @@ def run_theirs(model, batch, name):
     out = model(**inputs)
     out.loss.backward()
     states = out.decoder_hidden_states if head == "seq2seq" else out.hidden_states
-    grads = {name: p.grad for name, p in model.named_parameters()}
-    zero = {n: torch.zeros_like(p) for n, p in model.named_parameters()}
-    grads = {n: zero[n] if g is None else g for n, g in grads.items()}
+    parameters = dict(model.named_parameters())
+    # PyTorch lists a tied parameter once, under the name that comes first in its model.
+    copies = COPIES[FAMILIES[kind].form]
+    names = {n: copies[n] for n in copies.keys() & parameters.keys()}
+    names = {n: of for n, of in names.items() if of not in parameters}
+    grads = {
+        names.get(n, n): torch.zeros_like(p) if p.grad is None else p.grad
+        for n, p in parameters.items()
+    }
     return {
         "hidden": states[-1].detach().numpy(),
         "logits": out.logits.detach().numpy(),

@@ -34,7 +34,7 @@ KINDS = {
     "unigram": {},
 }
 # What a run is: the family of its export, its objective, its settings; and the roles of
-# what stands around a text.
+# the special ids around a text.
 RUNS = {
     "mlm": ("roberta", "mlm", {}, "", ""),
     "mlm packed": ("modernbert", "mlm", {"data__rows": "packed"}, "", ""),
@@ -92,7 +92,7 @@ def plan_task(run, tokenizer):
 
 @pytest.fixture(scope="module")
 def exported(tokenizer_of, tmp_path_factory):
-    """`exported(run, kind)`: our tokenizer, what stands around, and transformers'."""
+    """`exported(run, kind)`: our tokenizer, its framing, and transformers'."""
     made = {}
 
     def export(run, kind):
@@ -174,7 +174,7 @@ def test_pairs_are_those_of_the_rows(tokenizer_of, exported, tmp_path):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("run", ["bert", "span_corruption", "prefix_lm", "clm"])
 def test_an_export_comes_back_as_it_was(run, kind, tokenizer_of, tmp_path):
-    """What stands around a text, and the fingerprint of the tokenizer."""
+    """The special ids around a text, and the fingerprint of the tokenizer."""
     tokenizer = tokenizer_of(kind)
     task = plan_task(run, tokenizer)
     framing = find_framing(task)

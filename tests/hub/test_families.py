@@ -1,4 +1,4 @@
-"""Every family gives the numbers that transformers gave, and is written back whole.
+"""Every family computes transformers' numbers, and exports what was imported.
 
 The fixtures were made by `make_fixtures.py`; `make test-peers` compares live.
 """
@@ -13,7 +13,7 @@ from hub.cases import CASES, Ours, check, compare
 from tiny import slow_but
 
 from jaxpt.errors import UserError
-from jaxpt.hub.convert import from_hf, move_places, to_hf
+from jaxpt.hub.convert import check_names, from_hf, move_places, to_hf
 from jaxpt.hub.families import FAMILIES, read_config, write_config
 from jaxpt.hub.names import COPIES
 from jaxpt.nn.model_spec import ModelSpec
@@ -23,11 +23,11 @@ from jaxpt.text.tokens.vocab import Vocab
 FIXTURES = Path(__file__).with_name("fixtures")
 every = pytest.mark.parametrize("name", CASES)
 # Forms of a family that differ from another case in a size, an activation or a tie.
-FORMS = ("gpt2-inner", "bert-relu", "electra-same", "llama-tied")
+FORMS = ("gpt2-inner", "bert-relu", "electra-same", "llama-tied", "camembert")
 
 
 class Fixture:
-    """A checkpoint of transformers with a batch and what was computed from it."""
+    """A checkpoint of transformers with a batch and its outputs."""
 
     def __init__(self, name):
         with np.load(FIXTURES / f"{name}.npz") as arrays:
@@ -60,7 +60,7 @@ def test_what_is_read_is_written(name, load):
     fixture = load(name)
     ours = fixture.ours
     back = to_hf(ours.params, ours.family, ours.spec, ours.head)
-    assert set(fixture.tensors) - set(back) <= set(COPIES[ours.family.name])
+    assert set(fixture.tensors) - set(back) <= set(COPIES[ours.family.form])
     for key in set(back) & set(fixture.tensors):
         np.testing.assert_array_equal(back[key], fixture.tensors[key])
     assert set(back) - set(fixture.tensors) <= {"final_logits_bias"}
@@ -79,7 +79,7 @@ def test_bad_tensors_are_named(name, load):
     def read(changed):
         return from_hf(changed, ours.family, ours.spec, ours.head, ours.params)
 
-    some = sorted(set(tensors) - set(COPIES[ours.family.name]))[3]
+    some = sorted(set(tensors) - set(COPIES[ours.family.form]))[3]
     for changed, parts in (
         ({k: v for k, v in tensors.items() if k != some}, [some, "missing"]),
         (tensors | {"extra.weight": np.zeros(3)}, ["extra.weight", "no place"]),
@@ -113,7 +113,7 @@ def test_names_without_the_models_prefix_are_known(load):
 @pytest.mark.slow_except("29")
 @pytest.mark.parametrize("pad", [0, 1, 3, 29])
 def test_a_roberta_is_laid_out_for_its_padding(pad, load):
-    """Written and read again it has the same places, of texts with any other id."""
+    """Exported and imported again, it has the same positions for all other ids."""
     ours, vocab = load("roberta").ours, Vocab(30, pad=pad)
     assert ours.spec.position_offset == 2
     kind, config = write_config(ours.spec, "masked", "roberta", vocab)
@@ -171,6 +171,10 @@ def test_presets_are_of_their_family(name):
     "changes, parts",
     [
         ({"model_type": "opt"}, ["model_type='opt'", "gpt2"]),
+        ({"model_type": ["gpt2"]}, ["model_type=['gpt2']", "gpt2"]),
+        ({"architectures": [3]}, ["architectures=[3]", "a list of names"]),
+        ({"architectures": "GPT2Model"}, ["architectures='GPT2Model'", "a list"]),
+        ({"vocab_size": 10**12}, ["vocab_size=1000000000000", "at most 2147483647"]),
         ({"activation_function": "swish2"}, ["activation_function='swish2'", "gelu"]),
         ({"scale_attn_by_inverse_layer_idx": True}, ["scale_attn_by_inverse", "False"]),
         ({"n_embd": None}, ["config.json: n_embd=None", "integer"]),
@@ -185,9 +189,29 @@ def test_bad_configs_are_named(changes, parts):
         assert part in str(caught.value)
 
 
+def test_a_config_with_too_many_layers_is_refused_at_once(load):
+    """Without making anything for layers that the checkpoint lacks."""
+    for name in ("gpt2", "bert", "t5", "bart", "llama", "modernbert"):
+        ours, tensors = load(name).ours, load(name).tensors
+        deep = dataclasses.replace(ours.spec, num_layers=10**9)
+        with pytest.raises(UserError, match=r"tensor .*\.2\..*: is missing"):
+            check_names(tensors, ours.family, deep, ours.head)
+        check_names(tensors, ours.family, ours.spec, ours.head)
+
+
+@pytest.mark.parametrize("name", ["xlm-roberta", "camembert"])
+def test_robertas_form_has_the_families_of_other_languages(name, load):
+    """Their spec is RoBERTa's, as which it is exported unless --family names them."""
+    spec = load(name).ours.spec
+    assert write_config(spec, "masked")[0].name == "roberta"
+    kind, config = write_config(spec, "masked", name)
+    assert kind.name == config["model_type"] == name
+    assert config["architectures"] == [kind.heads["masked"]]
+
+
 def test_a_model_of_no_family_is_told_how_it_differs():
     spec = ModelSpec(vocab_size=30, positions="relative")
-    with pytest.raises(UserError, match="nearest is gpt2.*positions=relative.*learned"):
+    with pytest.raises(UserError, match="nearest is gpt2.*positions=relative .learned"):
         write_config(spec, "causal")
     with pytest.raises(UserError, match="--family=bert: must be one that has a causal"):
         write_config(spec, "causal", "bert")

@@ -1,7 +1,7 @@
 """Each field of the configs of transformers is used, refused, or changes no number.
 
-The classes of transformers' configs say what there is and what is missing means; that
-a field is inert is held against its models by `test_peers.py`.
+The fields and their defaults are those of transformers' config classes. `test_peers.py`
+tests with its models that a field is inert.
 """
 
 import copy
@@ -14,118 +14,20 @@ import pytest
 from transformers import CONFIG_MAPPING
 
 from jaxpt.errors import UserError
-from jaxpt.hub import decoders, encoders, fields
+from jaxpt.hub import fields
 from jaxpt.hub.families import FAMILIES, read_config
 
-# What a config needs beside its model_type to be one that is supported.
+# Fields that a config needs in addition to model_type to be supported.
 NEEDED = {"modernbert": {"global_attn_every_n_layers": 1}}
 
-LABELS = "names and number of a classifier's labels"
-OUTPUTS = "what is returned, not what it is"
-ID = "which ids are special: the tokenizer says"
-TRAINING = "in training alone; with the weights read it does nothing"
-OTHER_HEAD = "of a head for another task"
-COMPUTING = "how it is computed: dtype, memory, speed"
-BEGINNING = "how weights began; these are read"
-TOLD = "where it comes from"
-WINDOW = "of windows, which no supported model has"
-# Why these change no number of a model whose weights are read.
-EVERYWHERE = {
-    "transformers_version": TOLD,
-    "name_or_path": TOLD,
-    "architectures": "which head: hub.imports reads it",
-    "output_hidden_states": OUTPUTS,
-    "output_attentions": OUTPUTS,
-    "return_dict": OUTPUTS,
-    "dtype": COMPUTING,
-    "torch_dtype": COMPUTING,
-    "chunk_size_feed_forward": COMPUTING,
-    "attn_implementation": COMPUTING,
-    "_attn_implementation": COMPUTING,
-    "experts_implementation": COMPUTING,
-    "_experts_implementation": COMPUTING,
-    "_commit_hash": TOLD,
-    "_name_or_path": TOLD,
-    "allow_global_per_layer_attribute_access": TOLD,
-    "serialize_explicit_per_layer_config": TOLD,
-    "id2label": LABELS,
-    "label2id": LABELS,
-    "num_labels": LABELS,
-    "problem_type": LABELS,
-    "bos_token_id": ID,
-    "eos_token_id": ID,
-    "pad_token_id": ID,
-    "use_cache": COMPUTING,
-}
-NO_ROPE = "no rotary positions"
-INERT = {
-    "gpt2": {
-        "summary_type": OTHER_HEAD,
-        "summary_use_proj": OTHER_HEAD,
-        "summary_activation": OTHER_HEAD,
-        "summary_proj_to_labels": OTHER_HEAD,
-        "summary_first_dropout": OTHER_HEAD,
-        "n_ctx": "the class reads n_positions",
-    },
-    "bert": {"classifier_dropout": OTHER_HEAD},
-    "roberta": {"classifier_dropout": OTHER_HEAD},
-    "electra": {
-        "classifier_dropout": OTHER_HEAD,
-        "summary_type": OTHER_HEAD,
-        "summary_use_proj": OTHER_HEAD,
-        "summary_activation": OTHER_HEAD,
-        "summary_last_dropout": OTHER_HEAD,
-    },
-    "distilbert": {
-        "qa_dropout": OTHER_HEAD,
-        "seq_classif_dropout": OTHER_HEAD,
-        "sinusoidal_pos_embds": BEGINNING,
-    },
-    "t5": {"classifier_dropout": OTHER_HEAD, "initializer_factor": BEGINNING},
-    "bart": {
-        "classifier_dropout": OTHER_HEAD,
-        "activation_dropout": TRAINING,
-        "encoder_layerdrop": TRAINING,
-        "decoder_layerdrop": TRAINING,
-        "decoder_start_token_id": ID,
-        "forced_eos_token_id": ID,
-    },
-    "llama": {"pretraining_tp": COMPUTING},
-    "mistral": {},
-    "modernbert": {
-        "cls_token_id": ID,
-        "sep_token_id": ID,
-        "local_attention": WINDOW,
-        "sliding_window": WINDOW,
-        "local_rope_theta": WINDOW,
-        "rope_theta": "the class has one for each kind of layer",
-        "partial_rotary_factor": "the class does not read it",
-        "classifier_pooling": OTHER_HEAD,
-        "classifier_dropout": OTHER_HEAD,
-        "deterministic_flash_attn": COMPUTING,
-        "reference_compile": COMPUTING,
-        "initializer_cutoff_factor": BEGINNING,
-        "sparse_prediction": "which places the loss of labels scores",
-        "sparse_pred_ignore_index": "which places the loss of labels scores",
-    },
-}
-for _name, _table in INERT.items():
-    _table |= EVERYWHERE
-    if _name not in ("llama", "mistral", "modernbert"):
-        _table |= dict.fromkeys(
-            ("rope_scaling", "rope_theta", "partial_rotary_factor"), NO_ROPE
-        )
-del INERT["roberta"]["pad_token_id"]  # it counts places from there
-del INERT["t5"]["bos_token_id"]  # it has none; nor are these written step by step
-for _name in ("distilbert", "modernbert"):
-    del INERT[_name]["use_cache"]
-
-# Names that a class no longer has, and what its code or an older one read there.
+# Names that a class no longer has, but that its code or an older version reads.
 OLDER = {
     "": ("quantization_config", "transformers_weights", "per_layer_config"),
     "gpt2": ("is_causal", "sliding_window", "n_ctx"),
     "bert": ("position_embedding_type",),
     "roberta": ("position_embedding_type",),
+    "xlm-roberta": ("position_embedding_type",),
+    "camembert": ("position_embedding_type",),
     "electra": ("position_embedding_type",),
     "distilbert": (),
     "t5": (
@@ -147,7 +49,7 @@ OLDER = {
     "modernbert": ("reference_compile", "head_dim"),
 }
 LINEAR = {"type": "linear", "factor": 2.0}
-# Other values than its own, where those by type are none.
+# Values to try, for fields whose type does not give any.
 OTHERS = {
     "activation_function": ["relu", "gelu_new", "tanh", None],
     "hidden_act": ["relu", "gelu_new", "tanh", None],
@@ -212,7 +114,7 @@ OTHERS = {
 
 
 def list_fields(kind: str) -> set[str]:
-    """All names that a class of configs knows, also those it maps to others."""
+    """All field names of a config class, including aliases."""
     theirs = CONFIG_MAPPING[kind]
     found = {field.name for field in dataclasses.fields(theirs)}
     found |= set(theirs.attribute_map) | set(theirs().to_dict())
@@ -231,7 +133,7 @@ def list_fields(kind: str) -> set[str]:
 
 
 def list_values(kind: str, name: str) -> list:
-    """Values of a field that are not its default."""
+    """Values of a field other than its default."""
     theirs = CONFIG_MAPPING[kind]
     name = theirs.attribute_map.get(name, name)
     own = getattr(theirs(**NEEDED.get(kind, {})), name, None)
@@ -248,8 +150,17 @@ def list_values(kind: str, name: str) -> list:
     return [copy.deepcopy(value) for value in values if value != own]
 
 
+# What a family lists as inert, of the fields that its class knows; without windows,
+# ModernBERT's options of windows are, too.
+WINDOWS = {"modernbert": {"local_attention", "sliding_window", "local_rope_theta"}}
+INERT = {
+    kind: family.inert_names & list_fields(kind) | WINDOWS.get(kind, set())
+    for kind, family in FAMILIES.items()
+}
+
+
 def read(config: dict):
-    """The spec, or None where it is refused."""
+    """The spec; None if the config is refused."""
     try:
         return read_config(config)[1]
     except UserError as error:
@@ -258,12 +169,12 @@ def read(config: dict):
 
 
 def theirs_of(config: dict) -> dict | None:
-    """What transformers makes of a config, all fields in it; None if it refuses."""
+    """A config with all fields, as transformers reads it; None if it fails."""
     kind, rest = config["model_type"], copy.deepcopy(config)
     del rest["model_type"]  # rest: from_dict changes what it is given
     try:
         return CONFIG_MAPPING[kind].from_dict(rest).to_dict()
-    except Exception:  # it raises whatever comes, and reads nothing then
+    except Exception:  # any exception means that it does not read this config
         return None
 
 
@@ -280,22 +191,22 @@ def test_every_field_is_used_inert_or_refused(kind):
             outcome = "refused" if found is None else "used"
             told.setdefault(name, set()).add("same" if found == spec else outcome)
     same = {name for name, outcomes in told.items() if "same" in outcomes}
-    assert same == set(INERT[kind])
+    assert same == INERT[kind]
+    assert set(FAMILIES[kind].inert.split()) <= list_fields(kind)
     assert all(told[name] == {"same"} for name in same)
 
 
 @pytest.mark.parametrize("kind", FAMILIES)
-def test_what_is_missing_is_as_the_class_has_it(kind):
-    """Also at its other end: of what is used, each default is that of the class."""
+def test_missing_fields_have_the_defaults_of_the_class(kind):
+    """Each default of a family is that of transformers' class."""
     minimal = {"model_type": kind} | NEEDED.get(kind, {})
     whole = theirs_of(minimal)
     assert read(minimal) == read(whole) is not None
-    table = getattr(decoders, kind.upper(), None) or getattr(encoders, kind.upper())
-    for name, value in table.items():
+    for name, value in FAMILIES[kind].defaults.items():
         if name in whole and name not in minimal:
             # A size that the class computes from others is None before that.
             assert value is None or whole[name] == value, name
-    for name in whole:  # and none that is used is asked for
+    for name in whole:  # and no field is required
         without = {key: value for key, value in whole.items() if key != name}
         if name != "model_type":
             assert read(without) == read(theirs_of(without))
@@ -320,7 +231,7 @@ FULL, LOCAL = "full_attention", "sliding_attention"
 def test_windows_are_those_of_transformers(changes, window, every, base):
     found = read({"model_type": "modernbert"} | changes)
     theirs = theirs_of({"model_type": "modernbert"} | changes)
-    if window is None:  # of no rule that is known here
+    if window is None:  # not a supported pattern of layers
         assert found is None
         return
     assert (found.window, found.global_every) == (window, every)
@@ -333,12 +244,12 @@ def test_windows_are_those_of_transformers(changes, window, every, base):
 @pytest.mark.filterwarnings("ignore:.rope_scaling. is deprecated")
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_configs_are_read_as_transformers_reads_them(kind):
-    """Also old names beside new ones: what it makes of them is read as the same."""
+    """Old names, too, also with new ones: the normalized config has the same spec."""
     draw, num = random.Random(0), 0
     minimal = {"model_type": kind} | NEEDED.get(kind, {})
-    names = sorted(list_fields(kind) - set(INERT[kind]))
+    names = sorted(list_fields(kind) - INERT[kind])
     changed = [{name: value} for name in names for value in list_values(kind, name)]
-    # The many names of one thing in all pairs, others in some.
+    # All pairs of the many names of rotary parameters, and some other pairs.
     ropes = [each for each in changed if any("rope_" in name for name in each)]
     pairs = [draw.choice(changed) | draw.choice(changed) for _ in range(40)]
     changed += pairs + [one | two for one in ropes for two in ropes]
@@ -352,9 +263,7 @@ def test_configs_are_read_as_transformers_reads_them(kind):
 
 @pytest.mark.parametrize("kind", FAMILIES)
 def test_aliases_are_those_of_the_class(kind):
-    module = decoders if hasattr(decoders, kind.upper()) else encoders
-    aliases = getattr(module, f"{kind.upper()}_ALIASES", {})
-    assert aliases == CONFIG_MAPPING[kind].attribute_map
+    assert FAMILIES[kind].aliases == CONFIG_MAPPING[kind].attribute_map
 
 
 @pytest.mark.parametrize(

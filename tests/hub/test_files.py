@@ -408,13 +408,13 @@ def test_what_cannot_be_written(tmp_path):
     assert list_files(tmp_path) == []
 
 
-# Faults of what is read.
+# Errors of reading.
 
 
 def test_nothing_there(tmp_path):
     with refuses(tmp_path / "gone", "No such file or directory"):
         read_tensors(tmp_path / "gone")
-    with refuses(tmp_path, "must hold model.safetensors or model.safetensors.i"):
+    with refuses(tmp_path, "must have model.safetensors or model.safetensors.i"):
         read_tensors(tmp_path)
     (tmp_path / files.MODEL).symlink_to(tmp_path / "gone")
     with refuses(tmp_path / files.MODEL, "No such file or directory"):
@@ -434,7 +434,7 @@ def test_pickles(tmp_path, name):
 @pytest.mark.parametrize("name", ["flax_model.msgpack", "tf_model.h5"])
 def test_other_formats(tmp_path, name):
     (tmp_path / name).write_bytes(b"")
-    with refuses(tmp_path / name, "not read", "convert it to model.safetensors"):
+    with refuses(tmp_path / name, "not supported", "convert it to model.safetensors"):
         read_tensors(tmp_path)
 
 
@@ -523,12 +523,12 @@ def test_a_shard_is_missing(sharded):
     [
         ("", "not JSON"),
         ("{", "not JSON"),
-        ("[]", "must hold a JSON object, holds a list"),
+        ("[]", "must be a JSON object, is a list"),
         ("{}", "weight_map"),
         ('{"weight_map": []}', "weight_map"),
         ('{"weight_map": {}}', "weight_map"),
         ('{"weight_map": {"x": 1}}', "weight_map['x']=1"),
-        ('{"weight_map": {"x": "a", "x": "b"}}', "'x' is there twice"),
+        ('{"weight_map": {"x": "a", "x": "b"}}', "'x' appears twice"),
     ],
 )
 def test_an_index_that_is_none(sharded, text, what):
@@ -591,7 +591,7 @@ def test_links_must_stay_in_the_folder(tmp_path):
 
 
 def test_the_cache_of_huggingface_hub(tmp_path):
-    """Its folders hold links to the files, which lie beside them."""
+    """Its folders have links to the files, which are in a folder next to them."""
     folder, blobs = tmp_path / "snapshots" / "f00d", tmp_path / "blobs"
     write_tensors(folder, TENSORS, max_shard_bytes=24)
     blobs.mkdir()
@@ -630,7 +630,7 @@ def test_a_tensor_in_two_shards(sharded):
 
 def test_a_tensor_that_is_not_in_the_index(sharded):
     edit_index(sharded, c=None)
-    with refuses(sharded / SECOND, "holds 'c'"):
+    with refuses(sharded / SECOND, "has 'c'"):
         read_tensors(sharded)
 
 
@@ -646,9 +646,9 @@ def test_a_tensor_that_is_not_in_the_index(sharded):
         (b"[" * 100_000, "not JSON"),
         (b'{"a": NaN}', "not JSON: NaN"),
         (b'{"a": -Infinity}', "not JSON: -Infinity"),
-        (b'{"a": {"b": 1, "c": 2, "b": 1}}', "the key 'b' is there twice"),
-        (b"[1]", "must hold a JSON object, holds a list"),
-        (b"null", "must hold a JSON object, holds a NoneType"),
+        (b'{"a": {"b": 1, "c": 2, "b": 1}}', "the key 'b' appears twice"),
+        (b"[1]", "must be a JSON object, is a list"),
+        (b"null", "must be a JSON object, is a NoneType"),
     ],
 )
 def test_json_that_is_none(tmp_path, data, what):

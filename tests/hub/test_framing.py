@@ -1,4 +1,4 @@
-"""What stands around texts: in a run, in a folder that was imported, in an export."""
+"""Special ids around texts: in a run, in an imported folder, in an export."""
 
 import json
 
@@ -177,7 +177,7 @@ GREEDY, BEAMS = SampleSpec(0), SampleSpec(num_beams=3)
 @pytest.mark.slow_cases("spec1")
 @pytest.mark.parametrize("spec", slow_but((BEAMS,), (GREEDY, BEAMS)))
 def test_a_bart_with_its_own_tokenizer(spec, tmp_path):
-    """No sentinels, its own start, and what it must write first and last."""
+    """No sentinels, a separate start, and forced first and last tokens."""
     theirs, run, fixture = tmp_path / "theirs", tmp_path / "run", Fixture("bart")
     ids = {"decoder_start_token_id": 6, "forced_bos_token_id": 2}
     ids |= {"eos_token_id": 6, "forced_eos_token_id": 6, "bos_token_id": 2}

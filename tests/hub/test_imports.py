@@ -1,4 +1,4 @@
-"""What a user may ask of an import, and where an imported run may lie."""
+"""Flags and settings of an import, and moving an imported run."""
 
 import json
 import shutil
@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 from tiny import slow, write_config
 
 from jaxpt.cli import main
+from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
-from jaxpt.config.stored import get_config
 from jaxpt.hub.imports import TOKENIZER, import_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.workdir import load_run
@@ -36,6 +36,20 @@ def test_a_folder_of_others_is_what_the_flag_says(name, first, other, theirs, tm
     assert is_drawn == (other == "spanbert")
 
 
+@pytest.mark.parametrize("name, is_printed", [("gpt2", True), ("bert", False)])
+def test_options_of_generation_that_are_not_kept_are_listed(name, is_printed, theirs):
+    """Of models that generate; values that have no effect are not listed."""
+    folder, run, config = theirs(name)
+    options = {"num_beams": 4, "repetition_penalty": 1.0, "min_length": None}
+    (folder / "generation_config.json").write_text(json.dumps(options))
+    values = json.loads((folder / "config.json").read_text())
+    values |= {"num_beams": 2, "no_repeat_ngram_size": 3}  # an old checkpoint's
+    (folder / "config.json").write_text(json.dumps(values))
+    line = "jaxpt generate does not apply num_beams=4, no_repeat_ngram_size=3"
+    lines = import_run(folder, run, config)
+    assert any(line in each for each in lines) == is_printed
+
+
 @pytest.mark.parametrize(
     "objective, parts",
     [
@@ -55,7 +69,7 @@ def test_an_objective_that_does_not_fit_is_refused(objective, parts, theirs, ref
     assert not run.exists()
 
 
-# Of the fixture "bert": what it is, and what a flag may not make of it.
+# Fields of the fixture "bert" that a flag must not change.
 @pytest.mark.parametrize(
     "field, value, held",
     [
@@ -96,13 +110,13 @@ def test_flags_that_make_the_same_model_are_heeded(theirs, capsys):
         "num_layers": 2,
         "vocab_size": 30,
         "num_kv_heads": Fixture("bert").config["num_attention_heads"],
-        "relative_buckets": 16,  # of which its places know nothing
+        "relative_buckets": 16,  # its positions are not relative
     }
     given = [f"--config.model.{name}={value}" for name, value in asked.items()]
     given += [f"--config.data.path={config.data.path}", "--config.data.seq_len=16"]
     argv = ["import", f"--from={folder}", f"--workdir={run}", *given]
     assert main(argv) == 0
-    assert "gives way" not in capsys.readouterr().out
+    assert "overrides settings" not in capsys.readouterr().out
     found = stored(run)["model"]
     assert {name: found[name] for name in asked} == asked
     assert found["activation"] == "gelu" and found["norm_position"] == "post"
@@ -138,7 +152,7 @@ def test_what_a_config_file_says_gives_way_and_is_told(theirs, tmp_path, capsys)
     assert stored(run)["bart"]["poisson_mean"] == 2.0
     assert stored(run)["train"]["init_from"] == ""
     assert load_run(run)[1].vocab.nlu is None
-    # A flag beside the file is not the file's.
+    # A flag overrides the file.
     other = [*argv, f"--workdir={tmp_path / 'other'}", "--config.model.num_layers=1"]
     assert main(other) == 2
     err = capsys.readouterr().err
@@ -234,7 +248,7 @@ def test_an_imported_run_can_be_moved(name, asks, theirs, tmp_path, capsys):
     moved = tmp_path / "moved"
     shutil.move(run, moved)
     shutil.rmtree(folder)
-    # What stands in its old place is nothing to it.
+    # The file in its old place is not read.
     run.mkdir()
     tokenizers.export(make_tokenizer(28), run / "tokenizer.json")
     after, again, tokenizer = use(moved, tmp_path, capsys, *asks)
@@ -256,7 +270,7 @@ def test_a_moved_run_goes_on_and_is_a_config(theirs, tmp_path):
     shutil.move(moved, run)
     more = ["train", f"--config={run / 'config.json'}"]
     assert main([*more, f"--workdir={run}"]) == 0  # finds that it is finished
-    assert get_config(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
+    assert load_stored(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
 
 
 def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):

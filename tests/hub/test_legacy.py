@@ -105,7 +105,7 @@ def test_other_families_have_such_names_too(name, tmp_path):
 def test_a_tensor_under_both_names_is_refused():
     one = np.zeros(2, np.float32)
     names = "a.LayerNorm.gamma", "a.LayerNorm.weight"
-    with pytest.raises(UserError, match=r"a\.LayerNorm\.weight: is there twice"):
+    with pytest.raises(UserError, match=r"a\.LayerNorm\.weight: appears twice"):
         modernise(dict.fromkeys(names, one))
 
 

@@ -68,7 +68,7 @@ TASKS = {
 
 
 def make_requests(kind, all_args):
-    """Requests as the harness makes them; as bare objects where it is not installed."""
+    """Requests as the harness makes them; plain objects if it is not installed."""
     if importlib.util.find_spec("lm_eval") is None:
         return [SimpleNamespace(args=args) for args in all_args]
     from lm_eval.api.instance import Instance
@@ -198,7 +198,7 @@ def test_stories_as_the_hf_model_scores_them(stories):
 
 
 def write_tasks(folder):
-    """The harness's files of the tasks above, whose data lie beside."""
+    """The harness's files of the tasks above, next to their data."""
     rows = {
         "small_words": [{"text": text} for text in PASSAGES],
         "small_choice": [

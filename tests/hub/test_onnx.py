@@ -24,7 +24,7 @@ from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM, PrefixLM
 from jaxpt.nn.presets import PRESETS
 from jaxpt.text.tokens.tokenizer import load
 
-# One run of each kind: of its graphs, and of what stands around its texts.
+# One run of each kind of graphs and of special ids around texts.
 RUNS = (
     *("clm", "mlm", "bert", "electra", "replace_mlm", "span_corruption", "bart"),
     *("prefix_lm", "clm_mlm", "ul2", "masked_diffusion", "distillation", "spanbert"),
@@ -227,8 +227,8 @@ def test_padding_changes_no_number(runs, tmp_path):
         "input_ids": [[*ids, 0, 0, 0], [5] * (len(ids) + 3)],
         "attention_mask": [[1] * len(ids) + [0] * 3, [1] * (len(ids) + 3)],
     }
-    (beside,) = run_graph(tmp_path, "model", "logits", **padded)
-    np.testing.assert_allclose(beside[0, : len(ids)], alone[0], atol=1e-5)
+    (padded_row,) = run_graph(tmp_path, "model", "logits", **padded)
+    np.testing.assert_allclose(padded_row[0, : len(ids)], alone[0], atol=1e-5)
 
 
 @needs_onnx
@@ -300,7 +300,7 @@ def test_numbers_that_leave_a_precisions_range_are_refused(refuses):
     params["embed"]["tokens"] = params["embed"]["tokens"] * 1e6
     (graph,) = list_graphs(network, params)
     data = onnx_files.convert(graph, "float16")
-    with refuses("model gives what is not a number in float16", "float32"):
+    with refuses("model outputs NaN or infinity in float16", "float32"):
         onnx_files.check(graph, data, "float16")
 
 

@@ -30,7 +30,7 @@ from jaxpt.training.workdir import load_run, lock_workdir
 
 SIZES = {"num_layers": 1, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_len": 48}
 T5, BART = {"num_decoder_layers": 1, "head_dim": 8}, {"num_decoder_layers": 1}
-# Of each objective that exports: its model, and settings of its own.
+# Each objective that exports: its model and settings.
 RUNS = {
     "clm": ("gpt2", {}, {}),
     "mlm": ("bert-base", {}, {"mask_rate": 0.2, "masking": "words"}),

@@ -18,6 +18,14 @@ from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import FAMILIES, find_differences, read_config, write_config
 from jaxpt.hub.files import read_tensors
+from jaxpt.hub.task_heads import (
+    QUESTIONS,
+    TASK_NAMES,
+    TEXTS,
+    TOKENS,
+    list_entries,
+    name_class,
+)
 from jaxpt.nn.decoding import make_decoder
 from jaxpt.nn.heads import TokenScore
 from jaxpt.nn.presets import PRESETS, get_preset
@@ -139,7 +147,7 @@ def load_written(folder, config, tensors, kind, **settings):
 
 @pytest.mark.parametrize("pad", [0, 1, 3, 29, None])
 def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
-    """Laid out for [PAD] it gives our numbers, of texts with all other ids in them."""
+    """With positions after [PAD] it computes our numbers for all other ids."""
     theirs = make_theirs("roberta")
     config, tensors = save(theirs, tmp_path / "a")
     ours, vocab = Ours(config, tensors, "masked"), Vocab(V, pad=pad)
@@ -165,11 +173,24 @@ def test_a_roberta_counts_places_from_any_padding(pad, tmp_path, refuses):
         assert np.abs(np.asarray(logits) - found.logits.numpy())[real].max() < 1e-4
 
 
-# Of what `test_fields.INERT` has, where the outputs are of another kind.
+@pytest.mark.parametrize("what", [TEXTS, TOKENS, QUESTIONS])
+@pytest.mark.parametrize("name", ["roberta", "xlm-roberta", "camembert"])
+def test_fine_tuned_heads_have_the_names_of_the_classes(name, what):
+    kind, head, settings = CASES[name]
+    family, spec = read_config(settings | {"model_type": kind})
+    config = transformers.AutoConfig.for_model(kind, **settings)
+    theirs = getattr(transformers, name_class(family, what))(config)
+    names = TASK_NAMES[family.form, what]
+    entries = list_entries(family, spec, head, names)
+    wanted = {name for name in theirs.state_dict() if "position_ids" not in name}
+    assert {entry.theirs for entry in entries} == wanted
+
+
+# Fields of `test_fields.INERT` that change the form of the outputs.
 NOT_SHOWN = {
-    "dtype": "in which it computes: other roundings of the same",
-    "return_dict": "a tuple, in which nothing has a name",
-    "sparse_prediction": "only at the places that have labels",
+    "dtype": "the precision of the computation",
+    "return_dict": "a tuple without names",
+    "sparse_prediction": "only at the positions that have labels",
 }
 
 
@@ -348,7 +369,7 @@ def test_presets_are_the_published_models(name):
     ours.score = TokenScore(preset)
     num_ours = count(jax.eval_shape(ours._init))
     num_theirs = sum(p.numel() for p in theirs.parameters())
-    if not preset.tie_embeddings and kind == "t5":  # made anew, theirs is tied
+    if not preset.tie_embeddings and kind == "t5":  # a new model of theirs is tied
         num_theirs += preset.vocab_size * preset.d_model
     print(f"{name}: {num_ours:,} parameters, {num_theirs:,}")
     assert num_ours == num_theirs

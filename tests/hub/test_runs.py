@@ -38,7 +38,7 @@ TEXT = " ".join([*LETTERS, *(a + b for a, b in zip(LETTERS, LETTERS[1:] + "a"))]
 
 
 def make_tokenizer(size=30, pad=0):
-    """A WordPiece of as many ids as the fixtures have, or of 28 (less sentinels)."""
+    """A WordPiece tokenizer with the number of ids of the fixtures, or 28."""
     specials = list(SPECIALS[1:])
     specials.insert(pad, "pad")
     return train_subword("wordpiece", [TEXT], size, tuple(specials), size - 27)
@@ -100,7 +100,7 @@ def test_import_and_export(name, make_run, tmp_path):
     assert config["architectures"] == Fixture(name).config["architectures"]
     pad = Fixture(name).config["pad_token_id"]  # the tokenizer's, too
     assert config["pad_token_id"] == pad and config["mask_token_id"] == 4
-    assert set(wanted) - set(found) <= set(COPIES[config["model_type"]])
+    assert set(wanted) - set(found) <= set(COPIES[FAMILIES[config["model_type"]].form])
     for key, value in found.items():
         np.testing.assert_array_equal(value, wanted[key])
     again = tokenizers.load(tmp_path / "back")
@@ -158,7 +158,7 @@ def test_a_roberta_without_its_padding_is_refused(tmp_path, refuses):
     config, run = settings(tmp_path), tmp_path / "run"
     told = tmp_path / "theirs" / "tokenizer.json"
     tokenizers.export(make_tokenizer(pad=0), told)
-    with refuses("pad_token_id=1", "must be 0", "roberta counts places"):
+    with refuses("pad_token_id=1", "must be 0", "roberta counts positions"):
         import_run(tmp_path / "theirs", run, config)
     no_pad = train_subword("wordpiece", [TEXT], 30, SPECIALS[1:], 4)
     tokenizers.export(no_pad, told)
@@ -201,7 +201,7 @@ def test_quantized_weights_are_not_imported(tmp_path, refuses):
 
 def test_an_export_says_what_must_be_known(tmp_path, capsys):
     run, out = tmp_path / "run", tmp_path / "out"
-    changes = {"decoder_start_token_id": 0}  # as a run of our own has it
+    changes = {"decoder_start_token_id": 0}  # as in a run of jaxpt
     write_folder(tmp_path / "theirs", Fixture("bart"), changes)
     import_run(tmp_path / "theirs", run, settings(tmp_path))
     assert main(["export", "--workdir", str(run), "--to", str(out)]) == 0
@@ -253,7 +253,7 @@ def test_electra_is_two_folders(tmp_path, refuses):
     config = settings(tmp_path)
     with refuses("embeddings", "generator and discriminator", "differ"):
         import_run(tmp_path / "apart", tmp_path / "run", config)
-    with refuses("discriminator alone", "folders"):
+    with refuses("only ELECTRA's discriminator", "folders"):
         import_run(tmp_path / "apart" / "discriminator", tmp_path / "run", config)
     assert not (tmp_path / "run").exists()
     for key, value in parts["discriminator"].tensors.items():
@@ -290,7 +290,7 @@ def test_an_imported_run_is_trained_and_used(make_run, tmp_path, capsys):
 @pytest.mark.slow_cases("gpt2")
 @pytest.mark.parametrize("name", slow_but(("gpt2",), ("gpt2", "bert", "t5")))
 def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
-    """As T5's 32,128 for 32,100 pieces: what lies beyond is never an answer."""
+    """Like T5's 32,128 for 32,100 pieces: ids beyond those are never predicted."""
     fixture, theirs = Fixture(name), tmp_path / "theirs"
     table = {"gpt2": "transformer.wte.weight", "t5": "shared.weight"}.get(
         name, "bert.embeddings.word_embeddings.weight"
@@ -298,7 +298,7 @@ def test_a_vocabulary_padded_beyond_its_tokenizer(name, tmp_path, capsys):
     # The two rows beyond would win every argmax.
     fixture.tensors[table] = fixture.tensors[table].copy()
     fixture.tensors[table][28:] = 3 * fixture.tensors[table][8:10]
-    for copy, of in COPIES[fixture.config["model_type"]].items():
+    for copy, of in COPIES[FAMILIES[fixture.config["model_type"]].form].items():
         if of == table and copy in fixture.tensors:
             fixture.tensors[copy] = fixture.tensors[table]
     write_folder(theirs, fixture, num_ids=28)

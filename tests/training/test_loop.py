@@ -422,8 +422,8 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     config = make_config(speech, "masked_diffusion", **settings)
     task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
-    lines = capsys.readouterr().out.splitlines()
-    (found,) = [line for line in lines if line.startswith("warning: ")]
+    lines = capsys.readouterr().err.splitlines()
+    (found,) = [line for line in lines if line.startswith("jaxpt: warning: ")]
     share = re.search(r"masked_diffusion leaves (\d+\.\d\d)% of its pred", found)[1]
     assert float(share) == pytest.approx(100 * (1 - 16 / 21.6), abs=3)
     assert "train.num_microbatches" in found
@@ -478,7 +478,7 @@ def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
     task = make_task(plan, load_text(plan.text)[0].vocab)
     log = run_log.RunLog(Program(task), None, {}, tmp_path)
     lines = []
-    log.say = lines.append
+    log.warn = lines.append
     for left_out in (0.0, 2.0, 2.0):  # of 1,000 in each of two steps
         log.check_overflow({"overflow": (np.array([left_out, 0]), np.full(2, 1e3))})
         log.check_overflow({"loss": (np.ones(2), np.ones(2))})

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn import flops, scan
 from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
@@ -190,7 +190,7 @@ def _pick(student: dict, taught: dict, layers: tuple[int, ...]) -> dict:
             source = source.get(key, {})
         shape = "none" if isinstance(source, dict) else list(source.shape)
         if shape != list(leaf.shape):
-            raise UserError(
+            raise ConfigError(
                 f"student_layers={layers}: the student has {'/'.join(keys)} "
                 f"{list(leaf.shape)}, the teacher {shape}"
             )

@@ -59,7 +59,7 @@ def test_numbers_gradients_and_merged_weights_are_pefts(name, rslora, tmp_path):
             parameter += 0.3 * torch.randn_like(parameter)
 
     # Our paths of their matrices.
-    table = TABLES[ours.family.name](ours.spec, ours.head)
+    table = TABLES[ours.family.form](ours.spec, ours.head)
     places = {e.theirs.removesuffix(".weight"): e.ours[0].split("/") for e in table}
 
     def read_lora(values):

@@ -1,0 +1,112 @@
+"""Reads the networks of a folder of transformers, and where its tokenizer is."""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from jaxpt.errors import DataError
+from jaxpt.hub.convert import check_names, modernise, refine_spec
+from jaxpt.hub.families import read_config
+from jaxpt.hub.fields import Config, Family
+from jaxpt.hub.files import read_json, read_tensors
+from jaxpt.hub.names import BODIES
+from jaxpt.hub.task_heads import find_task
+from jaxpt.nn.model_spec import ModelSpec
+
+# Classes of transformers that have no language model's head: none, or a task's.
+BODY = re.compile(
+    r"\w+(Model|For(SequenceClassification|TokenClassification|QuestionAnswering"
+    r"|MultipleChoice))"
+)
+PARTS = ("generator", "discriminator")
+
+
+class Network(NamedTuple):
+    """A network of a folder.
+
+    Attributes:
+      is_body: it has no language model's head.
+    """
+
+    family: Family
+    spec: ModelSpec
+    tensors: Mapping[str, np.ndarray]
+    config: Config
+    is_body: bool
+
+
+def read_networks(folder: Path) -> dict[str, Network]:
+    """The networks of a folder by purpose, a key of `Family.heads`.
+
+    Raises:
+      UserError: one is missing or not supported, or its files cannot be read.
+    """
+    inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
+    if len(inner) == 1:
+        (other,) = set(PARTS) - set(inner)
+        raise DataError(f"--from={folder}: lacks the folder {other!r}")
+    networks = {}
+    for head, place in (inner or {"": folder}).items():
+        config = read_json(place, "config.json")
+        family, spec = read_config(config)
+        tensors = modernise(read_tensors(place))
+        head = head or _find_head(family, config, tensors)
+        is_tuned = head == "discriminator" and bool(find_task(config))
+        if head in PARTS and not inner and not is_tuned:
+            raise DataError(
+                f"--from={folder}: has only ELECTRA's {head}; must be a folder with "
+                "folders 'generator' and 'discriminator'"
+            )
+        if head not in family.heads:
+            raise DataError(f"{place}: a {family.name} has no {head}")
+        without_head = not inner and is_body(config)
+        check_names(tensors, family, spec, head, is_body=without_head)
+        spec = refine_spec(spec, family, tensors)
+        networks[head] = Network(family, spec, tensors, config, without_head)
+    return networks
+
+
+def main_folder(folder: Path) -> Path:
+    """The folder of the network that is used after training, and of the tokenizer."""
+    inner = folder / "discriminator"
+    return inner if inner.is_dir() else folder
+
+
+def find_tokenizer(folder: Path) -> Path:
+    """The folder or file of a model's tokenizer."""
+    own = main_folder(folder) / "jaxpt_tokenizer.json"
+    return own if own.exists() else main_folder(folder)
+
+
+def is_body(config: Config) -> bool:
+    """Whether a folder's model has no language model's head."""
+    names = config.get("architectures") or []
+    return any(BODY.fullmatch(name) for name in names)
+
+
+def _find_head(
+    family: Family, config: Config, tensors: Mapping[str, np.ndarray]
+) -> str:
+    """The purpose of a model; without a head, one that its body could have.
+
+    BERT's body with a pooler is that of a model with BERT's sentence head; ELECTRA's
+    with a task's head is the discriminator, as only that is fine-tuned.
+    """
+    names = config.get("architectures") or list(family.heads.values())[:1]
+    for head, name in family.heads.items():
+        if name in names:
+            return head
+    if is_body(config) and family.form in BODIES:
+        has_pooler = any("pooler.dense." in name for name in tensors)
+        if has_pooler and "pretraining" in family.heads:
+            return "pretraining"
+        if find_task(config) and "discriminator" in family.heads:
+            return "discriminator"
+        return next(iter(family.heads))
+    raise DataError(
+        f"config.json: architectures={names}: must be one of "
+        f"{', '.join(family.heads.values())}"
+    )
