@@ -27,6 +27,7 @@ jaxpt archive --workdir runs/quickstart --to results/quickstart \\
         "question": ("", "what the study asks, in one sentence"),
         "command": ("", "the command that made the comparison; its config is copied"),
         "note": ("", "what readers should know, such as other load on the machine"),
+        "pictures": (True, "copy the first pictures of the report"),
     },
     common=("trust", "workdir"),
 )
@@ -46,7 +47,7 @@ def archive(command: Command, argv: list[str]) -> int:
         from jaxpt.comparison.archive import archive as write_study
 
         words = values.title, values.question, values.command, values.note
-        study = write_study(workdir, folder, *words)
+        study = write_study(workdir, folder, *words, values.pictures)
         num = len(study.report["runs"])
         return show([f"{folder}: {num} runs; its verdicts follow from their values"])
 

@@ -67,6 +67,7 @@ def archive(
     question: str,
     command: str = "",
     note: str = "",
+    has_pictures: bool = True,
 ) -> Study:
     """Writes the study of a finished comparison; an earlier study there is replaced.
 
@@ -76,6 +77,7 @@ def archive(
       title, question: one line each.
       command: that made the comparison; "" is one that reads compare.json.
       note: what readers should know, such as other load on the machine.
+      has_pictures: whether the report's first pictures are copied.
 
     Raises:
       UserError: `workdir` holds no finished comparison, its text has changed, `folder`
@@ -97,7 +99,7 @@ def archive(
             _copy_run(run_path(workdir, *name), run_path(folder, *name))
         for name in FILES:
             checksums.write(folder / name, checksums.read(workdir / name))
-        for name in FIGURES:
+        for name in FIGURES if has_pictures else ():
             if picture := report["figures"].get(name):
                 data = (workdir / Path(picture).name).read_bytes()
                 checksums.write(folder / Path(picture).name, data)
