@@ -57,7 +57,7 @@ def archive(command: Command, argv: list[str]) -> int:
 @command(
     "reproduce",
     example="jaxpt reproduce results/quickstart --workdir runs/again",
-    flags=QUIET | {"data": ("", "the study's text, if it is elsewhere on this machine")},
+    flags=QUIET | {"data": ("", "the text, if it is elsewhere on this machine")},
     words="STUDY",
     common=("trust", "workdir"),
 )

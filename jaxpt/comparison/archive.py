@@ -95,8 +95,8 @@ def archive(
             if path.name != ".lock":
                 disk.remove(path)
         for entry in entries:
-            name = entry["name"], entry["seed"]
-            _copy_run(run_path(workdir, *name), run_path(folder, *name))
+            run = entry["name"], entry["seed"]
+            _copy_run(run_path(workdir, *run), run_path(folder, *run))
         for name in FILES:
             checksums.write(folder / name, checksums.read(workdir / name))
         for name in FIGURES if has_pictures else ():
@@ -120,9 +120,7 @@ def archive(
 def _load_report(workdir: Path) -> dict:
     report = load_json(workdir / "report.json", AGAIN, AGAIN)
     if "metrics" not in report:
-        raise UserError(
-            f"{workdir / 'report.json'}: is of an earlier version; {AGAIN}"
-        )
+        raise UserError(f"{workdir / 'report.json'}: is of an earlier version; {AGAIN}")
     return report
 
 
@@ -190,9 +188,7 @@ def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
     intervals: dict[str, dict[str, dict[str, float]]] = {}
     for metric, name, stats in stated:
         mean = stats["mean"]
-        low, high = repeat_interval(
-            mean, stats["std"], stats["n"], ALPHA / len(stated)
-        )
+        low, high = repeat_interval(mean, stats["std"], stats["n"], ALPHA / len(stated))
         own = intervals.setdefault(metric, {})
         own[name] = {"mean": mean, "low": low, "high": high}
     return intervals

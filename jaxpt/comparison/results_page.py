@@ -126,16 +126,20 @@ def list_facts(study: Study) -> list[list[str]]:
 
 def describe_speedruns(rules: Mapping, root: Path) -> str:
     """The rules and the records, or that an objective has none."""
-    rows = []
+    rows, notes = [], []
     for objective, records in list_records(root).items():
         rule = rules["objectives"][objective]
-        target = f"`{rule['metric']}` {word_target(rule)}"
-        rows += [
-            [f"`{objective}`", target, *cells] for cells in _list_cells(records)
+        notes += [
+            f"- `{objective}/{record.study.folder.name}`: {escape(note)}"
+            for record in records
+            if (note := record.study.facts["note"])
         ]
+        target = f"`{rule['metric']}` {word_target(rule)}"
+        rows += [[f"`{objective}`", target, *cells] for cells in _list_cells(records)]
     header = ["objective", "target", "FLOPs", "seconds", "mean", "seeds", "p"]
     header += ["machine", "record"]
-    return f"{RULES.format_map(rules)}\n\n{make_table(header, rows)}"
+    table = make_table(header, rows)
+    return "\n\n".join([RULES.format_map(rules), table, "\n".join(notes)])
 
 
 def _list_cells(records: Iterable[Record]) -> list[list[str]]:

@@ -97,7 +97,7 @@ def repeat_interval(
       alpha: the probability that the new mean lies outside.
 
     >>> [round(end, 3) for end in repeat_interval(0.5, 0.1, 2, 0.05)]
-    [0.07, 0.93]
+    [-0.771, 1.771]
     """
     half = float(stats.t.ppf(1 - alpha / 2, num - 1)) * std * math.sqrt(2 / num)
     return mean - half, mean + half
