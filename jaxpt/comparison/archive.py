@@ -2,7 +2,7 @@
 
     study.json, report.json, *.csv, *.png    as `jaxpt.report.studies` describes them
     compare.json, plans.json    the settings of the comparison and of each objective
-    config.py                   the config file that the command names, if it names one
+    config.txt                  the config file that the command names, if it names one
     references.npz              the baselines without a network, by test example
     runs/NAME-seedN/            what `jaxpt report --runs` reads of each run: settings,
                                 results, values by test example; no checkpoints
@@ -42,7 +42,7 @@ from jaxpt.training.metrics_log import METRICS_FILE
 from jaxpt.training.task import make_task
 from jaxpt.training.workdir import NAMES, load_examples, write_examples
 
-REFERENCES, SOURCE = "references.npz", "config.py"
+REFERENCES, SOURCE = "references.npz", "config.txt"
 # What is copied of the comparison's folder, and of each run's.
 FILES = ("report.json", "results.csv", "differences.csv", CONFIG, PLANS)
 FIGURES = ("learning_curves", "shared_metrics")

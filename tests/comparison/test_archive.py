@@ -162,9 +162,9 @@ def test_archive_on_the_command_line(compared, tmp_path, capsys):
     made = "jaxpt compare --config=quickstart:mlm --workdir runs/x"
     assert cli.main([*argv, "--command", made]) == 0
     assert "4 runs" in capsys.readouterr().out
-    assert "get_config" in (tmp_path / "s" / "config.py").read_text()
+    assert "get_config" in (tmp_path / "s" / "config.txt").read_text()
     assert cli.main(argv) == 0
-    assert not (tmp_path / "s" / "config.py").exists()
+    assert not (tmp_path / "s" / "config.txt").exists()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     assert cli.main([*argv, "--to", str(tmp_path / "other")]) == 2

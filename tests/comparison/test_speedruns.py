@@ -73,7 +73,7 @@ def test_seeds_settings_and_objective_are_checked(submitted):
     set_rules(submitted, min_seeds=10)
     refuse(submitted, "at least 10")
     set_rules(submitted, min_seeds=3, settings={"data.row_length": 64})
-    refuse(submitted, "tokenizer.specials=.*must be")
+    refuse(submitted, "eval.choice_questions=2000; must be 1000")
     other = submitted.parents[1] / "clm" / "mine"
     shutil.copytree(submitted, other)
     refuse(other, "must have runs of clm and no other")
