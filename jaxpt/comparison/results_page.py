@@ -31,7 +31,7 @@ RULES = """\
 A speedrun is the least cost at which an objective reaches its target on the embedded
 corpus. A record has at least {min_seeds} seeds, and the mean over its seeds is better
 than the target with p < {max_p:g} (one-sided t-test). Cost is that of one run, the mean
-over seeds. `results/README.md` has all rules and tells how to submit a record."""
+over seeds. `results/README.md` has all rules, also for submitting a record."""
 PICTURES = {
     "learning_curves.png": "Learning curves",
     "shared_metrics.png": "Shared metrics with intervals",

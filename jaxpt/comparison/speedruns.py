@@ -145,7 +145,7 @@ def check_record(folder: Path) -> Record:
     values = [run["metrics"].get(rule["metric"]) for run in entries]
     if not all(isinstance(value, float) for value in values):
         raise UserError(f"{folder}: a run has no {rule['metric']}")
-    mean, p = float(np.mean(values)), test_against(values, rule)
+    mean, p = float(np.mean(values)), one_sided_p(values, rule)
     target = word_target(rule)
     if not p < rules["max_p"]:
         raise UserError(
@@ -165,10 +165,10 @@ def check_record(folder: Path) -> Record:
     )
 
 
-def test_against(values: list[float], rule: dict) -> float:
+def one_sided_p(values: list[float], rule: dict) -> float:
     """p of the one-sided t-test that a mean over seeds is better than the target.
 
-    >>> round(test_against([2.6, 2.7, 2.8], {"metric": "x", "below": 2.8}), 3)
+    >>> round(one_sided_p([2.6, 2.7, 2.8], {"metric": "x", "below": 2.8}), 3)
     0.113
     """
     side = "below" if "below" in rule else "above"
