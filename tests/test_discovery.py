@@ -80,7 +80,10 @@ def test_what_there_is_is_listed(kind, wanted, capsys):
         (("list", "co"), ["configs", "corpora"]),
         (("settings", "train.ste"), ["train.steps", "train.steps_per_call"]),
         (("train", "--config.optim.lr"), ["--config.optim.lr="]),
-        (("train", "--config", "quick"), ["quickstart", "quickstart_ablations"]),
+        (
+            ("train", "--config", "quick"),
+            ["quickstart", "quickstart_ablations", "quickstart_tuned"],
+        ),
         (("train", "--work"), ["--workdir"]),
         (("train", "--dr"), ["--dry_run"]),
         (("generate", "--num_s"), ["--num_samples", "--num_steps"]),
