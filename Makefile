@@ -105,7 +105,7 @@ applets: web $(ONNX)/ready
 
 # The package by itself, in an environment that has nothing else.
 wheel:
-	rm -rf dist $(WHEEL)
+	rm -rf dist build/lib $(WHEEL)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(WHEEL)
 	$(WHEEL)/bin/python -m pip wheel --no-deps -w dist .
