@@ -2,15 +2,15 @@
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-A few minutes on 2 cores; the README has the table that it prints. One objective by
-itself, and on your own text:
+A few minutes on 2 cores; the README has the table that it prints. A single objective,
+on your own text:
 
     jaxpt train --config quickstart:mlm --config.data.path=my.txt --workdir DIR
 
 Any other objective trains by its name; missing settings are filled in and reported.
 
-The settings come from a search with one seed (docs/results/quickstart-search.md);
-`quickstart_tuned.py` compares learning rates for each objective.
+The settings come from a search with other seeds (docs/results/quickstart-search.md);
+`quickstart_tuned.py` tunes the learning rates of each objective.
 """
 
 from jaxpt.config.settings import default_config
@@ -29,10 +29,11 @@ def get_config(objective="clm"):
     characters was removed from a text?
 
     Small models stay at the token frequencies until their attention finds the
-    neighbours of a gap. Three settings shorten this phase: rotary positions, Muon for
-    the matrices of the layers, and for span_corruption and electra more corrupted
-    tokens than the papers use. ELECTRA's generator samples at temperature 2, so that
-    its fakes can be found, and its discriminator has a smaller weight.
+    neighbours of a gap. Rotary positions and Muon for the matrices of the layers
+    shorten this phase for all objectives. span_corruption removes 20 % of a text (T5:
+    15 %). ELECTRA replaces 25 % (in its paper 15 %), its generator samples at
+    temperature 2, so that its fakes can be found, and the weight of its discriminator
+    is 20 (in its paper 50).
     """
     config = default_config()
     config.objective = objective
@@ -56,7 +57,7 @@ def get_config(objective="clm"):
 
     config.bilm.num_chars = 6
     config.bilm.filters = (16, 32, 32)
-    config.span_corruption.noise_density = 0.3
+    config.span_corruption.noise_density = 0.2
     config.electra.mask_rate = 0.25
     config.electra.temperature = 2.0
     config.electra.discriminator_weight = 20.0
@@ -80,7 +81,7 @@ def get_config(objective="clm"):
     config.eval.probe_every_eval = True
 
     compare = config.compare
-    compare.seeds = (0, 1, 2)
+    compare.seeds = (3, 4, 5)  # the search used 0, 1 and 2
     compare.budget = "flops"
     compare.amount = 6e11
     compare.num_evals = 8
