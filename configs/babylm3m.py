@@ -2,10 +2,10 @@
 
     jaxpt compare --config configs/babylm3m.py:DIR --workdir runs/babylm3m
 
-DIR holds the parts as childes.train, childes_dev.train and so on, plain or compressed.
-About 6 minutes on 2 cores. Expected, at 1e13 FLOPs each: clm 270 steps, 2.13 bits per
-byte; mlm 660 steps, 13.8% of the cloze filled right; span_corruption 510 steps, loss
-4.63; electra 600 steps, 8.2% of it by its generator. With one seed there is no verdict.
+DIR has the parts as childes.train, childes_dev.train and so on, plain or compressed.
+About 6 minutes on 2 cores. Expected at 1e13 FLOPs each: clm 270 steps, 2.13 bits per
+byte; mlm 660 steps, cloze accuracy 13.8%; span_corruption 510 steps, loss 4.63; electra
+600 steps, cloze accuracy of its generator 8.2%. One seed gives no verdicts.
 """
 
 from wikitext2 import get_config as get_base
@@ -22,7 +22,7 @@ PARTS = {
 
 
 def get_config(folder="."):
-    """The model and schedule of wikitext2.py; six texts in shares."""
+    """The model and schedule of wikitext2.py; a weighted mixture of six texts."""
     config = get_base(folder)
     data = config.data
     data.path = ""

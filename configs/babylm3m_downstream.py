@@ -1,21 +1,22 @@
-"""What seven objectives are good for: minimal pairs, and fine-tuning on few labels.
+"""Downstream evaluation of seven objectives: minimal pairs and fine-tuning.
 
     jaxpt compare --config configs/babylm3m_downstream.py:DIR,TASKS --workdir runs/down
 
-DIR is that of babylm3m.py. TASKS holds BLiMP (blimp/blimp.tar.xz), SST-2 (sst2/), CoLA
+DIR is that of babylm3m.py. TASKS has BLiMP (blimp/blimp.tar.xz), SST-2 (sst2/), CoLA
 (cola/) and AG News (ag-news/train-10k.tsv.xz), as configs/tasks/ reads them. Three
-seeds of each objective are trained at 5e12 FLOPs, asked 20 pairs of each paradigm, and
-fine-tuned with 100 and 1,000 labels, beside the same networks with fresh parameters: 53
-minutes of processor time in all, training and answers about half each.
+seeds of each objective are trained at 5e12 FLOPs, evaluated on 20 pairs of each
+paradigm, and fine-tuned with 100 and 1,000 labels; the same networks with random
+initialization are the baseline. 53 minutes of processor time in all, half of it for
+training.
 
-Expected: no two objectives are told apart by any task. BLiMP .538 (clm) to .560
+Expected: no task separates any two objectives. BLiMP .538 (clm) to .560
 (masked_diffusion) with standard deviations over seeds of .010 to .020; SST-2 with 1,000
-labels .58 to .68 (the constant answer .50), CoLA a Matthews correlation of .03 to .06,
-AG News .63 (bart) to .75 (clm_mlm); and no objective is ahead of its own fresh
-parameters, which reach .63 to .67, .03 to .05 and .64 to .74. At 130 to 330 steps of
-pretraining a network of 1.4M parameters has not learnt what these tasks ask for, and
-with 3 seeds and 21 pairs of objectives an interval is wide: more FLOPs
-(`compare.amount`) and 5 seeds are what a claim would take.
+labels .58 to .68 (majority baseline .50), CoLA a Matthews correlation of .03 to .06, AG
+News .63 (bart) to .75 (clm_mlm). No objective is significantly better than its random
+initialization, which reaches .63 to .67, .03 to .05 and .64 to .74. After 130 to 330
+steps a network of 1.4M parameters has not learned what these tasks need, and with 3
+seeds and 21 pairs of objectives the intervals are wide: a conclusion needs more FLOPs
+(`compare.amount`) and 5 seeds.
 """
 
 from babylm3m import get_config as get_base

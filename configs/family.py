@@ -1,12 +1,12 @@
-"""A published model by its name, to pretrain on your own text; see jaxpt/nn/presets.py.
+"""A published model by its name, to pretrain on your text; see jaxpt/nn/presets.py.
 
     jaxpt train --config configs/family.py:bert-base --config.data.path=my.txt \\
         --workdir runs/bert
 
 Any size can be made smaller: --config.model.num_layers=2 --config.model.d_model=128 ...
-The objective follows the family: gpt2, gpt3, llama and mistral clm; t5 and bart
-span_corruption; electra electra; the others mlm. With two layers of width 128, 400
-steps take 1 to 4 minutes on 2 cores; no full size was run.
+The objective follows the family: clm for gpt2, gpt3, llama and mistral; span_corruption
+for t5 and bart; electra for electra; mlm for the others. With two layers of width 128,
+400 steps take 1 to 4 minutes on 2 cores; no full size was run.
 """
 
 import dataclasses
@@ -25,7 +25,7 @@ OBJECTIVES = {
 
 
 def get_config(name="gpt2"):
-    """An 8k BPE trained on the text, as large as a first run wants it."""
+    """With an 8k BPE trained on the text."""
     config = default_config()
     begins = [key for key in OBJECTIVES if name.startswith(key)]
     config.objective = OBJECTIVES[begins[0]] if begins else "mlm"

@@ -2,11 +2,11 @@
 
     jaxpt compare --config configs/novels.py:DIR --workdir runs/novels
 
-DIR holds one .txt file a novel (78 MB); every tenth is held out. About 7 minutes on 2
-cores. Expected, at 1e13 FLOPs each: clm 270 steps, 1.88 bits per byte; mlm 660 steps,
-6.7% of the cloze and 14.8% of held-out [MASK]s filled right; span_corruption 510 steps,
+DIR has one .txt file for each novel (78 MB); every tenth is held out. About 7 minutes
+on 2 cores. Expected at 1e13 FLOPs each: clm 270 steps, 1.88 bits per byte; mlm 660
+steps, cloze accuracy 6.7%, held-out mask accuracy 14.8%; span_corruption 510 steps,
 loss 4.71; electra 600 steps, 6.3% and 19.0% by its generator. Without labels there is
-no probe, and with one seed no verdict.
+no linear probe, and one seed gives no verdicts.
 """
 
 from wikitext2 import get_config as get_base

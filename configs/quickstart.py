@@ -1,4 +1,4 @@
-"""The main job: four objectives on the embedded corpus, at the same cost.
+"""Quickstart: four objectives on the embedded corpus, at equal cost.
 
     jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
@@ -75,7 +75,7 @@ def get_config(objective="clm"):
     train.eval_every = 300
     train.checkpoint_every = 0
     config.eval.num_rows = 512
-    config.eval.probe_passages = 0  # the speeches' eras, which n-grams tell better
+    config.eval.probe_passages = 0  # n-grams predict the eras better
     config.eval.num_choices = 4
     config.eval.choice_questions = 2000
     config.eval.probe_every_eval = True

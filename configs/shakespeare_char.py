@@ -3,7 +3,7 @@
     jaxpt compare --config configs/shakespeare_char.py \
         --config.data.path=FILE --workdir DIR
 
-FILE is the 1,115,394 characters of Tiny Shakespeare; without it the TFDS name is used.
+FILE has the 1,115,394 characters of Tiny Shakespeare; without it the TFDS name is used.
 About 1 minute on 2 cores. Expected: CLM val_perplexity 5.6; MLM heldout_top1 0.57,
 heldout_top5 0.86.
 """
@@ -12,9 +12,9 @@ from jaxpt.config.settings import default_config
 
 
 def get_config():
-    """CLM for 600 steps and MLM for 1,500, exactly as the course chapter has them.
+    """CLM for 600 steps and MLM for 1,500, exactly as in the course chapter.
 
-    Another objective by itself, by its name: the same text and model.
+    With --config.objective=NAME another objective trains on the same text and model.
     """
     config = default_config()
     data = config.data

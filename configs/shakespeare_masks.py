@@ -1,17 +1,18 @@
-"""Which tokens to hide, and when: MLM's masks compared on many epochs of little text.
+"""MLM's masking strategies compared, over many epochs of little text.
 
     jaxpt compare --config configs/shakespeare_masks.py \
         --config.data.path=FILE --workdir runs/masks
 
-FILE is that of shakespeare_char.py, as are text and model; rows do not overlap, so that
-the same ones come back each of some 48 epochs. One mask for each row (static_1) or ten
-(static_10, RoBERTa's comparison) against new ones at each visit (mlm); whole words and
-spans; a rate that falls from 0.3 to 0.15 (GPT-BERT). The question to all is the cloze.
+FILE, text and model are those of shakespeare_char.py; rows do not overlap, so that the
+same rows occur in each of about 48 epochs. One static mask for each row (static_1) or
+ten (static_10, RoBERTa's comparison), or dynamic masks (mlm); whole words and spans; a
+mask rate that falls from 0.3 to 0.15 (GPT-BERT). The shared metric is the cloze.
 
-About 7 minutes on 2 cores. Expected, cloze accuracy: falling 0.558; mlm and static_10
-0.512, as alike as in RoBERTa's table; static_1 0.268, which overfits its masks; words
-0.155 and spans 0.148, little more than the most frequent character: what would tell a
-character is hidden with it. Two seeds are too few for most of the verdicts.
+About 7 minutes on 2 cores. Expected cloze accuracy: falling 0.558; mlm and static_10
+0.512, equal as in RoBERTa's table; static_1 0.268, which overfits its masks; words
+0.155 and spans 0.148, little more than the most frequent character, because they also
+mask the context that would identify a character. Two seeds are too few for most of the
+verdicts.
 """
 
 from shakespeare_char import get_config as get_base

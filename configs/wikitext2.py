@@ -2,12 +2,12 @@
 
     jaxpt compare --config configs/wikitext2.py:DIR --workdir runs/wikitext2
 
-DIR holds wiki.train.raw and wiki.valid.raw, plain or compressed. About 7 minutes on 2
-cores. Expected, at 1e13 FLOPs each: clm 270 steps, 2.20 bits per byte; mlm 660 steps,
-6.8% of the cloze filled right; span_corruption 510 steps, loss 5.38; electra 600 steps,
-5.6% of it by its generator. With one seed there is no verdict.
+DIR has wiki.train.raw and wiki.valid.raw, plain or compressed. About 7 minutes on 2
+cores. Expected at 1e13 FLOPs each: clm 270 steps, 2.20 bits per byte; mlm 660 steps,
+cloze accuracy 6.8%; span_corruption 510 steps, loss 5.38; electra 600 steps, cloze
+accuracy of its generator 5.6%. One seed gives no verdicts.
 
-One objective by itself, any of them, for 400 steps in 1 to 3 minutes:
+To train one objective for 400 steps, in 1 to 3 minutes:
 
     jaxpt train --config configs/wikitext2.py:DIR --config.objective=NAME --workdir RUN
 
@@ -25,7 +25,7 @@ prefix_lm           valid_loss 6.04, accuracy 0.132, of what follows the prefix
 ul2                 valid_loss 6.08, accuracy 0.149
 clm_mlm             valid_clm_loss 6.25, valid_mlm_loss 6.31; 11.7 % of the cloze filled
 
-Other masks of the masked ones are a flag each: --config.mlm.masking=words or spans;
+Other masks for the masked objectives: --config.mlm.masking=words or spans;
 --config.mlm.static_masks=10 (RoBERTa's); --config.mlm.mask_rate=0.3 with
 --config.mlm.mask_rate_end=0.15.
 """

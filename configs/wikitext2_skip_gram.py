@@ -1,12 +1,12 @@
-"""word2vec on WikiText-2: one vector for each token, wherever it stands.
+"""word2vec on WikiText-2: one vector for each token, independent of its context.
 
     jaxpt train --config configs/wikitext2_skip_gram.py:DIR --workdir runs/skip_gram
     jaxpt neighbours --workdir runs/skip_gram --word river
 
 DIR, text and tokenizer are those of wikitext2.py.
 
-About 2 minutes on 2 cores. Expected: valid_loss 2.46; nearest to River
-are Missouri and Mississippi, in every sentence alike.
+About 2 minutes on 2 cores. Expected: valid_loss 2.46; the nearest neighbours of River
+are Missouri and Mississippi, in every sentence.
 """
 
 from wikitext2 import get_config as get_base

@@ -1,15 +1,15 @@
-"""Four objectives on WikiText-2, each with a learning rate that was tuned for it.
+"""Four objectives on WikiText-2, each with a tuned learning rate.
 
     jaxpt compare --config configs/wikitext2_tuned.py:DIR --workdir runs/wikitext2_tuned
 
 DIR is that of wikitext2.py. Each objective tries five learning rates for half of the
 budget before its six runs. The same runs with wikitext2.py's learning rate for all took
-29 minutes on 2 cores, with other work beside:
+29 minutes on 2 cores that also did other work:
 
     jaxpt compare --config configs/wikitext2_tuned.py:DIR --config.compare.tune= \
         --workdir runs/untuned
 
-docs/compare.md says what the tuning changed.
+docs/compare.md describes the effect of tuning.
 """
 
 from wikitext2 import get_config as get_base
@@ -20,8 +20,9 @@ OBJECTIVES = ("clm", "mlm", "span_corruption", "electra")
 def get_config(folder="."):
     """A small model and vocabulary; six seeds; five learning rates for each objective.
 
-    All are asked which of four tokens stood in a gap. An encoder and a decoder of one
-    layer each have about as many parameters as one stack of two.
+    The shared metric is a multiple-choice cloze with four tokens. An encoder and a
+    decoder of one layer each have about the same number of parameters as one stack of
+    two.
     """
     config = get_base(folder)
     config.data.row_length = 64

@@ -1,4 +1,4 @@
-"""Pretrain Transformers under any objective; say which taught most for its cost.
+"""Pretrain Transformers under any objective and compare them at equal cost.
 
 import jaxpt
 
@@ -7,13 +7,15 @@ run.fill("the [MASK] of the union")
 run.generate("the ")
 run.nll(["a text", "another"])   # nats
 run.embed(["a text", "another"])
-run.params, run.model, run.tokenizer, run.config
+run.params, run.model, run.tokenizer, run.config.train.steps
 
 jaxpt.train("configs/quickstart.py", "runs/mine", {"objective": "mlm"})
+
+Progress is logged to the logger "jaxpt"; importing jaxpt installs no handler.
 """
 
 import importlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from jaxpt.version import __version__
 
@@ -23,29 +25,38 @@ if TYPE_CHECKING:
     from jaxpt.api.runs import Run, load
     from jaxpt.config.finetuning import default_finetune_config
     from jaxpt.config.settings import default_config
-    from jaxpt.errors import RandomWeightsWarning, UserError
+    from jaxpt.errors import (
+        CheckpointError,
+        ConfigError,
+        DataError,
+        DeviceError,
+        DivergedError,
+        RandomWeightsWarning,
+        UserError,
+    )
     from jaxpt.rng import split_step, stream
 
-# By name, the module that has it: imported when it is first used, as jax is.
-PLACES = {
-    "Prepared": "jaxpt.api.preparing",
-    "RandomWeightsWarning": "jaxpt.errors",
-    "Run": "jaxpt.api.runs",
-    "UserError": "jaxpt.errors",
-    "compare": "jaxpt.api.commands",
-    "default_config": "jaxpt.config.settings",
-    "default_finetune_config": "jaxpt.config.finetuning",
-    "evaluate": "jaxpt.api.commands",
-    "finetune": "jaxpt.api.commands",
-    "load": "jaxpt.api.runs",
-    "prepare": "jaxpt.api.preparing",
-    "read_config": "jaxpt.api.preparing",
-    "split_step": "jaxpt.rng",
-    "stream": "jaxpt.rng",
-    "train": "jaxpt.api.commands",
+# The names of each module, which is imported when one of them is used: most import jax.
+_MODULES = {
+    "jaxpt.api.commands": ("compare", "evaluate", "finetune", "train"),
+    "jaxpt.api.preparing": ("Prepared", "prepare", "read_config"),
+    "jaxpt.api.runs": ("Run", "load"),
+    "jaxpt.config.finetuning": ("default_finetune_config",),
+    "jaxpt.config.settings": ("default_config",),
+    "jaxpt.errors": (
+        *("CheckpointError", "ConfigError", "DataError", "DeviceError"),
+        *("DivergedError", "RandomWeightsWarning", "UserError"),
+    ),
+    "jaxpt.rng": ("split_step", "stream"),
 }
+PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DeviceError",
+    "DivergedError",
     "Prepared",
     "RandomWeightsWarning",
     "Run",
@@ -65,7 +76,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str):
+def __getattr__(name: str) -> Any:
     if name not in PLACES:
         raise AttributeError(f"module 'jaxpt' has no attribute {name!r}")
     return getattr(importlib.import_module(PLACES[name]), name)

@@ -1,4 +1,4 @@
-"""`python -m jaxpt` is the command line."""
+"""Runs the command line: `python -m jaxpt`."""
 
 import sys
 

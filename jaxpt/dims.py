@@ -1,8 +1,15 @@
-"""Glossary of the letters in array names, and the closed set of batch keys.
+"""The glossary: letters of array shapes, and the keys of rows and batches as types.
 
 An array called `q_BTNH` has shape [B, T, N, H]; public signatures carry the same
 letters through jaxtyping (`Float[Array, "B T D"]`).
 """
+
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:  # else whoever reads the glossary imports jax
+    from jax import Array
+else:
+    Array = Any
 
 LETTERS = {
     "B": "batch: rows in a step",
@@ -18,14 +25,51 @@ LETTERS = {
     "P": "predicted positions of a row",
 }
 
-# Before corruption.
+
+class Rows(TypedDict, total=False):
+    """Rows before corruption, as `ROW_KEYS` describes them."""
+
+    tokens: Array
+    index: Array
+    segment_ids: Array
+    type_ids: Array
+    is_random_next: Array
+    is_swapped: Array
+    sentence_ids: Array
+    progress: Array
+    row_weights: Array
+
+
+class Batch(TypedDict, total=False):
+    """Rows after corruption, as `BATCH_KEYS` describes them."""
+
+    index: Array
+    inputs: Array
+    targets: Array
+    weights: dict[str, Array]
+    masked_positions: Array
+    segment_ids: Array
+    type_ids: Array
+    is_prefix: Array
+    dec_inputs: Array
+    dec_segment_ids: Array
+    nsp_labels: Array
+    sop_labels: Array
+    span_starts: Array
+    span_ends: Array
+    original: Array
+    inverse_rates: Array
+    negatives: Array
+    back_targets: Array
+
+
 ROW_KEYS = {
     "tokens": "int32 [B, R]",
     "index": "int32 [B]: index in the global batch, which seeds the row's key",
     "segment_ids": "int32 [B, R], optional: 0 is padding, 1.. the packed documents",
     "type_ids": "int32 [B, R], optional: 0 in sentence A of a pair, 1 in B",
-    "is_random_next": "int32 [B], optional: 1 where B does not follow A",
-    "is_swapped": "int32 [B], optional: 1 where B precedes A",
+    "is_random_next": "int32 [B], optional: 1 if B does not follow A",
+    "is_swapped": "int32 [B], optional: 1 if B precedes A",
     "sentence_ids": "int32 [B, R], optional: 1.. the sentences of a row, 0 padding",
     "progress": "float32 [B], in training: the fraction of all steps that are done",
     "row_weights": "float32 [B], in evaluation: 0 in rows that only pad a batch",
@@ -43,8 +87,8 @@ BATCH_KEYS = {
     "is_prefix": "bool [B, T]: True at inputs that are visible to their whole document",
     "dec_inputs": "int32 [B, T]",
     "dec_segment_ids": "int32 [B, T], if the batch has segment_ids",
-    "nsp_labels": "int32 [B]: BERT's 1 where B does not follow A",
-    "sop_labels": "int32 [B]: 1 where B precedes A",
+    "nsp_labels": "int32 [B]: BERT's 1 if B does not follow A",
+    "sop_labels": "int32 [B]: 1 if B precedes A",
     "span_starts": "int32 [B, P]: first position of the span around each prediction",
     "span_ends": "int32 [B, P]: its last position",
     "original": "int32 [B, T]: ELECTRA's row before masking",
@@ -52,3 +96,8 @@ BATCH_KEYS = {
     "negatives": "int32 [B, T K]: K negative samples of each position",
     "back_targets": "int32 [B, T]: targets of a model that reads backward",
 }
+# Keys of rows and batches that hold token ids.
+TOKEN_KEYS = frozenset(
+    ("tokens", "inputs", "original", "dec_inputs", "targets")
+    + ("back_targets", "negatives")
+)

@@ -1,14 +1,24 @@
-"""The one exception a user should ever see: a single line and exit code 2."""
+"""Exceptions that a user may see; the command line prints one line and exits with 2.
+
+    UserError               any of these
+      ConfigError           a setting, an argument or a flag
+      DataError             text, a tokenizer, labelled examples, an imported model
+      CheckpointError       a run's folder, its checkpoints and logs, any file to write
+      DeviceError           devices, meshes, memory, several processes
+      DivergedError         the loss is not finite
+
+Other exit codes: 0 success, 1 a bug (with a traceback), 128 + N stopped by signal N
+after the run was saved (130 Ctrl-C, 143 SIGTERM), 141 the reader of a pipe is gone.
+"""
 
 import difflib
 from collections.abc import Iterable
 
 
 class UserError(Exception):
-    """Bad input, said in one line: the setting or file, its value, what is allowed.
+    """Bad input. The message is one line: setting or file, value, allowed values.
 
-    The command line prints the message after `jaxpt: error:` and exits with 2. Raise it
-    where the fault is found; never for a bug of our own.
+    Raised where the fault is found and before anything is written; never for a bug.
 
     >>> print(UserError("train.steps=0: must be above 0"))
     train.steps=0: must be above 0
@@ -18,8 +28,57 @@ class UserError(Exception):
         super().__init__(" ".join(message.split()))
 
 
+class ConfigError(UserError):
+    """A setting, an argument or a flag has a value that is not allowed.
+
+    >>> import jaxpt
+    >>> try:
+    ...     jaxpt.read_config("quickstart", {"train.step": 5})
+    ... except jaxpt.ConfigError as error:
+    ...     print(error)
+    settings: train.step: unknown setting (did you mean train.steps?)
+    """
+
+
+class DataError(UserError):
+    """Text, a tokenizer, labelled examples or an imported model cannot be used.
+
+    >>> try:
+    ...     raise DataError("data.path=my.txt: not found")
+    ... except UserError as error:
+    ...     print(error)
+    data.path=my.txt: not found
+    """
+
+
+class CheckpointError(UserError):
+    """A run's folder or one of its files is missing, damaged or in use.
+
+    >>> issubclass(CheckpointError, UserError)
+    True
+    """
+
+
+class DeviceError(UserError):
+    """The devices, their memory or the processes do not fit the request.
+
+    >>> issubclass(DeviceError, UserError)
+    True
+    """
+
+
+class DivergedError(UserError):
+    """The loss is not finite; the run stops and keeps its last good checkpoint.
+
+    >>> issubclass(DivergedError, UserError)
+    True
+    """
+
+    is_known = True  # to all processes (`processes.guard`)
+
+
 class RandomWeightsWarning(UserWarning):
-    """An imported network has parts that its checkpoint lacked, drawn at random.
+    """An imported network has randomly initialized parts, missing in its checkpoint.
 
     >>> import warnings
     >>> with warnings.catch_warnings():
@@ -30,17 +89,20 @@ class RandomWeightsWarning(UserWarning):
     """
 
 
-class DivergedError(UserError):
-    """The loss is not finite; the run stops and keeps its last good checkpoint."""
+def nearest(name: str, known: Iterable[str]) -> str:
+    """The known name that is spelt most like this one, or "" if none is close.
 
-    is_known = True  # to all processes (`processes.guard`)
+    >>> nearest("mml", ["clm", "mlm"]), nearest("x", ["clm", "mlm"])
+    ('mlm', '')
+    """
+    return "".join(difflib.get_close_matches(name, list(known), n=1, cutoff=0.6))
 
 
-def suggest(given: str, known: Iterable[str]) -> str:
-    """ " (did you mean X?)", where something known is spelt almost like it; else "".
+def suggest(name: str, known: Iterable[str]) -> str:
+    """ " (did you mean X?)" if a known name is spelt almost like this one, else "".
 
     >>> suggest("train.step", ["train.steps", "train.seed"])
     ' (did you mean train.steps?)'
     """
-    near = difflib.get_close_matches(given, list(known), n=1, cutoff=0.7)
-    return f" (did you mean {near[0]}?)" if near else ""
+    near = nearest(name, known)
+    return f" (did you mean {near}?)" if near else ""

@@ -159,3 +159,13 @@ def labelled(tmp_path_factory):
     path = tmp_path_factory.mktemp("labelled") / "text.jsonl"
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _terminal():
+    """What is logged is printed, as in a command, so that `capsys` sees it."""
+    # Not above: jaxpt is imported after the variables are set.
+    from jaxpt import logs
+
+    with logs.terminal():
+        yield

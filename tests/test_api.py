@@ -151,7 +151,7 @@ def test_the_functions_of_an_objective_and_optax(speech):
 
 
 def test_the_loop_of_the_docs():
-    """The block as it stands there, for fewer steps: the loss falls."""
+    """Runs the block of docs/python.md for fewer steps: the loss falls."""
     text = (Path(__file__).parents[1] / "docs/python.md").read_text(encoding="utf-8")
     (block,) = re.findall(r"```python\n(import jax, jaxpt, optax\n.*?)```", text, re.S)
     assert "range(100)" in block
@@ -178,8 +178,65 @@ def test_settings_are_flags(speech, tmp_path, refuses):
             jaxpt.read_config(str(path), {name: value})
 
 
+def test_settings_are_attributes(mlm):
+    assert mlm.config.objective == mlm.config["objective"] == "mlm"
+    assert mlm.config.train.steps == mlm.config["train"]["steps"] == 12
+    assert json.loads(json.dumps(mlm.config)) == mlm.config
+    with pytest.raises(AttributeError, match="no setting or section 'trian'"):
+        mlm.config.trian  # noqa: B018
+    config = jaxpt.read_config("quickstart", {"objective": "electra"})
+    config.train.steps = 7
+    changed = jaxpt.read_config(config, {"train.batch_size": 8})
+    assert (changed.objective, changed.train.steps) == ("electra", 7)
+
+
+def test_errors_name_arguments_and_not_flags(mlm, clm, tmp_path, refuses):
+    (tmp_path / "file").write_text("")
+    calls = [
+        ("text: must hold", lambda: mlm.fill("no mask")),
+        ("top_k=0: must be", lambda: mlm.fill("[MASK]", top_k=0)),
+        ("prompts='': must", lambda: clm.generate("")),
+        ("num_tokens=900: must", lambda: clm.generate("the ", num_tokens=900)),
+        ("temperature=-1: must", lambda: clm.generate("a", temperature=-1)),
+        ("rule=no: must be", lambda: clm.nll("a", rule="no")),
+        ("tasks=no:x: must", lambda: jaxpt.evaluate(clm.workdir, "no:x")),
+        (
+            "num_items=-1: must",
+            lambda: jaxpt.evaluate(clm.workdir, "pairs:x", num_items=-1),
+        ),
+        (
+            f"workdir={tmp_path}/file: is a file",
+            lambda: jaxpt.train("quickstart", tmp_path / "file"),
+        ),
+        ("no.py: not found", lambda: jaxpt.read_config("no.py")),
+        ("train.step: unknown", lambda: jaxpt.prepare("quickstart", {"train.step": 1})),
+        (f"to={tmp_path}: holds", lambda: finetune_into(tmp_path, clm.workdir)),
+    ]
+    for part, call in calls:
+        with refuses(part) as caught:
+            call()
+        assert "--" not in str(caught.value), caught.value
+
+
+def finetune_into(folder, run):
+    config = default_finetune_config("classification")
+    data = {"data.train": "a.tsv", "data.dev": "a.tsv"}
+    jaxpt.finetune(config, run, folder, data, quiet=True)
+
+
+def test_errors_have_classes(clm, tmp_path):
+    for kind in ("Config", "Data", "Checkpoint", "Device", "Diverged"):
+        assert issubclass(getattr(jaxpt, f"{kind}Error"), jaxpt.UserError)
+    with pytest.raises(jaxpt.ConfigError):
+        jaxpt.read_config("quickstart", {"train.step": 5})
+    with pytest.raises(jaxpt.ConfigError):
+        jaxpt.prepare("quickstart", {"train.steps": 0})
+    with pytest.raises(jaxpt.CheckpointError):
+        jaxpt.load(tmp_path)
+
+
 def test_what_cannot_be_loaded_is_one_line(tmp_path, refuses):
-    with refuses("is no folder, and no name of the Hub"):
+    with refuses("is not a folder or a name of the Hub"):
         jaxpt.load(tmp_path / "no" / "such" / "run")
     with refuses("must be a run's folder, or one of transformers"):
         jaxpt.load(tmp_path)
@@ -189,7 +246,7 @@ def test_a_folder_of_transformers_is_loaded(speech, tmp_path):
     from jaxpt.hub.export import export_run
 
     config = make_config(speech, "clm", model__positions="learned")
-    config.model.max_len = 128  # as many as the default rows
+    config.model.max_len = 128  # the length of default rows
     run = jaxpt.load(write_run(config, tmp_path / "run"))
     export_run(tmp_path / "run", tmp_path / "hf", "")
     again = jaxpt.load(tmp_path / "hf")

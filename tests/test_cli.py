@@ -4,6 +4,7 @@ import contextlib
 import functools
 import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,9 @@ from tiny import make_config, write_run
 
 import jaxpt
 from jaxpt import cli
+from jaxpt.commands import training
+from jaxpt.commands.flags import parse_config
+from jaxpt.config.plan import make_plan
 from jaxpt.inference import predictions
 from jaxpt.text.sources.source import SourceSpec, read_documents
 
@@ -97,7 +101,7 @@ def test_a_tokenizer_is_trained_used_and_refused(files, tmp_path, capsys):
     assert "MB/s per core" in out and "peak memory" in out
     card = json.loads((tmp_path / "store" / "card.json").read_text())
     assert card["vocab_size"] == 300 and card["num_bytes"] > 5000
-    # The store is a path of its own, and says what it was made with.
+    # The store is a data.path and records its settings.
     there = [f"--config.data.path={tmp_path / 'store'}"]
     shown = ["inspect", *there, "--num_rows=1", "--config.data.seq_len=32"]
     assert cli.main(shown) == 0
@@ -289,7 +293,7 @@ def test_layers_in_a_loop(files, capsys):
     plain, scanned = results
     assert (plain["params"], plain["flops"]) == (scanned["params"], scanned["flops"])
     assert scanned["metrics"] == pytest.approx(plain["metrics"], rel=1e-5)
-    # A run goes on in its own form alone.
+    # A run resumes only in the form that it has.
     assert cli.main(["train", "--workdir", str(workdir)]) == 0
     err = fails(["train", *base, "--workdir", str(workdir)], capsys)
     assert "holds a run with model.scan_layers=True, not False" in err
@@ -352,6 +356,50 @@ def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, cap
     argv += [f"--config.{setting}" for setting in override.split()]
     assert named in fails([*argv, "--workdir", str(tmp_path / "run")], capsys)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "argv, wanted",
+    [
+        (["--config.train.steps", "4"], {"train.steps": 4}),
+        (["--steps=4"], {"train.steps": 4}),
+        (["--steps", "4", "--lr", "2e-3"], {"train.steps": 4, "optim.lr": 2e-3}),
+        (["--config.optim.weight_decay", "-.5"], "must be at least 0"),
+        (["--objective", "mlm"], {"objective": "mlm"}),
+        (["--config.model.use_bias", "False"], {"model.use_bias": False}),
+        (["--noconfig.model.use_bias"], {"model.use_bias": False}),
+        (["--config.model.use_bias"], {"model.use_bias": True}),
+        (
+            ["--config.train.trackers", "()", "--config.tokenizer.specials=pad"],
+            {"train.trackers": (), "tokenizer.specials": ("pad",)},
+        ),
+        (["--config.train.steps", "--json"], "--config.train.steps: must have a value"),
+        (["--config.model.use_bias", "maybe"], "use_bias=maybe: must be true or false"),
+        (["--config.train.trackers=(1,"], "trackers=(1,: must be a list"),
+    ],
+)
+def test_settings_as_flags(argv, wanted, files, capsys):
+    argv = ["--config", str(files / "config.py"), *argv]
+    if isinstance(wanted, str):
+        with pytest.raises(cli.UserError, match=re.escape(wanted)):
+            config, _, given = parse_config(training.train, argv)
+            make_plan(config, given)
+        return
+    config, _, given = parse_config(training.train, argv)
+    assert given == list(wanted)
+    for name, value in wanted.items():
+        here = config
+        for part in name.split("."):
+            here = here[part]
+        assert here == value
+
+
+def test_a_short_form_is_for_the_data(files, capsys):
+    argv = ["inspect", "--data", str(files / "text.txt"), "--num_rows", "1"]
+    assert cli.main([*argv, "--config.data.seq_len", "32"]) == 0
+    assert "after clm's corruption" in capsys.readouterr().out
+    argv = ["finetune", "--config", "tasks/sst2", "--data", "no.tsv", "--to", "x"]
+    assert "no.tsv" in fails([*argv, "--from", "no"], capsys)
 
 
 @pytest.mark.parametrize("rate", ["0", "1", "1.5", "-0.1"])

@@ -1,4 +1,4 @@
-"""Every config loads, says how it is run, and serves whatever objective is asked of it.
+"""Every config loads, documents its command, and trains any objective.
 
 What a config lacks for an objective is filled in (tests/config/test_needs.py).
 """
@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from tiny import SEQ2SEQ
 
+from jaxpt.commands.flags import parse_config
+from jaxpt.commands.training import compare
 from jaxpt.comparison.budget import fit_warmup
 from jaxpt.comparison.plan_runs import make_compared_plans
 from jaxpt.config.config_files import read_config_file
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.config.flags import list_given, parse_config
 from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.errors import UserError
@@ -68,7 +69,7 @@ def test_each_text_trains_every_objective_by_itself(name, objective):
     plan = make_plan(config, given=["objective"])
     assert plan.objective_name == objective
     assert bool(plan.model.num_decoder_layers) == (objective in SEQ2SEQ)
-    # The text, and what is trained but for what the objective lacks, are the config's.
+    # Text and model are the config's, except for what the objective needs.
     assert plan.text.path == config.data.path
     assert plan.config["train"] == to_dict(config)["train"]
     for field in ("num_layers", "d_model", "num_heads", "d_ff", "positions"):
@@ -107,14 +108,14 @@ def test_the_founding_experiment_is_as_published():
 
 
 def test_a_flag_chooses_among_what_the_quickstart_compares():
-    """With another number of steps, too: overrides of the others are no error."""
+    """With another number of steps, too: overrides of the others are ignored."""
     file = f"--config={FOLDER / 'quickstart.py'}"
     changes = ["--config.compare.objectives=('mlm','clm')", "--config.train.steps=40"]
-    config, values = parse_config("compare", [file, *changes])
-    spec, plans, _ = make_compared_plans(to_dict(config), list_given(values))
+    config, _, given = parse_config(compare, [file, *changes])
+    spec, plans, _ = make_compared_plans(to_dict(config), given)
     assert spec.objectives == tuple(plans) == ("mlm", "clm")
     assert all(plan.train.steps == 40 for plan in plans.values())
-    # A warm-up that nobody asked for gives way.
+    # A default warm-up is shortened.
     assert [fit_warmup(plan, ()).optim.warmup_steps for plan in plans.values()] == [
         4,
         4,

@@ -1,4 +1,4 @@
-"""What the command line says there is: settings, lists, near names, configs."""
+"""Help, lists of settings and configs, suggestions and completion."""
 
 import json
 import re
@@ -9,7 +9,7 @@ from subprocess import PIPE
 import pytest
 
 import jaxpt
-from jaxpt.cli import COMMANDS, main
+from jaxpt.cli import COMMANDS, GROUPS, main
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.config.shipped import find_config, list_configs
@@ -85,6 +85,13 @@ def test_what_there_is_is_listed(kind, wanted, capsys):
             ["quickstart", "quickstart_ablations", "quickstart_tuned"],
         ),
         (("train", "--work"), ["--workdir"]),
+        (("train", "--dr"), ["--dry_run"]),
+        (("generate", "--num_s"), ["--num_samples", "--num_steps"]),
+        (("train", "--objective", "elec"), ["electra"]),
+        (("finetune", "--config.adapt.ra"), ["--config.adapt.rank="]),
+        (("tokenizer", "--config.electra.g"), []),
+        (("inspect", "--config.data.mixture_"), ["--config.data.mixture_unit="]),
+        (("tokenizer", "tr"), ["train"]),
     ],
 )
 def test_words_are_completed(words, wanted, capsys, tmp_path):
@@ -113,10 +120,23 @@ def test_the_version_is_told(capsys):
         ("settings trian", "settings trian: unknown section (did you mean train?)"),
         ("settings train.step", "(did you mean train.steps?)"),
         ("settings --tsak=a", "--tsak: unknown flag of jaxpt settings (did you mean"),
-        ("train --config quickstart --wrkdir=a", "(did you mean workdir?)"),
-        ("train --config quickstart --config.optm.lr=1", "(did you mean optim?)"),
+        ("train --config quickstart --wrkdir=a", "(did you mean --workdir?)"),
+        ("train --config quickstart --config.optm.lr=1", "(did you mean optim.lr?)"),
+        ("train --config quickstart --config.train.lr=1", "(did you mean optim.lr?)"),
+        (
+            "train --config quickstart --config.optim.learning_rate=1",
+            "unknown setting (did you mean optim.lr?); optim has",
+        ),
+        ("train --learning_rate=1", "(did you mean --config.optim.lr?)"),
+        ("train --batch_size=1", "(did you mean --config.train.batch_size?)"),
+        ("finetune --learning_rate=1", "(did you mean --config.train.lr?)"),
+        ("compare --steps=1", "(did you mean --config.train.steps?)"),
         ("train --config quickstart:mlmm --workdir a", "(did you mean mlm?)"),
-        ("train --config quickstrt --workdir a", "--config"),
+        ("train --config quickstart --objective mml --workdir a", "did you mean mlm?)"),
+        ("train --config quikstart --workdir a", "(did you mean quickstart?)"),
+        ("train --config quickstart --steps ten", "--config.train.steps=ten: must be"),
+        ("train --config quickstart --config.train.steps", "must have a value"),
+        ("train --config quickstart --config.train 5", "--config.train: is a section"),
     ],
 )
 def test_what_is_misspelt_is_one_line(argv, near, capsys, tmp_path, monkeypatch):
@@ -136,37 +156,94 @@ def test_a_reader_who_has_enough_is_no_error():
     assert process.returncode == 141
 
 
+def test_completion_knows_all_flags_of_all_commands(capsys):
+    script = run(capsys, "completion", "bash")
+    for name, each in COMMANDS.items():
+        (case,) = re.findall(rf"^    {name}\) (.*) ;;$", script, re.M)
+        words = case.replace('"', " ").split()
+        assert {f"--{flag}" for flag in each.all_flags} <= set(words)
+        for settings in each.describe_settings().values():
+            assert {f"--config.{x.name}=" for x in settings} <= set(words)
+
+
 def test_configs_go_by_their_names(tmp_path, monkeypatch):
     assert {"quickstart", "family", "tasks/sst2"} <= set(list_configs())
     for name in list_configs():
         assert find_config(name).endswith(f"configs/{name}.py")
     assert jaxpt.read_config("quickstart:mlm")["objective"] == "mlm"
     assert jaxpt.read_config("tasks/cola:data")["data"]["dev"].startswith("data/")
-    # A file of the user's own comes first.
     monkeypatch.chdir(tmp_path)
+    # The path in the repository works in an installed package, too.
+    for name in ("quickstart", "tasks/cola"):
+        assert find_config(f"configs/{name}.py:a") == find_config(f"{name}:a")
+    assert jaxpt.read_config("configs/quickstart.py:mlm").objective == "mlm"
+    # A file of the user's own comes first.
     (tmp_path / "quickstart").mkdir()
     assert find_config("quickstart") == "quickstart"
     assert find_config("other.py:a") == "other.py:a"
 
 
-@pytest.mark.parametrize("command", sorted(set(COMMANDS) - {"list", "completion"}))
+@pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_has_a_commands_flags_and_its_settings(command, capsys):
     with pytest.raises(SystemExit) as done:
         main([command, *(["train"] if command == "tokenizer" else []), "--help"])
     out = capsys.readouterr().out
     assert done.value.code == 0
+    for argv in ([command, "-h"], ["help", command]):  # of `tokenizer` alone, too
+        with pytest.raises(SystemExit):
+            main(argv)
+        assert capsys.readouterr().out == out
     assert out.startswith(f"usage: jaxpt {command}")
+    assert f"\n\n{COMMANDS[command].summary}\n" in out
+    example = out.partition("\nExample:\n")[2].partition("\n\nFlags:")[0]
+    for line in example.strip().splitlines():
+        is_shell = command == "completion" or line.startswith("        ")
+        assert is_shell or line.startswith(("jaxpt ", "    jaxpt "))
     assert max(map(len, out.splitlines())) <= 88
-    # A flag is a line with its default and type; the lines below say what it is.
+    # A flag is a line with its default and type; the lines below describe it.
     lines = out.splitlines()
     flags = [i for i, line in enumerate(lines) if line.startswith("  --")]
-    assert flags
+    assert bool(flags) == (command not in ("list", "completion"))
     for i in flags:
         assert re.fullmatch(r"  --\w+=.*( \(\w[\w ]*\))?", lines[i])
         assert lines[i + 1].startswith(" " * 6) and lines[i + 1].strip()
-    if "  --config=None" in lines:
+    has_config = any(line.startswith("  --config=") for line in lines)
+    assert has_config == (command in READERS)
+    if has_config:
         parts = describe_finetuning() if command == "finetune" else describe_settings()
-        told = out.partition("\nsettings, as")[2].replace(",", " ").split()
+        names = out.partition("\nSettings, as")[2].replace(",", " ").split()
         for section, settings in parts.items():
-            assert f"{section}:" in told
-            assert {each.name.partition(".")[2] for each in settings} <= set(told)
+            is_read = section not in NOT_READ.get(command, ())
+            assert (f"{section}:" in names) == is_read
+            own = {each.name.partition(".")[2] for each in settings}
+            if is_read and command not in ("tokenizer", "prepare"):
+                assert own <= set(names)
+
+
+READERS = "tokenizer", "prepare", "inspect", "import", "train", "compare", "finetune"
+NO_TEXT = "model", "optim", "train", "eval", "compare", *OBJECTIVES
+NOT_READ = {
+    "tokenizer": NO_TEXT,
+    "prepare": NO_TEXT,
+    "inspect": ("optim", "eval", "compare"),
+    "import": ("compare",),
+    "train": ("compare",),
+}
+
+
+def test_the_tokenizers_help_has_no_settings_of_rows_or_electra(capsys):
+    with pytest.raises(SystemExit):
+        main(["tokenizer", "train", "--help"])
+    out = capsys.readouterr().out
+    assert "vocab_size" in out and "valid_path" in out
+    assert not any(name in out for name in ("electra", "generator_size", "seq_len"))
+
+
+def test_usage_groups_the_commands(capsys):
+    out = run(capsys, "--help")
+    assert max(map(len, out.splitlines())) <= 88
+    places = [out.index(f"\n{group}:\n") for group in GROUPS]
+    assert places == sorted(places)
+    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 21
+    for name, each in COMMANDS.items():
+        assert re.search(rf"^  {name} +{re.escape(each.summary[:20])}", out, re.M)

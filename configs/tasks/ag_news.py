@@ -3,8 +3,8 @@
     jaxpt finetune --from RUN --config configs/tasks/ag_news.py --to DIR
 
 reads TFDS's ag_news_subset: descriptions, without titles. A tenth of the training data
-is the dev set; the test set is asked of the picked setting alone. A file of
-descriptions and names of classes, with a tab between and no header:
+is the dev set; only the selected setting is tested. For a file of descriptions and
+names of classes, separated by a tab, without a header:
 
     --config configs/tasks/ag_news.py:train.tsv
 

@@ -6,7 +6,7 @@ reads TFDS's glue/cola. The public files, which have no header:
 
     --config configs/tasks/cola.py:FOLDER    in_domain_train.tsv, *_domain_dev.tsv
 
-Seven sentences of ten are acceptable: a model that always says so has an MCC of 0.
+Seven of ten sentences are acceptable; the majority baseline has an MCC of 0.
 """
 
 from jaxpt.config.finetuning import default_finetune_config

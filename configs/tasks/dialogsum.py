@@ -4,7 +4,7 @@
 
 FOLDER has dialogsum.dev.jsonl.xz and dialogsum.test.jsonl.xz; for a network that writes
 from left to right. It learns from four fifths of the dev set and is measured on the
-rest: a training file of one's own is --config.data.train. The test set has three
+rest; --config.data.train sets another training file. The test set has three
 summaries of each dialogue, `summary1` to `summary3`, of which ROUGE's best counts.
 """
 
@@ -12,7 +12,7 @@ from jaxpt.config.finetuning import default_finetune_config
 
 
 def get_config(folder="."):
-    """T5's way of putting it; greedy search."""
+    """T5's prefix; greedy search."""
     config = default_finetune_config("text_to_text")
     task = config.task
     task.kind, task.prefix = "text", "summarize:"

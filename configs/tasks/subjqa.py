@@ -3,9 +3,10 @@
     jaxpt finetune --from RUN --config configs/tasks/subjqa.py:FOLDER --to DIR
 
 FOLDER has a folder for each domain (electronics/splits/train.csv ...), as in the
-repository of Bjerva et al. 2020. A review ends in a mark at which spans point where
-there is no answer; it is cut off. Rows of one `q_review_id` are one question with the
-answers of several people. The threshold of "no answer" is chosen on the dev set.
+repository of Bjerva et al. 2020. Questions without an answer have the span of a mark at
+the end of the review; the mark is removed. Rows with the same `q_review_id` are one
+question with the answers of several people. The threshold of "no answer" is chosen on
+the dev set.
 """
 
 from jaxpt.config.finetuning import default_finetune_config

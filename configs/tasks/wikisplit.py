@@ -1,10 +1,10 @@
-"""WikiSplit: a long sentence said in two (Botha et al. 2018).
+"""WikiSplit: splitting a long sentence into two (Botha et al. 2018).
 
     jaxpt finetune --from RUN --config configs/tasks/wikisplit.py:FOLDER --to DIR
 
 FOLDER has tune.tsv.xz, validation.tsv.xz and test.tsv.xz, of 5,000 rows each; for a
-network that writes from left to right. The mark between the two sentences is cut out.
-To copy the sentence has a high BLEU already: hold the result against that, too.
+network that generates text. The mark between the two sentences is removed. Copying the
+sentence already has a high BLEU: compare the result with that baseline, too.
 """
 
 from jaxpt.config.finetuning import default_finetune_config

@@ -1,11 +1,13 @@
-"""What the commands do, as functions."""
+"""The commands `train`, `compare`, `finetune` and `evaluate` as functions."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from jaxpt import trust as trust_list
+from jaxpt.api.arguments import name_arguments
 from jaxpt.api.preparing import Config, read_config
 from jaxpt.api.runs import Folder, load
 from jaxpt.comparison.compare import compare as compare_runs
@@ -13,11 +15,13 @@ from jaxpt.config.finetuning import make_finetune_plan
 from jaxpt.distributed.processes import set_up_jax
 from jaxpt.finetuning.grid import finetune as run_grid
 from jaxpt.inference.zero_shot_results import evaluate_tasks
-from jaxpt.quiet import hushed
+from jaxpt.logs import terminal
 from jaxpt.training.train_run import train_run
+from jaxpt.training.workdir import check_workdir
 from jaxpt.zero_shot.outcomes import Options
 
 
+@name_arguments()
 def train(
     config: Config,
     workdir: Folder,
@@ -25,7 +29,7 @@ def train(
     quiet: bool = False,
     trust: str | Sequence[str] = (),
 ) -> dict:
-    """Trains a run, or goes on with it; what it found, as in its result.json.
+    """Trains a run, or resumes it; returns its result, as in result.json.
 
     Args:
       config: as of `read_config`.
@@ -34,7 +38,8 @@ def train(
       quiet: prints no progress.
 
     Raises:
-      UserError: a setting is wrong, or the folder holds another run.
+      ConfigError: a setting is wrong.
+      CheckpointError: the folder holds another run, or is damaged.
       DivergedError: a loss is not finite.
 
     >>> changes = {"train.steps": 4, "data.path": "my.txt"}
@@ -42,12 +47,13 @@ def train(
     >>> result["steps"], "bits_per_byte" in result["metrics"]
     (4, True)
     """
-    whole = read_config(config, settings, trust)
+    whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
-    with hushed(quiet):
-        return train_run(whole, Path(workdir), list(settings or ()))
+    with terminal(quiet):
+        return train_run(whole, folder, list(settings or ()))
 
 
+@name_arguments()
 def compare(
     config: Config,
     workdir: Folder,
@@ -55,7 +61,7 @@ def compare(
     quiet: bool = False,
     trust: str | Sequence[str] = (),
 ) -> dict:
-    """Trains several objectives at an equal budget and writes a report, which it gives.
+    """Trains several objectives at an equal budget; writes and returns a report.
 
     Args, Raises: as of `train`.
 
@@ -66,12 +72,13 @@ def compare(
     >>> [run["objective"] for run in report["runs"]]
     ['clm', 'mlm']
     """
-    whole = read_config(config, settings, trust)
+    whole, folder = read_config(config, settings, trust), check_workdir(str(workdir))
     set_up_jax()
-    with hushed(quiet):
-        return compare_runs(whole, Path(workdir), list(settings or ()))
+    with terminal(quiet):
+        return compare_runs(whole, folder, list(settings or ()))
 
 
+@name_arguments(**{"from": "source"})
 def finetune(
     config: Config,
     source: Folder,
@@ -80,7 +87,7 @@ def finetune(
     quiet: bool = False,
     trust: str | Sequence[str] = (),
 ) -> dict:
-    """Fine-tunes a run on a task; what was found, as in the folder's result.json.
+    """Fine-tunes a run on a task; returns the result, as in the folder's result.json.
 
     Args:
       config: such as "configs/tasks/sst2.py:FOLDER".
@@ -100,10 +107,12 @@ def finetune(
     """
     plan = make_finetune_plan(read_config(config, settings, trust))
     set_up_jax()
-    with hushed(quiet):
-        return run_grid(plan, os.fspath(source), Path(to), print)
+    with terminal(quiet):
+        progress = logging.getLogger(__name__).info
+        return run_grid(plan, os.fspath(source), Path(to), progress)
 
 
+@name_arguments(*Options.__annotations__)
 def evaluate(
     workdir: Folder,
     tasks: str | Sequence[str] = (),
@@ -112,12 +121,12 @@ def evaluate(
     trust: str | Sequence[str] = (),
     **options: Any,
 ) -> Any:
-    """A run's metrics on held-out text, or what it finds of zero-shot tasks.
+    """A run's metrics on held-out text, or its results on zero-shot tasks.
 
     Args:
-      tasks: such as "blimp:blimp.tar.xz"; () asks for the metrics.
+      tasks: such as "blimp:blimp.tar.xz"; () returns the metrics.
       rule: that texts are scored by; "all" that the run has, or "auto", the first.
-      num_items: the most items of each task; 0 is all.
+      num_items: at most this many items of each task; 0 is all.
       trust: as of `jaxpt.load`.
       options: the fields of `jaxpt.zero_shot.outcomes.Options`, such as window or
         num_shots.
@@ -126,14 +135,14 @@ def evaluate(
       {metric: value}; with tasks, a dict for each.
 
     Raises:
-      UserError: there is no run, or a task cannot be asked.
+      UserError: the folder holds no run, or a task cannot be read or scored.
 
-    >>> (found,) = jaxpt.evaluate("runs/mlm", "pairs:pairs.tsv", rule="auto")
-    >>> list(found["rules"])
+    >>> (result,) = jaxpt.evaluate("runs/mlm", "pairs:pairs.tsv", rule="auto")
+    >>> list(result["rules"])
     ['pll']
     """
     if not tasks:
         return load(workdir, trust).evaluate()
     trust_list.trust(trust)
-    told = [tasks] if isinstance(tasks, str) else list(tasks)
-    return evaluate_tasks(Path(workdir), told, rule, num_items, Options(**options))
+    named = [tasks] if isinstance(tasks, str) else list(tasks)
+    return evaluate_tasks(Path(workdir), named, rule, num_items, Options(**options))

@@ -1,4 +1,4 @@
-"""What a training loop of one's own begins with, and configs in Python."""
+"""Configs in Python, and the parts of a custom training loop."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 
 from jaxpt import trust as trust_list
-from jaxpt.config.config_files import read_config_file
+from jaxpt.api.arguments import Settings, name_arguments
+from jaxpt.config.config_files import load_stored, read_config_file
 from jaxpt.config.plan import make_plan
 from jaxpt.config.settings import (
     default_section,
@@ -16,8 +17,9 @@ from jaxpt.config.settings import (
     override,
     to_dict,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.state import TrainState, make_state
+from jaxpt.logs import terminal
 from jaxpt.objectives import find, find_section
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import Split, load_text
@@ -27,12 +29,12 @@ from jaxpt.training.data import make_feed, with_token_counts
 from jaxpt.training.task import Task, make_task
 from jaxpt.training.teacher import lacks_teacher
 
-# A config, or the file that makes one: "configs/quickstart.py", "FILE.py:ARGUMENT".
+# A config, or its file: "configs/quickstart.py", "FILE.py:ARGUMENT", "config.json".
 Config = Any
 
 
 class Prepared(NamedTuple):
-    """What a training loop of one's own begins with; `jaxpt.prepare` makes it.
+    """The parts of a custom training loop; `jaxpt.prepare` makes it.
 
     Attributes:
       task: `objective` (corrupt, masks, loss, train_step), `spec`, `vocab`, `model`,
@@ -57,16 +59,16 @@ class Prepared(NamedTuple):
     feed: Feed
 
     def init_state(self, seed: int = 0) -> TrainState:
-        """Fresh parameters and the optimizer's state."""
+        """Randomly initialized parameters and the optimizer's state."""
         params = self.task.model.init_params(stream(seed, 0, "init"))
         return make_state(params, self.task.optimizer, self.task.has_ema)
 
     def train_step(
         self, state: TrainState, rows: dict, seed: int = 0
     ) -> tuple[TrainState, dict]:
-        """The objective's own train step, to be jitted: the state one step later.
+        """The objective's train step, to be jitted: the state one step later.
 
-        Its keys come from the seed and the state's step, as in `jaxpt train`.
+        Its random keys come from the seed and the state's step, as in `jaxpt train`.
 
         Returns:
           The state, and metrics: name -> (sum, weight).
@@ -75,33 +77,37 @@ class Prepared(NamedTuple):
         if "progress" in task.spec.READS:
             share = state.step / task.plan.train.steps
             rows = rows | {"progress": jnp.full(rows["index"].shape, share)}
-        parts: dict[str, Any] = {"model": task.model, "vocab": task.vocab}
-        parts |= {"spec": task.spec, "update": task.make_update()}
-        return task.objective.train_step(state, rows, rngs, **parts)
+        parts: dict[str, Any] = {"rows": rows, "model": task.model}
+        parts |= {"vocab": task.vocab, "spec": task.spec}
+        parts |= {"update": task.make_update()}
+        return task.objective.train_step(state, rngs=rngs, **parts)
 
 
+@name_arguments()
 def read_config(
     config: Config,
     settings: Mapping[str, Any] | None = None,
     trust: str | Sequence[str] = (),
-) -> dict:
-    """A config's settings, plain values by section.
+) -> Settings:
+    """A config's settings by section: a dict whose items are attributes, too.
 
     Args:
-      config: a ConfigDict, a dict, or the file that makes one, as `--config` has it;
-        a run's config.json too.
-      settings: full names and values that are put in, as flags do:
-        {"train.steps": 100}.
+      config: a ConfigDict, a dict, or what `--config` takes: a Python file, the name of
+        a config that comes with jaxpt, or a run's config.json.
+      settings: values by full name that replace the config's: {"train.steps": 100}.
       trust: code outside jaxpt that the config names and that may be executed, such as
-        "my_package.my_objective". What `settings` or a .py file name is trusted, what
-        a run's config.json or a dict names is not.
+        "my_package.my_objective". Code that `settings` or a .py file names is trusted;
+        code that a run's config.json or a dict names is not.
 
     Raises:
-      UserError: there is no such file or setting, or the config names code that is not
-        trusted.
+      ConfigError: the file is missing, a setting is unknown, or the config names code
+        that is not trusted.
 
-    >>> read_config({"objective": "clm", "train": {"steps": 5}}, {"train.steps": 9})
+    >>> config = {"objective": "clm", "train": {"steps": 5}}
+    >>> jaxpt.read_config(config, {"train.steps": 9})
     {'objective': 'clm', 'train': {'steps': 9}}
+    >>> jaxpt.read_config("quickstart:mlm").objective
+    'mlm'
     """
     changes: dict[str, Any] = {}
     for name, value in to_dict(dict(settings or {})).items():
@@ -113,14 +119,15 @@ def read_config(
     trust_list.trust(trust)
     trust_list.trust(list_code(changes))
     if isinstance(config, str | os.PathLike):
-        told = os.fspath(config)
-        config = read_json_config(told) if told.endswith(".json") else None
-        config = read_config_file(told) if config is None else config
-    return override(_with_outside(to_dict(config), changes), changes, "settings")
+        source = os.fspath(config)
+        is_stored = source.endswith(".json")
+        config = load_stored(source) if is_stored else read_config_file(source)
+    whole = _with_outside(to_dict(config), changes)
+    return Settings(override(whole, changes, "settings"))
 
 
 def _with_outside(config: dict, changes: dict) -> dict:
-    """The config with the settings of objectives of the user's own, at their defaults.
+    """The config with the settings of objectives outside jaxpt at their defaults.
 
     Raises:
       UserError: one that is named cannot be loaded.
@@ -135,19 +142,13 @@ def _with_outside(config: dict, changes: dict) -> dict:
     return config
 
 
-def read_json_config(told: str) -> dict:
-    """The config of a run's config.json: every setting there is."""
-    from jaxpt.config.stored import get_config
-
-    return get_config(told)
-
-
+@name_arguments()
 def prepare(
     config: Config,
     settings: Mapping[str, Any] | None = None,
     trust: str | Sequence[str] = (),
 ) -> Prepared:
-    """The task, the text and the batches of a config, for a loop of one's own.
+    """The task, the text and the batches of a config, for a custom training loop.
 
     Args:
       config, settings, trust: as of `read_config`.
@@ -164,8 +165,9 @@ def prepare(
     )
     if lacks_teacher(plan):
         name = f"{plan.objective_name}.teacher"
-        raise UserError(f"{name}='': must name a run's folder")
-    tokenizer, corpora = load_text(plan.text)
+        raise ConfigError(f"{name}='': must name a run's folder")
+    with terminal():
+        tokenizer, corpora = load_text(plan.text)
     vocab = with_token_counts(plan, tokenizer.vocab, corpora["train"])
     task = make_task(plan, vocab)
     return Prepared(task, tokenizer, corpora, make_feed(task, corpora["train"]))

@@ -1,4 +1,4 @@
-"""A run in Python: `jaxpt.load` and what it gives."""
+"""A trained run in Python: `jaxpt.load` and the class `jaxpt.Run`."""
 
 import os
 import tempfile
@@ -11,15 +11,16 @@ import jax
 import numpy as np
 
 from jaxpt import trust as trust_list
-from jaxpt.config.settings import (
-    default_config,
-)
-from jaxpt.errors import RandomWeightsWarning, UserError
+from jaxpt.api.arguments import Settings, name_arguments
+from jaxpt.config.settings import default_config
+from jaxpt.errors import CheckpointError, DataError, RandomWeightsWarning
 from jaxpt.finetuning.embedding import Embedder
+from jaxpt.generation.sampling import SampleSpec
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.inference.predictions import fill_text, generate_texts
 from jaxpt.inference.scorer import make_scorer
+from jaxpt.logs import terminal
 from jaxpt.nn.networks.network import Network
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.measure import measure
@@ -36,17 +37,16 @@ class Run:
 
     Attributes:
       params: its parameters, a tree of arrays; with `optim.ema_decay` their mean.
-      model: the network, a Flax module with the mask as an argument.
       tokenizer: `encode(text)` int32 [T], `decode(ids)`.
-      config: its settings, plain values by section.
+      config: its settings by section: a dict whose items are attributes, too.
       step: of the checkpoint.
-      workdir: its folder; None of a model that was imported to be used.
+      workdir: its folder; None if the model was loaded from transformers.
 
     >>> run = jaxpt.load("runs/mlm")
     >>> run
     <jaxpt.Run: mlm, 3,136 parameters, step 0 of runs/mlm>
-    >>> run.config["model"]["d_model"], sorted(run.params)
-    (16, ['embed', 'encoder'])
+    >>> run.config.model.d_model, run.config["objective"], sorted(run.params)
+    (16, 'mlm', ['embed', 'encoder'])
     >>> run.tokenizer.decode(run.tokenizer.encode("the union"))
     'the union'
     """
@@ -57,16 +57,16 @@ class Run:
         self._scorer: TextScorer | None = None
         self.params, self.step = loaded.params, loaded.step
         self.tokenizer: Tokenizer = loaded.tokenizer
-        self.config: dict = loaded.program.task.plan.config
+        self.config = Settings(loaded.program.task.plan.config)
 
     @property
     def task(self) -> Task:
-        """What was trained: objective, spec, vocabulary, network, optimizer."""
+        """Objective, spec, vocabulary, network and optimizer."""
         return self._loaded.program.task
 
     @property
     def model(self) -> Network:
-        """The network, a Flax module."""
+        """The network, a Flax module with the attention mask as an argument."""
         return self.task.model
 
     @property
@@ -77,21 +77,24 @@ class Run:
     def __repr__(self) -> str:
         num = sum(leaf.size for leaf in jax.tree.leaves(self.params))
         where = f" of {self.workdir}" if self.workdir else ""
-        told = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
-        return f"<jaxpt.Run: {told}>"
+        text = f"{self.objective}, {num:,} parameters, step {self.step}{where}"
+        return f"<jaxpt.Run: {text}>"
 
+    @name_arguments()
     def fill(self, text: str, top_k: int = 5) -> list[list[tuple[str, float]]]:
-        """The likeliest tokens for each [MASK] of a text, with their probabilities.
+        """The likeliest tokens at each [MASK] of a text, with their probabilities.
 
         Raises:
-          UserError: the run fills no masks, or the text has none or is too long.
+          UserError: the model does not predict masked tokens, or the text has none or
+            is too long.
 
-        >>> (found,) = jaxpt.load("runs/mlm").fill("the st[MASK]te", top_k=3)
-        >>> [0 < probability < 1 for token, probability in found]
+        >>> (tokens,) = jaxpt.load("runs/mlm").fill("the st[MASK]te", top_k=3)
+        >>> [0 < probability < 1 for token, probability in tokens]
         [True, True, True]
         """
         return fill_text(self._loaded, text, top_k)
 
+    @name_arguments(*SampleSpec.__annotations__, prompt="prompts")
     def generate(
         self,
         prompts: str | Sequence[str],
@@ -102,26 +105,26 @@ class Run:
         num_steps: int = 0,
         **sampling: Any,
     ) -> list[str]:
-        """`num_samples` texts for each prompt in turn.
+        """Generates `num_samples` texts for each prompt.
 
         Args:
-          num_tokens: the most new tokens; 0: up to the model's maximum length.
-          stop: text that ends a text.
-          num_steps: of a run that writes by unmasking; 0: one for each token.
+          num_tokens: at most this many new tokens; 0: up to the model's maximum length.
+          stop: a text that ends generation.
+          num_steps: of unmasking, for masked diffusion; 0: one for each token.
           sampling: temperature (0: greedy), top_k, top_p, repetition_penalty,
             num_beams, length_penalty.
 
         Raises:
-          UserError: the run does not write, or a setting is out of range.
+          UserError: the model does not generate, or an argument is out of range.
 
         >>> run = jaxpt.load("runs/clm")
         >>> texts = run.generate("the ", num_tokens=5, num_samples=2, top_k=20)
         >>> [text.startswith("the ") for text in texts]
         [True, True]
         """
-        asked = [prompts] if isinstance(prompts, str) else list(prompts)
-        numbers = num_tokens, num_samples, seed, stop, num_steps
-        return generate_texts(self._loaded, asked, *numbers, **sampling)
+        texts = [prompts] if isinstance(prompts, str) else list(prompts)
+        options = num_tokens, num_samples, seed, stop, num_steps
+        return generate_texts(self._loaded, texts, *options, **sampling)
 
     def nll(self, texts: str | Sequence[str], rule: str = AUTO) -> np.ndarray:
         """-log p of each text in nats, float64 [n]: the sum of `token_log_probs`.
@@ -129,19 +132,20 @@ class Run:
         >>> jaxpt.load("runs/clm").nll(["the union", "it"]).shape
         (2,)
         """
-        found = self.token_log_probs(texts, rule)
-        return np.array([-each.sum(dtype=np.float64) for each in found])
+        log_probs = self.token_log_probs(texts, rule)
+        return np.array([-each.sum(dtype=np.float64) for each in log_probs])
 
+    @name_arguments()
     def token_log_probs(
         self, texts: str | Sequence[str], rule: str = AUTO
     ) -> list[np.ndarray]:
-        """What each token adds to its text's log p, float32 [T] of each text.
+        """The log probability of each token, float32 [T] for each text.
 
         Args:
           rule: one of `run.rules`; "auto" is the first.
 
         Raises:
-          UserError: the network gives texts no likelihood, or not by this rule; or a
+          UserError: the model has no likelihood of texts, or not by this rule; or a
             text is too long.
 
         >>> run = jaxpt.load("runs/mlm")
@@ -150,13 +154,13 @@ class Run:
         >>> [each.shape for each in run.token_log_probs(["the union", "it"])]
         [(9,), (2,)]
         """
-        asked = [texts] if isinstance(texts, str) else texts
-        ids = [self.tokenizer.encode(text) for text in asked]
+        texts = [texts] if isinstance(texts, str) else texts
+        ids = [self.tokenizer.encode(text) for text in texts]
         return self._score().token_log_probs(ids, rule=rule)
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """How its network can score a text, such as "causal" or "pll"."""
+        """The rules by which the model can score a text, such as "causal" or "pll"."""
         return self._score().rules
 
     def _score(self) -> TextScorer:
@@ -164,17 +168,20 @@ class Run:
             self._scorer = make_scorer(self._loaded.program, self.params)
         return self._scorer
 
-    def embed(self, texts: str | Sequence[str], pool: str = "mean"):
-        """A vector of each text, float32 [n, D]; of any lengths, padded inside.
+    @name_arguments()
+    def embed(
+        self, texts: str | Sequence[str], pool: str = "mean"
+    ) -> np.ndarray | list[np.ndarray]:
+        """The embedding of each text, float32 [n, D]; texts may differ in length.
 
         Args:
-          texts: cut where they are longer than the model reads.
+          texts: truncated to the model's maximum length.
           pool: "mean" of all positions, special tokens included; the "first" or the
             "last" position; "none" gives a list of [T, D], a vector for each token of
             `run.tokenizer.encode(text)`.
 
         Raises:
-          UserError: there is no such pool.
+          UserError: an unknown pool.
 
         >>> run = jaxpt.load("runs/mlm")
         >>> run.embed(["the union", "it"]).shape
@@ -184,32 +191,33 @@ class Run:
         """
         if self._embedder is None:
             self._embedder = Embedder(self._loaded)
-        asked = [texts] if isinstance(texts, str) else texts
-        return self._embedder.embed(asked, pool)
+        texts = [texts] if isinstance(texts, str) else texts
+        return self._embedder.embed(texts, pool)
 
+    @name_arguments(workdir="workdir")
     def evaluate(self) -> dict[str, float]:
         """Its metrics on held-out text, by name; the text is read again.
 
         Raises:
-          UserError: the text is not what it was, or the run has none of its own.
+          UserError: the text has changed, or the run has no text.
 
         >>> jaxpt.load("runs/mlm").evaluate()["valid_loss"] > 0
         True
         """
         if self.workdir is None:
-            raise UserError(
-                "a model that was imported to be used has no text of its own"
-            )
+            raise DataError("a model loaded from transformers has no held-out text")
         program = self._loaded.program
-        corpora = load_corpora(self.workdir, self.task, self.tokenizer)
+        with terminal():
+            corpora = load_corpora(self.workdir, self.task, self.tokenizer)
         return measure(program, self.params, corpora, self.task.plan.train.seed).metrics
 
 
+@name_arguments(workdir="source")
 def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
-    """A run, ready to be used.
+    """Loads a trained run, or a model of Hugging Face transformers.
 
     Warns (`RandomWeightsWarning`) of parts that a checkpoint of transformers lacks and
-    that are drawn at random. If the language model's head is one of them, `fill`,
+    that are randomly initialized. If the language model's head is one of them, `fill`,
     `generate` and `nll` raise a UserError; `embed` does not need it.
 
     Args:
@@ -219,19 +227,23 @@ def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
         of its objective, such as "my_package.my_objective".
 
     Raises:
-      UserError: there is none, it cannot be read, or it names code that is not trusted.
+      CheckpointError: the folder holds no run, or is damaged.
+      DataError: a model of transformers cannot be downloaded or read.
+      UserError: the run names code that is not trusted.
 
     >>> jaxpt.load("runs/mlm").objective
     'mlm'
     >>> jaxpt.load("my.txt")
     Traceback (most recent call last):
-    jaxpt.errors.UserError: my.txt: is no folder, ...
+    jaxpt.errors.DataError: my.txt: is not a folder, ...
     """
     folder = Path(source)
     if not folder.is_dir():
         folder = _download(os.fspath(source))
     if not (folder / "config.json").is_file():
-        raise UserError(f"{source}: must be a run's folder, or one of transformers")
+        raise CheckpointError(
+            f"{source}: must be a run's folder, or one of transformers"
+        )
     trust_list.trust(trust)
     if "model_type" in read_json(folder, "config.json"):
         with tempfile.TemporaryDirectory() as place:
@@ -239,16 +251,16 @@ def load(source: Folder, trust: str | Sequence[str] = ()) -> Run:
             run = Run(load_run(Path(place) / "run"))
     else:
         run = Run(load_run(folder), folder)
-    if told := describe_random_parts(run.task):
-        warnings.warn(f"{source}: {told}", RandomWeightsWarning, stacklevel=2)
+    if text := describe_random_parts(run.task):
+        warnings.warn(f"{source}: {text}", RandomWeightsWarning, stacklevel=3)
     return run
 
 
 def _download(name: str) -> Path:
-    """A model's files of the Hub, in its cache.
+    """Downloads a model of the Hugging Face Hub into its cache.
 
     Raises:
-      UserError: it is no such name, or the Hub does not answer.
+      DataError: the name is unknown, or the Hub does not answer.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -257,9 +269,9 @@ def _download(name: str) -> Path:
     try:
         return Path(snapshot_download(name, allow_patterns=wanted))
     except HFValidationError:
-        raise UserError(f"{name}: is no folder, and no name of the Hub") from None
+        raise DataError(f"{name}: is not a folder or a name of the Hub") from None
     except Exception as error:  # of the network, or of the Hub
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise UserError(
-            f"{name}: is no folder, and cannot be downloaded: {reason}"
+        raise DataError(
+            f"{name}: is not a folder, and cannot be downloaded: {reason}"
         ) from None

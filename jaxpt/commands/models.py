@@ -1,205 +1,189 @@
-"""Commands that use a run: export, import, applets, text, fills, neighbours."""
+"""Commands that use a run: generate, fill, neighbours, applet, import, export."""
 
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from absl import flags
+from jaxpt.commands.flags import Command, command, parse, parse_config, repeat_flag
+from jaxpt.commands.running import read_to, read_workdir, refuse, show, start_jax
+from jaxpt.errors import ConfigError
 
-from jaxpt.commands.running import (
-    read_workdir,
-    start_jax,
-)
-from jaxpt.config.flags import (
-    define_generation,
-    list_given,
-    parse,
-    parse_config,
-    repeat_flag,
-)
-from jaxpt.errors import UserError
-
-FORMATS = ("transformers", "onnx")
-
-
-def _define_precision(values) -> None:
-    flags.DEFINE_string(
-        "precision",
+PRECISION = {
+    "precision": (
         "float32",
         "of ONNX graphs: float32; or float16 or int8, smaller and less exact",
-        flag_values=values,
     )
+}
 
 
-def export(argv: list[str]) -> int:
-    """jaxpt export: writes a run as transformers loads it, or as ONNX graphs."""
-
-    def define(values):
-        flags.DEFINE_string("to", "", "the new folder to write", flag_values=values)
-        flags.DEFINE_enum(
-            "format", "transformers", FORMATS, "what to write", flag_values=values
-        )
-        flags.DEFINE_string(
-            "family",
+@command(
+    "export",
+    example="""\
+jaxpt export --workdir runs/mlm --to exported
+jaxpt export --workdir runs/mlm --to graphs --format onnx --precision int8""",
+    flags=PRECISION
+    | {
+        "to": ("", "the new folder to write"),
+        "format": ("transformers", "what to write", ("transformers", "onnx")),
+        "family": (
             "",
             "model_type of transformers, such as bert; default: the first that fits",
-            flag_values=values,
-        )
-        _define_precision(values)
-        flags.DEFINE_bool(
-            "attentions",
-            False,
-            "ONNX graphs give the weights of all attention heads, too",
-            flag_values=values,
-        )
-
-    values = parse("export", argv, define)
-    workdir = read_workdir(values)
-    if not values.to:
-        raise UserError("--to: must name the folder to write")
+        ),
+        "attentions": (False, "ONNX graphs also return the attention weights"),
+    },
+)
+def export(command: Command, argv: list[str]) -> int:
+    """Write a run as a model of transformers, or as ONNX graphs."""
+    values = parse(command, argv)
+    workdir, to = read_workdir(values), read_to(values)
     is_onnx = values.format == "onnx"
-    for name in ("family",) if is_onnx else ("precision", "attentions"):
-        if values[name].present:
-            raise UserError(
-                f"--{name}={values[name].value}: must be left out with "
-                f"--format={values.format}"
-            )
+    others = ("family",) if is_onnx else ("precision", "attentions")
+    refuse(values, others, f"must be left out with --format={values.format}")
     start_jax()
     if is_onnx:
         from jaxpt.hub.onnx_export import export_onnx
 
-        to = Path(values.to)
-        for line in export_onnx(workdir, to, values.precision, values.attentions):
-            print(line)
-        return 0
+        return show(export_onnx(workdir, to, values.precision, values.attentions))
     from jaxpt.finetuning.export import export_finetuned, is_finetuned
     from jaxpt.hub.export import export_run
 
-    if is_finetuned(workdir):
-        for line in export_finetuned(workdir, Path(values.to), values.family):
-            print(line)
-        return 0
-    for line in export_run(workdir, Path(values.to), values.family):
-        print(line)
-    return 0
+    write = export_finetuned if is_finetuned(workdir) else export_run
+    return show(write(workdir, to, values.family))
 
 
-def applet(argv: list[str]) -> int:
-    """jaxpt applet: writes runs as a page on which one plays with their models."""
-
-    def define(values):
-        flags.DEFINE_multi_string(
-            "workdir",
-            None,
-            "folders of runs, with spaces between; a comparison's folder stands for "
-            "its runs of the first seed",
-            flag_values=values,
-        )
-        flags.DEFINE_string(
-            "to", "", "the new folder to write, a site", flag_values=values
-        )
-        _define_precision(values)
-
-    values = parse("applet", repeat_flag("workdir", argv), define)
-    if not values.to:
-        raise UserError("--to: must name the folder to write")
+@command(
+    "applet",
+    example="jaxpt applet --workdir runs/mlm runs/clm --to site",
+    flags=PRECISION
+    | {
+        "workdir": (
+            (),
+            "folders of runs, separated by spaces; a comparison's folder means its "
+            "runs of the first seed",
+        ),
+        "to": ("", "the new folder to write, a site"),
+    },
+    common=("trust",),
+)
+def applet(command: Command, argv: list[str]) -> int:
+    """Write a web page that runs models interactively in the browser."""
+    values = parse(command, repeat_flag("workdir", argv))
+    to = read_to(values)
     start_jax()
     from jaxpt.applets.site import write_site
 
     workdirs = [Path(each) for each in values.workdir or []]
-    for line in write_site(workdirs, Path(values.to), values.precision):
-        print(line)
-    return 0
+    return show(write_site(workdirs, to, values.precision))
 
 
-def import_(argv: list[str]) -> int:
-    """jaxpt import: makes a run from a folder of transformers, to train further."""
-
-    def define(values):
-        flags.DEFINE_string(
-            "from", "", "the folder that transformers wrote", flag_values=values
-        )
-        flags.DEFINE_string("workdir", "", "the new run's folder", flag_values=values)
-
-    config, values = parse_config("import", argv, define)
+@command(
+    "import",
+    example="jaxpt import --from bert-base-uncased/ --workdir runs/bert",
+    flags={
+        "from": ("", "a folder in the format of transformers"),
+        "workdir": ("", "the new run's folder"),
+    },
+    config="pretraining",
+    needs_config=False,
+    common=("trust",),
+)
+def import_(command: Command, argv: list[str]) -> int:
+    """Turn a model of Hugging Face transformers into a run."""
+    config, values, given = parse_config(command, argv)
     workdir = read_workdir(values)
     if not values["from"].value:
-        raise UserError("--from: must name a folder that transformers wrote")
+        raise ConfigError("--from: must name a folder that transformers wrote")
     start_jax()
     from jaxpt.hub.imports import import_run
 
-    source, given = Path(values["from"].value), list_given(values)
-    for line in import_run(source, workdir, config, given):
-        print(line)
-    return 0
+    return show(import_run(Path(values["from"].value), workdir, config, given))
 
 
-def generate(argv: list[str]) -> int:
-    """jaxpt generate: continues prompts, or decodes from them as an encoder's input."""
-    values = parse("generate", argv, define_generation)
+@command(
+    "generate",
+    example='jaxpt generate --workdir runs/clm --prompt "The " --num_tokens 50',
+    flags={
+        "prompt": ((), "text to continue; may be repeated"),
+        "prompt_file": ("", "a file of prompts, one per line"),
+        "num_tokens": (
+            0,
+            "at most this many new tokens; 0: up to the model's maximum length",
+        ),
+        "num_samples": (1, "texts per prompt"),
+        "temperature": (1.0, "divides the logits; 0: greedy"),
+        "top_k": (0, "sample from the k likeliest tokens; 0: all"),
+        "top_p": (1.0, "nucleus sampling; 1: all tokens"),
+        "repetition_penalty": (1.0, "above 1: repeats less"),
+        "num_beams": (1, "above 1: beam search"),
+        "length_penalty": (1.0, "of beam search; above 0: favours long texts"),
+        "stop": ("", "a text that ends generation"),
+        "num_steps": (0, "of unmasking; 0: one for each token"),
+        "seed": (0, "of the draws"),
+    },
+)
+def generate(command: Command, argv: list[str]) -> int:
+    """Generate text from a prompt.
+
+    A causal model continues it; an encoder-decoder reads it with its encoder; a masked
+    diffusion model unmasks tokens after it.
+    """
+    values = parse(command, argv)
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.inference.predictions import generate_texts, read_prompts
     from jaxpt.training.workdir import load_run
 
     prompts = read_prompts(values.prompt or [], values.prompt_file)
-    for text in generate_texts(
-        load_run(workdir),
-        prompts,
-        values.num_tokens,
-        values.num_samples,
-        values.seed,
-        values.stop,
-        values.num_steps,
-        temperature=values.temperature,
-        top_k=values.top_k,
-        top_p=values.top_p,
-        repetition_penalty=values.repetition_penalty,
-        num_beams=values.num_beams,
-        length_penalty=values.length_penalty,
-    ):
-        print(text)
-    return 0
+    names = set(command.flags) - {"prompt", "prompt_file"}
+    options: dict[str, Any] = {name: values[name].value for name in names}
+    return show(generate_texts(load_run(workdir), prompts, **options))
 
 
-def fill(argv: list[str]) -> int:
-    """jaxpt fill: the likeliest tokens for each [MASK], by a masked language model."""
-
-    def define(values):
-        flags.DEFINE_string("text", "", "text with [MASK] in it", flag_values=values)
-        flags.DEFINE_integer("top_k", 5, "tokens per [MASK]", flag_values=values)
-
-    values = parse("fill", argv, define)
+@command(
+    "fill",
+    example='jaxpt fill --workdir runs/mlm --text "the st[MASK]te of the union"',
+    flags={
+        "text": ("", "text with [MASK] in it"),
+        "top_k": (5, "tokens per [MASK]"),
+    },
+)
+def fill(command: Command, argv: list[str]) -> int:
+    """Predict the token at each [MASK] of a text."""
+    values = parse(command, argv)
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.inference.predictions import fill_text
     from jaxpt.training.workdir import load_run
 
-    found = fill_text(load_run(workdir), values.text, values.top_k)
-    for number, candidates in enumerate(found):
+    fills = fill_text(load_run(workdir), values.text, values.top_k)
+    for number, candidates in enumerate(fills):
         shown = "  ".join(f"{name!r} {value:.3f}" for name, value in candidates)
         print(f"[MASK] {number + 1}: {shown}")
     return 0
 
 
-def neighbours(argv: list[str]) -> int:
-    """jaxpt neighbours: a word's nearest neighbours, by occurrence and overall."""
-
-    def define(values):
-        flags.DEFINE_string("word", "", "a word of the text", flag_values=values)
-        flags.DEFINE_integer(
-            "sentences", 4, "occurrences of the word to show", flag_values=values
-        )
-        flags.DEFINE_integer("top_k", 6, "neighbours of each", flag_values=values)
-
-    values = parse("neighbours", argv, define)
+@command(
+    "neighbours",
+    example="jaxpt neighbours --workdir runs/mlm --word freedom",
+    flags={
+        "word": ("", "a word of the text"),
+        "sentences": (4, "occurrences of the word to show"),
+        "top_k": (6, "neighbours of each"),
+    },
+)
+def neighbours(command: Command, argv: list[str]) -> int:
+    """List the nearest neighbours of a word's vectors."""
+    values = parse(command, argv)
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.inference.predictions import neighbour_words
 
-    found = neighbour_words(workdir, values.word, values.sentences, values.top_k)
-    show = "  ".join
-    for text, near in found.occurrences:
-        print(text)
-        print("    " + show(f"{name} {cosine:.2f}" for name, cosine in near))
-    print(f"mean vector of all {found.num_occurrences} occurrences")
-    print("    " + show(f"{name} {cosine:.2f}" for name, cosine in found.overall))
-    return 0
+    result = neighbour_words(workdir, values.word, values.sentences, values.top_k)
+
+    def format_near(near: Iterable[tuple[str, float]]) -> str:
+        return "    " + "  ".join(f"{name} {cosine:.2f}" for name, cosine in near)
+
+    for text, near in result.occurrences:
+        show([text, format_near(near)])
+    mean = f"mean vector of all {result.num_occurrences} occurrences"
+    return show([mean, format_near(result.overall)])

@@ -1,65 +1,63 @@
-"""How commands begin and run: processes, folders, signals, what they print."""
+"""What commands share: flags, processes, signals, and how results are printed."""
 
-import contextlib
 import json
-import sys
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
-from jaxpt.quiet import hushed
+from jaxpt.errors import ConfigError
 
-
-def define_processes(values: flags.FlagValues) -> None:
-    """The flags of commands that can run as one of several processes."""
-    flags.DEFINE_boolean(
-        "distributed", False, "run as one of several processes", flag_values=values
-    )
-    flags.DEFINE_integer(
-        "heartbeat_seconds",
+PROCESSES = {
+    "distributed": (False, "run as one of several processes"),
+    "heartbeat_seconds": (
         100,
         "seconds without a heartbeat until a process counts as dead",
-        flag_values=values,
+    ),
+}
+QUIET = {"quiet": (False, "print only the result, no progress")}
+OUTPUT = QUIET | {"json": (False, "print only the result, as JSON")}
+RUNS = {
+    "runs": (
+        (),
+        "folders of finished runs, or globs of them: one or several, separated by "
+        "spaces or commas; may be repeated",
     )
+}
 
 
-def define_quiet(values: flags.FlagValues) -> None:
-    """The flag of commands that tell how far they are."""
-    flags.DEFINE_boolean(
-        "quiet", False, "print the result alone, no progress", flag_values=values
-    )
-
-
-def define_output(values: flags.FlagValues) -> None:
-    """The flags of commands whose result others may read."""
-    define_quiet(values)
-    flags.DEFINE_boolean(
-        "json", False, "print the result alone, as JSON", flag_values=values
-    )
-
-
-def hush(values: flags.FlagValues) -> contextlib.AbstractContextManager[None]:
-    """Keeps what is printed within to itself, where the flags say so."""
-    return hushed(values.quiet or values.json)
-
-
-def show_result(values: flags.FlagValues, result: Any, show: Callable) -> None:
-    """Prints a result as JSON, or as `show` does."""
+def show_result(values: flags.FlagValues, result: Any, lines: Iterable[str]) -> None:
+    """Prints a result as JSON if --json was given, else as lines."""
     if values.json:
         print(json.dumps(result))
     else:
-        show()
+        show(lines)
 
 
-def run_command(values: flags.FlagValues, function) -> int:
-    """Runs a command's work, together with the other processes if there are any."""
+def show(lines: Iterable[str]) -> int:
+    """Prints lines of a result; returns the exit code 0."""
+    for line in lines:
+        print(line)
+    return 0
+
+
+def list_metrics(metrics: dict[str, float]) -> list[str]:
+    """A line for each metric."""
+    return [f"{name:28s} {value:.4f}" for name, value in metrics.items()]
+
+
+def run_command(values: flags.FlagValues, function: Callable[[], int]) -> int:
+    """Runs a command's work, together with the other processes if there are any.
+
+    A signal that stops a run gives the exit code 128 + its number.
+    """
     start_jax()
     from jaxpt.distributed import processes
     from jaxpt.training.signals import Stopped
 
-    if values.distributed:
+    if "distributed" in values and values.distributed:
         processes.start(values.heartbeat_seconds)
     else:
         processes.check_alone()
@@ -67,7 +65,7 @@ def run_command(values: flags.FlagValues, function) -> int:
         return processes.guard(function)
     except Stopped as stop:
         if processes.is_first():
-            print(f"jaxpt: {stop}", file=sys.stderr)
+            logging.getLogger(__name__).warning(str(stop))
         return 128 + stop.signum
 
 
@@ -75,49 +73,33 @@ def read_workdir(values: flags.FlagValues) -> Path:
     """The folder of --workdir.
 
     Raises:
-      UserError: none was given, or a file stands there.
+      UserError: it was not given, or is a file.
     """
     from jaxpt.training.workdir import check_workdir
 
     return check_workdir(values.workdir)
 
 
+def read_to(values: flags.FlagValues, what: str = "the folder to write") -> Path:
+    """The path of --to.
+
+    Raises:
+      ConfigError: it was not given.
+    """
+    if not values.to:
+        raise ConfigError(f"--to: must name {what}")
+    return Path(values.to)
+
+
+def refuse(values: flags.FlagValues, names: Iterable[str], reason: str) -> None:
+    """Raises ConfigError if one of these flags was given."""
+    for name in names:
+        if values[name].present:
+            raise ConfigError(f"--{name}={values[name].value}: {reason}")
+
+
 def start_jax() -> None:
-    """`jaxpt.distributed.processes.set_up_jax`, imported where it is needed."""
+    """As `jaxpt.distributed.processes.set_up_jax`, which imports JAX."""
     from jaxpt.distributed.processes import set_up_jax
 
     set_up_jax()
-
-
-def list_flag_names(argv: list[str]) -> set[str]:
-    """The flags that are given; of settings only "config".
-
-    >>> sorted(list_flag_names(["--config.train.steps=5", "--workdir", "a"]))
-    ['a', 'config', 'workdir']
-    """
-    return {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
-
-
-def say(line: str) -> None:
-    """Prints a line of progress at once."""
-    print(line, flush=True)
-
-
-def run_alone(function) -> int:
-    """Runs work of one process that a signal may stop."""
-    start_jax()
-    from jaxpt.distributed import processes
-    from jaxpt.training.signals import Stopped
-
-    processes.check_alone()
-    try:
-        return function()
-    except Stopped as stop:
-        print(f"jaxpt: {stop}", file=sys.stderr)
-        return 128 + stop.signum
-
-
-def print_metrics(metrics: dict[str, float]) -> None:
-    """Prints a line for each metric."""
-    for name, value in metrics.items():
-        print(f"{name:28s} {value:.4f}")

@@ -1,80 +1,99 @@
-"""Commands on text: its tokenizer, what is prepared of it, rows to look at."""
+"""Commands on text: train a tokenizer, prepare a corpus, look at corrupted rows."""
 
 from pathlib import Path
 
-from absl import flags
-
 from jaxpt import trust
-from jaxpt.commands.running import (
-    start_jax,
-)
-from jaxpt.config.flags import (
-    list_given,
-    parse_config,
-)
-from jaxpt.errors import UserError
+from jaxpt.commands.flags import Command, command, parse, parse_config
+from jaxpt.commands.running import read_to, refuse, show, start_jax
+from jaxpt.errors import ConfigError
+from jaxpt.objectives import OBJECTIVES
+
+READS_TEXT = {
+    "config": "pretraining",
+    "sections": ("data", "tokenizer"),
+    "short": ("objective", "data"),
+    "needs_config": False,
+    "common": ("trust",),
+}
 
 
-def tokenizer(argv: list[str]) -> int:
-    """jaxpt tokenizer train: trains the config's tokenizer on its text."""
+@command(
+    "tokenizer train",
+    example="""\
+jaxpt tokenizer train --data my.txt --config.tokenizer.kind=bpe \\
+    --config.tokenizer.vocab_size=8192 --to tokenizer.json""",
+    flags={"to": ("", "the .json file to write")},
+    **READS_TEXT,
+)
+def tokenizer(command: Command, argv: list[str]) -> int:
+    """Train a tokenizer on text and write it as one file.
+
+    The text and the tokenizer are those of the config; without --config all settings
+    are at their defaults. Use it with tokenizer.kind=file and tokenizer.path=FILE.
+    """
     if argv[:1] != ["train"]:
-        given = argv[0] if argv else "nothing"
-        raise UserError(f"tokenizer {given}: must be tokenizer train")
-
-    def define(values):
-        flags.DEFINE_string("to", "", "the .json file to write", flag_values=values)
-
-    config, values = parse_config("tokenizer train", argv[1:], define)
-    if not values.to:
-        raise UserError("--to: must name the file to write, such as tokenizer.json")
+        if argv and argv[0] in ("--help", "-h", "-help"):
+            parse(command, argv)
+        word = argv[0] if argv else "nothing"
+        raise ConfigError(f"tokenizer {word}: must be tokenizer train")
+    config, values, _ = parse_config(command, argv[1:])
+    path = read_to(values, "the file to write, such as tokenizer.json")
     from jaxpt.training.prepare_text import write_tokenizer
 
-    write_tokenizer(config, Path(values.to))
+    write_tokenizer(config, path)
     return 0
 
 
-def prepare(argv: list[str]) -> int:
-    """jaxpt prepare: tokenises the config's text and stores it, as train also does."""
+@command(
+    "prepare",
+    example="jaxpt prepare --config quickstart --data my.txt --to stores/my",
+    flags={
+        "to": ("", "the new folder; default: in the cache"),
+        "workers": (0, "processes; 0: one per core"),
+    },
+    **READS_TEXT,
+)
+def prepare(command: Command, argv: list[str]) -> int:
+    """Tokenize the text of a config and store it on disk.
 
-    def define(values):
-        flags.DEFINE_string(
-            "to", "", "the new folder; default: in the cache", flag_values=values
-        )
-        flags.DEFINE_integer(
-            "workers", 0, "processes; 0: one per core", flag_values=values
-        )
-
-    config, values = parse_config("prepare", argv, define)
+    `jaxpt train` does this automatically for a new text. A folder written with --to can
+    be used in place of the text: --data FOLDER.
+    """
+    config, values, _ = parse_config(command, argv)
     from jaxpt.training.prepare_text import prepare_text
 
     prepare_text(config, Path(values.to) if values.to else None, values.workers)
     return 0
 
 
-def inspect(argv: list[str]) -> int:
-    """jaxpt inspect: shows rows, or one passage under several objectives as a page."""
+@command(
+    "inspect",
+    example="""\
+jaxpt inspect --config quickstart:mlm --num_rows 3
+jaxpt inspect --config quickstart --objectives clm,mlm,electra --to pages/passage""",
+    flags={
+        "step": (0, "the step whose rows are shown"),
+        "num_rows": (2, "how many rows to show"),
+        "to": ("", "folder: write one passage as a page"),
+        "objectives": ([], "objectives of the page; default: all that are compared"),
+        "length": (16, "tokens of the page's passage"),
+    },
+    **READS_TEXT | {"sections": ("data", "tokenizer", "model", "train", *OBJECTIVES)},
+)
+def inspect(command: Command, argv: list[str]) -> int:
+    """Show rows of tokens before and after an objective's corruption.
 
-    def define(values):
-        flags.DEFINE_integer(
-            "step", 0, "the step whose rows are shown", flag_values=values
-        )
-        flags.DEFINE_integer("num_rows", 2, "how many rows to show", flag_values=values)
-        flags.DEFINE_string(
-            "to", "", "folder: write one passage as a page", flag_values=values
-        )
-        flags.DEFINE_list(
-            "objectives",
-            [],
-            "objectives of the page; default: all of compare.objectives",
-            flag_values=values,
-        )
-        flags.DEFINE_integer(
-            "length", 16, "tokens of the page's passage", flag_values=values
-        )
-
-    config, values = parse_config("inspect", argv, define)
+    With --to, writes a web page that shows one passage under several objectives.
+    """
+    config, values, given = parse_config(command, argv)
     trust.trust(values.objectives)
     start_jax()
+    if values.to:
+        from jaxpt.report.inspect import inspect_passage
+
+        asked = values.objectives, Path(values.to), values.length, values.step
+        return show(inspect_passage(config, *asked, given))
+    refuse(values, ("objectives", "length"), "is for a page, with --to")
     from jaxpt.config.plan import make_plan
     from jaxpt.report.inspect import inspect_rows
     from jaxpt.text.dataset import load_text
@@ -82,26 +101,7 @@ def inspect(argv: list[str]) -> int:
     from jaxpt.training.task import make_task
     from jaxpt.training.text_progress import make_reporter
 
-    if values.to:
-        from jaxpt.report.inspect import inspect_passage
-
-        lines = inspect_passage(
-            config,
-            values.objectives,
-            Path(values.to),
-            values.length,
-            values.step,
-            list_given(values),
-        )
-        for line in lines:
-            print(line)
-        return 0
-    for name in ("objectives", "length"):
-        if values[name].present:
-            raise UserError(f"--{name}={values[name].value}: is for a page, with --to")
-    plan = make_plan(config, list_given(values))
-    tokenizer, corpora = load_text(plan.text, reporter=make_reporter())
-    task = make_task(plan, with_token_counts(plan, tokenizer.vocab, corpora["train"]))
-    for line in inspect_rows(task, tokenizer, corpora, values.step, values.num_rows):
-        print(line)
-    return 0
+    plan = make_plan(config, given)
+    text, corpora = load_text(plan.text, reporter=make_reporter())
+    task = make_task(plan, with_token_counts(plan, text.vocab, corpora["train"]))
+    return show(inspect_rows(task, text, corpora, values.step, values.num_rows))

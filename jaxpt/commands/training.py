@@ -1,158 +1,202 @@
-"""Commands that train runs and report on them."""
+"""Commands that pretrain: one run, or a comparison of several objectives."""
 
 from pathlib import Path
 
-from absl import flags
+from absl.flags import FlagValues
 
-from jaxpt.commands.running import (
-    define_output,
-    define_processes,
-    define_quiet,
-    hush,
+from jaxpt.commands.flags import (
+    Command,
+    command,
+    expand,
     list_flag_names,
-    print_metrics,
-    read_workdir,
-    run_alone,
-    run_command,
-    show_result,
-    start_jax,
-)
-from jaxpt.config.flags import (
-    define_parts,
-    list_given,
     parse,
     parse_config,
     repeat_flag,
 )
-from jaxpt.errors import UserError
-from jaxpt.quiet import hushed
+from jaxpt.commands.running import (
+    OUTPUT,
+    PROCESSES,
+    QUIET,
+    RUNS,
+    list_metrics,
+    read_workdir,
+    run_command,
+    show_result,
+    start_jax,
+)
+from jaxpt.config.settings import AnyConfig
+from jaxpt.errors import ConfigError
+from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
 
 
-def parse_or_stored(argv: list[str]):
-    """The config of --config; without it, that of the run in --workdir."""
-
-    def define(values):
-        define_processes(values)
-        define_output(values)
-        flags.DEFINE_boolean(
-            "dry_run",
+@command(
+    "train",
+    example="""\
+jaxpt train --config quickstart:mlm --workdir runs/mlm
+jaxpt train --config quickstart --objective electra --data my.txt --steps 2000 \\
+    --workdir runs/electra""",
+    flags=PROCESSES
+    | OUTPUT
+    | {
+        "dry_run": (
             False,
-            "say what the run would be and cost, after one timed call; train nothing",
-            flag_values=values,
-        )
+            "train nothing: report parameters, FLOPs, memory and, after one timed call "
+            "of steps, the time that the run would take",
+        ),
+    },
+    config="pretraining",
+)
+def train(command: Command, argv: list[str]) -> int:
+    """Train a model under one objective, or resume its training.
 
+    Repeat the command to resume a run that was stopped. Without --config, the run in
+    --workdir is resumed with its own settings.
+    """
+    argv, given = expand(command, argv), None
     names = list_flag_names(argv)
     if "config" in names or "workdir" not in names:
-        return parse_config("train", argv, define)
-    values = parse("train", argv, define)
-    from jaxpt.files.folder import load_config
+        config, values, given = parse_config(command, argv)
+    else:
+        values = parse(command, argv)
+        from jaxpt.files.folder import load_config
 
-    what = "without --config, --workdir must hold a run"
-    return load_config(read_workdir(values) / "config.json", what), values
-
-
-def train(argv: list[str]) -> int:
-    """jaxpt train: one run; started again, it resumes."""
-    config, values = parse_or_stored(argv)
-    given = list_given(values) if "config" in values else None
+        what = "without --config, --workdir must hold a run"
+        config = load_config(read_workdir(values) / "config.json", what)
     if values.dry_run:
-        return run_alone(lambda: _tell_costs(config, given or [], values))
+        return run_command(values, lambda: _dry_run(config, given or [], values))
     workdir = read_workdir(values)
     return run_command(values, lambda: _train(config, workdir, given, values))
 
 
-def _tell_costs(config, given: list[str], values) -> int:
+def _dry_run(config: AnyConfig, given: list[str], values: FlagValues) -> int:
     from jaxpt.training.dry_run import dry_run, format_dry_run
 
-    with hush(values):
-        told = dry_run(config, given)
-    show_result(values, told, lambda: print("\n".join(format_dry_run(told))))
+    costs = dry_run(config, given)
+    show_result(values, costs, format_dry_run(costs))
     return 0
 
 
-def _train(config, workdir: Path, given: list[str] | None, values) -> int:
-    """Trains; without the names that the user has given, the config is a run's own."""
+def _train(
+    config: AnyConfig, workdir: Path, given: list[str] | None, values: FlagValues
+) -> int:
+    """Trains a run; if `given` is None, the config is the stored one of the run."""
     from jaxpt.distributed import processes
     from jaxpt.training.train_run import train_run
 
-    with hush(values):
-        result = train_run(config, workdir, given or (), given is None)
-
-    def show():
-        print_metrics(result["metrics"])
-        print(f"{result['steps']} steps in {result['train_seconds']:.1f} s; {workdir}")
-
+    result = train_run(config, workdir, given or (), given is None)
     if processes.is_first():
-        show_result(values, result, show)
+        lines = list_metrics(result["metrics"])
+        time = f"{result['steps']} steps in {result['train_seconds']:.1f} s"
+        show_result(values, result, [*lines, f"{time}; {workdir}"])
     return 0
 
 
-def compare(argv: list[str]) -> int:
-    """jaxpt compare: trains several objectives at one budget and writes a report."""
+RAY = {
+    "ray": (
+        "",
+        "spread the runs over a Ray cluster: local (this machine), auto (the one this "
+        "machine belongs to) or its address",
+    ),
+    "ray_resources": (
+        "",
+        "with --ray: custom resources that each run takes, such as TPU=4",
+    ),
+    "ray_cpus": (int, "with --ray: CPUs that each run takes; default: 1"),
+    "ray_gpus": (
+        int,
+        "with --ray: GPUs that each run takes; default: 1 if the cluster has any, else "
+        "0",
+    ),
+    "ray_retries": (
+        int,
+        "with --ray: how often a run may lose its machine; default: 3",
+    ),
+}
+PARTS = {
+    "part": (
+        "",
+        "do a part of the comparison: prepare (the text that all runs share), runs "
+        "(all that no other process does, until all are finished), report, or list "
+        "(the names of the runs)",
+    ),
+    "run": ("", "with --part=runs: the only run to train, such as mlm-seed0"),
+    "run_index": (int, "with --part=runs: the number of the only run to train, from 0"),
+}
 
-    def define(values):
-        define_processes(values)
-        define_parts(values)
-        define_quiet(values)
 
-    names, given = list_flag_names(argv), []
-    is_kept = "part" in names and "config" not in names
-    if is_kept and (values := parse("compare", argv, define)).part != "prepare":
+@command(
+    "compare",
+    example="""\
+jaxpt compare --config quickstart --workdir runs/quickstart
+jaxpt compare --config quickstart --config.compare.objectives="('clm','mlm')" \\
+    --data my.txt --workdir runs/two""",
+    flags=PROCESSES | PARTS | RAY | QUIET,
+    config="pretraining",
+    sections=(
+        *("data", "tokenizer", "model", "optim", "train", "eval", "compare"),
+        *OBJECTIVES,
+    ),
+    short=("data", "lr"),
+)
+def compare(command: Command, argv: list[str]) -> int:
+    """Train several objectives at equal cost and report which learned most.
+
+    Repeat the command to continue a comparison that was stopped. Its runs can be spread
+    over processes and machines with --part, --ray or --distributed.
+    """
+    argv = expand(command, argv)
+    names = list_flag_names(argv)
+    given: list[str] = []
+    is_stored = "part" in names and "config" not in names
+    if is_stored and (values := parse(command, argv)).part != "prepare":
         from jaxpt.comparison.plan_runs import load_compared_config
 
         config = load_compared_config(read_workdir(values))
     else:
-        config, values = parse_config("compare", argv, define)
-        given = list_given(values)
+        config, values, given = parse_config(command, argv)
     return _compare(config, read_workdir(values), given, values)
 
 
-def _compare(config, workdir: Path, given: list[str], values) -> int:
+def _compare(
+    config: AnyConfig, workdir: Path, given: list[str], values: FlagValues
+) -> int:
     from jaxpt.comparison.compare import Part, do_part
     from jaxpt.comparison.on_ray import Cluster, compare_on_ray
     from jaxpt.distributed import processes
 
     part = Part(values.part, values.run, values.run_index)
-    asked = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
-    if cluster := Cluster.read(values.ray, asked):
+    options = {name: values[f"ray_{name}"].value for name in Cluster.FLAGS}
+    if cluster := Cluster.read(values.ray, options):
         if part.what or values.distributed:
-            raise UserError("--ray: must be without --part and --distributed")
-        with hushed(values.quiet):
-            told = compare_on_ray(cluster, config, workdir, given)
-        print(told)
+            raise ConfigError("--ray: must be without --part and --distributed")
+        print(compare_on_ray(cluster, config, workdir, given))
         return 0
 
-    def do():
-        with hushed(values.quiet):
-            told = do_part(part, config, workdir, given)
+    def work() -> int:
+        table = do_part(part, config, workdir, given)
         if processes.is_first():
-            print(told)
+            print(table)
         return 0
 
-    return run_command(values, do)
+    return run_command(values, work)
 
 
-def report(argv: list[str]) -> int:
-    """jaxpt report: compares finished runs, whoever trained them; trains nothing."""
-
-    def define(values):
-        flags.DEFINE_multi_string(
-            "runs",
-            None,
-            "folders of finished runs, or globs of them: one or several, with spaces "
-            "or commas between; may be repeated",
-            flag_values=values,
-        )
-        flags.DEFINE_float(
-            "alpha",
+@command(
+    "report",
+    example="jaxpt report --runs runs/a runs/b --workdir runs/report",
+    flags=RUNS
+    | {
+        "alpha": (
             ALPHA,
             "family-wise error rate of the verdicts; if several analyses of the same "
             "objectives are planned, share 0.05 among them",
-            flag_values=values,
-        )
-
-    values = parse("report", repeat_flag("runs", argv), define)
+        ),
+    },
+)
+def report(command: Command, argv: list[str]) -> int:
+    """Report on finished runs, as `jaxpt compare` does; train nothing."""
+    values = parse(command, repeat_flag("runs", argv))
     workdir = read_workdir(values)
     start_jax()
     from jaxpt.comparison.runs_report import report_runs

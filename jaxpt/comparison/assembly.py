@@ -131,7 +131,7 @@ def describe_rows(lengths: Collection[int], forms: Collection[str]) -> str:
     'rows of 64 tokens of the same text: chunks, pairs'
     """
     if len(lengths) > 1:
-        return "each objective reads rows of its own length"
+        return "each objective reads rows of a different length"
     (length,) = lengths
     if len(forms) > 1:
         return f"rows of {length} tokens of the same text: {', '.join(sorted(forms))}"

@@ -14,7 +14,7 @@ from jaxpt.config.needs import Filler, fill_warmup
 from jaxpt.config.plan import Plan
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.vocab import Vocab
@@ -52,7 +52,7 @@ def steps_for_budget(
     if spec.budget == "steps" and share == 1:
         return _resteps(plan, plan.train.steps, spec.num_evals)
     # The speed is measured once, so a resumed comparison has the same steps.
-    steps = processes.on_first(lambda: _load_steps(workdir, name))
+    steps = processes.on_first(_load_steps, workdir, name)
     amount, price = spec.amount, 1.0
     if steps is None:
         if spec.budget == "steps":
@@ -70,7 +70,7 @@ def steps_for_budget(
             setting = f"compare.tune_share={share} of {setting}"
         if spec.budget == "steps":
             setting = f"compare.tune_share={share} of train.steps={amount}"
-        raise UserError(
+        raise ConfigError(
             f"{setting}: buys {name} fewer than the {per_call} steps of one call; "
             f"raise it to {least} or more"
         )
@@ -86,7 +86,7 @@ def fit_warmup(plan: Plan, given: Collection[str]) -> Plan:
     if not filler.changes:
         return plan
     changes = {"optim": {"warmup_steps": filler.get("optim.warmup_steps", 0)}}
-    return plan.change(changes).tell(filler.describe())
+    return plan.change(changes).add_filled(filler.describe())
 
 
 def write_steps(workdir: Path, name: str, plan: Plan) -> None:
@@ -117,7 +117,7 @@ def _seconds_per_step(
     task: Task, corpora: dict[str, Split], num_calls: int = 5
 ) -> float:
     """The median time of a step, measured on a temporary state after a warm-up call."""
-    program, train_spec = processes.on_all(lambda: Program(task)), task.plan.train
+    program, train_spec = processes.on_all(Program, task), task.plan.train
     feed = make_feed(task, corpora["train"], program.row_indices)
     state = program.run_form(program.init_state(train_spec.seed))
     stack = program.place(feed.stack(0, train_spec.steps_per_call))

@@ -13,7 +13,7 @@ from jaxpt.comparison.plan_runs import (
     run_path,
 )
 from jaxpt.config.sections import CompareSpec
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import load_measured
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics.assumptions import describe_seeds
@@ -36,7 +36,7 @@ def collect_runs(prepared: Prepared, workdir: Path) -> list[dict]:
         if not any((run_path(workdir, *run) / name).exists() for name in ENDS)
     ]
     if missing:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: {len(missing)} of {len(runs)} runs are not "
             f"finished: {list_some(missing)}; train them with --part=runs"
         )

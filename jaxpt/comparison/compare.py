@@ -31,7 +31,7 @@ from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files.folder import hold
 from jaxpt.report.summary import format_table
 from jaxpt.training.workdir import DIVERGED
@@ -94,13 +94,13 @@ class Part:
     def __post_init__(self) -> None:
         if self.what and self.what not in PARTS:
             allowed = ", ".join(PARTS)
-            raise UserError(f"--part={self.what}: must be one of {allowed}")
+            raise ConfigError(f"--part={self.what}: must be one of {allowed}")
         flags = {"run": self.run, "run_index": self.run_index}
         named = [f"--{k}={v}" for k, v in flags.items() if v not in ("", None)]
         if named and self.what != "runs":
-            raise UserError(f"{named[0]}: is for --part=runs")
+            raise ConfigError(f"{named[0]}: is for --part=runs")
         if len(named) > 1:
-            raise UserError(f"{' '.join(named)}: must be one of the two")
+            raise ConfigError(f"{' '.join(named)}: must be one of the two")
 
     def choose(self, spec: CompareSpec) -> list[tuple[str, int]]:
         """The runs to train, by name and seed.
@@ -111,7 +111,7 @@ class Part:
         runs = list_runs(spec)
         if self.run_index is not None:
             if not 0 <= self.run_index < len(runs):
-                raise UserError(
+                raise ConfigError(
                     f"--run_index={self.run_index}: must be from 0 to {len(runs) - 1}, "
                     f"of {len(runs)} runs"
                 )
@@ -119,7 +119,7 @@ class Part:
         chosen = [run for run in runs if self.run in ("", run_name(*run))]
         if not chosen:
             names = list_some([run_name(*run) for run in runs])
-            raise UserError(f"--run={self.run}: must be one of {names}")
+            raise ConfigError(f"--run={self.run}: must be one of {names}")
         return chosen
 
 
@@ -144,13 +144,13 @@ def do_part(
     if part.what == "prepare":
         prepare(config, workdir, given)
         return f"prepared {len(runs)} runs in {workdir}"
-    processes.on_first(lambda: check_folder(workdir, config))
+    processes.on_first(check_folder, workdir, config)
     prepared = load_plans(config, workdir)
     if part.what == "runs":
         train_runs(prepared, workdir, runs)
-        return processes.on_first(lambda: _format_runs(workdir, runs))
+        return processes.on_first(_format_runs, workdir, runs)
     with hold(workdir):
-        entries = processes.on_all(lambda: collect_runs(prepared, workdir))
+        entries = processes.on_all(collect_runs, prepared, workdir)
         return _format_report(write_report(prepared, entries, workdir), workdir)
 
 

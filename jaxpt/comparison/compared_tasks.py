@@ -29,13 +29,14 @@ from jaxpt.config.sections import FINETUNE, CompareSpec
 from jaxpt.config.settings import override, to_dict
 from jaxpt.config.shipped import find_config, is_shipped
 from jaxpt.distributed import processes
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.base import SCRATCH, make_fresh_base
 from jaxpt.finetuning.evaluation import Examples as TuneExamples
 from jaxpt.finetuning.grid import finetune, make_program
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.inference.zero_shot_results import evaluate_tasks, load_main
+from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.statistics.examples import Examples
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.task import Task
@@ -93,9 +94,9 @@ def list_compare_tasks(spec: CompareSpec) -> list[CompareTask]:
             name, sizes = kind, ()
         else:
             allowed = ", ".join(f"{each}:PATH" for each in (*TASKS, FINETUNE))
-            raise UserError(f"compare.tasks={setting}: must be one of {allowed}")
+            raise ConfigError(f"compare.tasks={setting}: must be one of {allowed}")
         if name in tasks:
-            raise UserError(
+            raise ConfigError(
                 f"compare.tasks={setting}: {name} is named twice; must be named once"
             )
         tasks[name] = CompareTask(name, setting, path, sizes)
@@ -134,7 +135,7 @@ def identify_tasks(spec: CompareSpec, reuse: Reuse) -> dict[str, str]:
     """
     tasks = list_compare_tasks(spec)
     if tasks and not processes.is_alone():
-        raise UserError(
+        raise ConfigError(
             f"compare.tasks={','.join(spec.tasks)}: must be empty with --distributed; "
             f"spread the runs with --part instead"
         )
@@ -178,7 +179,7 @@ def check_networks(
                 )
                 make_program(plan, base, data.labels, TuneExamples(items, rows))
             except UserError as error:
-                raise UserError(
+                raise type(error)(
                     f"{error} (for {name}, {task_of_all.setting})"
                 ) from error
 
@@ -247,7 +248,7 @@ def has_results(folder: Path, identity: dict[str, str]) -> bool:
 def _can_score(folder: Path) -> bool:
     """Whether the network of a run can score a text (`Network.SCORING`)."""
     task, _ = load_task(folder)
-    return bool(task.model.SCORING)
+    return isinstance(task.model, ScoresTexts)
 
 
 def _list_sources(task: CompareTask, size: int, folder: Path) -> list[tuple[str, Path]]:
@@ -340,6 +341,6 @@ def describe_tasks(
         return [], {}, {}
     path = folder / RESULTS
     if not path.exists():
-        raise UserError(f"{path}: is missing; do the comparison's runs again")
+        raise ConfigError(f"{path}: is missing; do the comparison's runs again")
     stored = load_measured(path)
     return stored["tasks"], stored["metrics"], load_examples(folder, EXAMPLES)

@@ -6,23 +6,25 @@ share the comparison's folder and the current folder.
 """
 
 import dataclasses
+import logging
 import os
 import re
-import sys
 from collections.abc import Collection, Mapping
 from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ClassVar, Optional
 
-from jaxpt import trust
+from jaxpt import logs, trust
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_compared_config, run_name
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import DeviceError, UserError
 from jaxpt.training.signals import Stopped
+
+_log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Cluster:
         for name in ("cpus", "gpus", "retries"):
             value = getattr(self, name)
             if value is not None and value < 0:
-                raise UserError(f"--ray_{name}={value}: must be at least 0")
+                raise DeviceError(f"--ray_{name}={value}: must be at least 0")
 
     @classmethod
     def read(cls, address: str, flags: Mapping[str, Any]) -> Optional["Cluster"]:
@@ -62,7 +64,7 @@ class Cluster:
         given = {name: v for name, v in flags.items() if v not in (None, "")}
         if not address:
             for name, value in given.items():
-                raise UserError(f"--ray_{name}={value}: is for --ray")
+                raise DeviceError(f"--ray_{name}={value}: is for --ray")
             return None
         if "resources" in given:
             given["resources"] = _read_resources(given["resources"])
@@ -79,7 +81,7 @@ def _read_resources(text: str) -> dict[str, float]:
     for part in text.split(","):
         match = re.fullmatch(r"\s*([^=\s]+)\s*=\s*(\d+\.?\d*)\s*", part)
         if not match:
-            raise UserError(
+            raise DeviceError(
                 f"--ray_resources={text}: must be NAME=NUMBER, with commas between"
             )
         resources[match[1]] = float(match[2])
@@ -105,15 +107,15 @@ def compare_on_ray(
         ray.init(cluster.address, logging_level="warning")
     except (ConnectionError, ValueError, RuntimeError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
-        raise UserError(f"--ray={cluster.address}: no cluster: {reason}") from error
+        raise DeviceError(f"--ray={cluster.address}: no cluster: {reason}") from error
     try:
         options = _make_options(ray, cluster)
         task, here = ray.remote(**options)(_do_part), os.getcwd()
-        trusted = trust.list_trusted()
+        more = here, trust.list_trusted(), logs.is_quiet()
         wait = partial(_wait, ray, cluster)
 
         def start(part: Part, config: dict | None = None) -> Any:
-            return task.remote(part, config, str(workdir), list(given), here, trusted)
+            return task.remote(part, config, str(workdir), list(given), *more)
 
         wait({start(Part("prepare"), config): "what the runs share"})
         wait({start(Part("runs", run)): run for run in runs})
@@ -130,6 +132,7 @@ def _do_part(
     given: list[str],
     folder: str,
     trusted: list[str],
+    is_quiet: bool = False,
 ) -> tuple[str, str]:
     """Runs in a process of Ray: the text to print, and the message of a UserError."""
     try:
@@ -137,7 +140,8 @@ def _do_part(
         trust.trust(trusted)
         processes.set_up_jax()
         config = config or load_compared_config(Path(workdir))
-        return do_part(part, config, Path(workdir), given), ""
+        with logs.terminal(is_quiet):
+            return do_part(part, config, Path(workdir), given), ""
     except UserError as error:
         return "", str(error)
     except Stopped as stop:  # preempted: Ray restarts it on another machine
@@ -149,7 +153,7 @@ def _enter(folder: str) -> None:
     try:
         os.chdir(folder)
     except OSError as error:
-        raise UserError(
+        raise DeviceError(
             f"{folder}: cannot be entered on {os.uname().nodename}: {error.strerror}; "
             f"give the command in a folder that all machines share"
         ) from None
@@ -162,13 +166,13 @@ def _make_options(ray: ModuleType, cluster: Cluster) -> dict[str, Any]:
         gpus = int(ray.cluster_resources().get("GPU", 0) > 0)
     taken = {"CPU": cluster.cpus, "GPU": gpus} | cluster.resources
     listed = ", ".join(f"{number:g} {name}" for name, number in taken.items() if number)
-    _log(f"each run takes {listed}")
+    _log.info(f"each run takes {listed}")
     machines = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     if not any(
         all(machine.get(name, 0) >= number for name, number in taken.items())
         for machine in machines
     ):
-        _log("no machine of the cluster has that now; waiting for one")
+        _log.info("no machine of the cluster has that now; waiting for one")
     return {
         "num_cpus": cluster.cpus,
         "num_gpus": gpus,
@@ -202,9 +206,9 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
         except ray.exceptions.RayTaskError as error:
             if not isinstance(error.cause, InterruptedError):
                 raise
-            raise UserError(f"{name}: {error.cause} (--ray_retries)") from None
+            raise DeviceError(f"{name}: {error.cause} (--ray_retries)") from None
         except ray.exceptions.RayError as error:
-            raise UserError(
+            raise DeviceError(
                 f"{name}: lost its process or machine more than --ray_retries="
                 f"{cluster.retries} times ({type(error).__name__}); start again to "
                 f"resume from its last checkpoint"
@@ -213,17 +217,13 @@ def _wait(ray: ModuleType, cluster: Cluster, tasks: dict[Any, str]) -> list[str]
             raise UserError(fault)
         texts.append(text)
         end = "diverged" if text.startswith("diverged") else "done"
-        _log(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
+        _log.info(f"{name}: {end} ({len(tasks) - len(left)} of {len(tasks)})")
     return texts
-
-
-def _log(text: str) -> None:
-    print(f"jaxpt: {text}", file=sys.stderr, flush=True)
 
 
 def _import_ray() -> ModuleType:
     try:
         import ray
     except ImportError:
-        raise UserError("--ray: needs Ray: pip install 'jaxpt[ray]'") from None
+        raise DeviceError("--ray: needs Ray: pip install 'jaxpt[ray]'") from None
     return ray

@@ -24,7 +24,7 @@ from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.finetuning.reuse import Reuse
 from jaxpt.objectives import OBJECTIVES
@@ -124,10 +124,10 @@ class _Planner:
     def __init__(self, config: dict, workdir: Path, given: Collection[str]) -> None:
         self.config, self.workdir, self.given = config, workdir, given
         self.spec, self.plans, text = processes.on_all(
-            lambda: make_compared_plans(config, given)
+            make_compared_plans, config, given
         )
         self.reuse = Reuse()
-        processes.on_all(lambda: identify_tasks(self.spec, self.reuse))
+        processes.on_all(identify_tasks, self.spec, self.reuse)
         self.tokenizer, self.corpora = processes.first_then_rest(
             lambda: load_text(text)
         )
@@ -135,7 +135,7 @@ class _Planner:
 
     def plan(self) -> Prepared:
         """Trains the teachers and the trials, then fits the steps to the budget."""
-        processes.on_first(lambda: check_folder(self.workdir, self.config))
+        processes.on_first(check_folder, self.workdir, self.config)
         taught = [name for name, plan in self.plans.items() if lacks_teacher(plan)]
         self._check_runs(name for name in self.plans if name not in taught)
         for name in taught:
@@ -159,7 +159,7 @@ class _Planner:
 
     def _write_config(self) -> None:
         path = self.workdir / CONFIG
-        processes.on_first(lambda: write_config(path, self.config))
+        processes.on_first(write_config, path, self.config)
 
     def _check_runs(self, names: Iterable[str]) -> None:
         """Raises UserError for faults that do not depend on the number of steps."""
@@ -184,7 +184,7 @@ class _Planner:
         def fit_steps(trial: Plan, index: int) -> Plan:
             key = f"{name}-trial{index}"
             fitted = self._fit_steps(name, trial, key, self.spec.tune_share)
-            processes.on_first(lambda: write_steps(self.workdir, key, fitted))
+            processes.on_first(write_steps, self.workdir, key, fitted)
             return fitted
 
         text = Text(self.vocabs[name], self.tokenizer, self.corpora)
@@ -230,7 +230,7 @@ def make_compared_plans(
         # Overrides of objectives that are not compared this time are ignored.
         is_named = isinstance(sections, dict) and "objective" in sections
         if name not in (*spec.objectives, *OBJECTIVES) and not is_named:
-            raise UserError(
+            raise ConfigError(
                 f"compare.overrides.{name}: must be one of compare.objectives="
                 f"{', '.join(spec.objectives)}, or another objective"
             )
@@ -241,12 +241,12 @@ def make_compared_plans(
             with _naming(name):
                 check_trials(name, plan, spec)
         if plan.train.seconds and spec.budget != "steps":
-            raise UserError(
+            raise ConfigError(
                 f"train.seconds={plan.train.seconds}: must be 0 with compare.budget="
                 f"{spec.budget}, by which runs end (for {name})"
             )
         if plan.text != text:
-            raise UserError(
+            raise ConfigError(
                 f"compare.overrides.{name}: must leave the text and tokenizer as they "
                 f"are, so that all read the same rows"
             )
@@ -268,16 +268,16 @@ def _naming(name: str) -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        raise UserError(f"{error} (for {name})") from error
+        raise type(error)(f"{error} (for {name})") from error
 
 
 def check_folder(workdir: Path, config: dict) -> None:
     """Raises UserError if the folder contains anything but this comparison."""
     path = workdir / CONFIG
     if (workdir / "config.json").exists():
-        raise UserError(f"--workdir={workdir}: holds a training run; use another")
+        raise CheckpointError(f"--workdir={workdir}: holds a training run; use another")
     if (workdir / REPORT).exists():
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a report of other runs; use another"
         )
     if not path.exists():
@@ -287,7 +287,7 @@ def check_folder(workdir: Path, config: dict) -> None:
     # Settings of the user come before those derived from them.
     for name in sorted(stored.keys() | wanted.keys(), key=_by_importance):
         if stored.get(name) != wanted.get(name) and not name.startswith(CHANGEABLE):
-            raise UserError(
+            raise CheckpointError(
                 f"--workdir={workdir}: holds a comparison with {name}="
                 f"{stored.get(name)}, not {wanted.get(name)}; use another folder"
             )
@@ -324,9 +324,9 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
     Raises:
       UserError: there are no plans, they were modified, or the text is missing.
     """
-    stored = processes.on_first(lambda: _load_stored(workdir))
+    stored = processes.on_first(_load_stored, workdir)
     plans = {
-        name: make_plan(part["config"], is_stored=True).tell(part["filled"])
+        name: make_plan(part["config"], is_stored=True).add_filled(part["filled"])
         for name, part in stored["plans"].items()
     }
     text = next(iter(plans.values())).text
@@ -339,7 +339,9 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
 def _load_stored(workdir: Path) -> dict:
     path = workdir / PLANS
     if not path.exists():
-        raise UserError(f"--workdir={workdir}: holds no prepared comparison; {FIRST}")
+        raise CheckpointError(
+            f"--workdir={workdir}: holds no prepared comparison; {FIRST}"
+        )
     return load_json(path, FIRST)
 
 
@@ -351,5 +353,5 @@ def load_compared_config(workdir: Path) -> dict:
     """
     path = workdir / CONFIG
     if not path.exists():
-        raise UserError(f"--workdir={workdir}: holds no comparison; {FIRST}")
+        raise CheckpointError(f"--workdir={workdir}: holds no comparison; {FIRST}")
     return load_config(path, FIRST)

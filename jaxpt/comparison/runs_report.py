@@ -13,7 +13,7 @@ from jaxpt.comparison.inequalities import (
     mean_costs,
 )
 from jaxpt.comparison.naming import name_runs
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files.folder import CHECKPOINTS, REPORT, hold, is_new, write_config
 from jaxpt.report.diverged import check_any_finished, split_runs
 from jaxpt.statistics import ALPHA
@@ -52,7 +52,7 @@ def report_runs(folders: Iterable[Path], workdir: Path, alpha: float = ALPHA) ->
         anything else; nothing has been written.
     """
     if not 0 < alpha < 1:
-        raise UserError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
+        raise ConfigError(f"--alpha={alpha:g}: must be between 0 and 1, both excluded")
     with hold(workdir):
         _check_folder(workdir)
         named = name_runs(load_runs(folders, takes_diverged=True))
@@ -111,9 +111,11 @@ def _check_folder(workdir: Path) -> None:
         ("compare.json", "a comparison"),
     ):
         if (workdir / name).exists():
-            raise UserError(f"--workdir={workdir}: holds {what}; use another folder")
+            raise CheckpointError(
+                f"--workdir={workdir}: holds {what}; use another folder"
+            )
     if not (workdir / REPORT).exists() and not is_new(workdir):
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds files other than a report; must be a new or "
             f"empty folder, or one that jaxpt report has written"
         )
@@ -178,7 +180,7 @@ def _find_drawable(
         try:
             manifest.verify(folder, step)
         except manifest.Damaged as fault:
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={run.folder}: its checkpoint of step {step} is damaged "
                 f"({fault}); put it back as it was, or leave the run out"
             ) from None

@@ -6,7 +6,7 @@ depend on the process that trains it, so the report is the same (on devices of o
 kind).
 """
 
-import sys
+import logging
 import time
 from collections.abc import Collection
 from functools import partial
@@ -24,6 +24,7 @@ from jaxpt.training.program import Program
 from jaxpt.training.text_progress import SILENT, make_reporter
 from jaxpt.training.workdir import DIVERGED, load_divergence
 
+_log = logging.getLogger(__name__)
 WAIT_SECONDS = 2.0  # between two checks of runs that other processes train
 
 
@@ -48,7 +49,7 @@ class Trainer:
         prepared = self._prepared
         task = prepared.make_task(name, seed)
         if self._program is None or self._name != name:
-            self._program = processes.on_all(lambda: Program(task))
+            self._program = processes.on_all(Program, task)
             self._name = name
         folder = run_path(self._workdir, name, seed)
         text, label = (prepared.tokenizer, prepared.corpora), f"{name} seed {seed}"
@@ -56,8 +57,8 @@ class Trainer:
             run = train(task, *text, folder, self._program, label)
         except DivergedError as error:
             if processes.is_first():
-                print(f"jaxpt: {label}: {error}", file=sys.stderr, flush=True)
-            record = processes.on_first(lambda: load_divergence(folder))
+                _log.warning(f"{label}: {error}")
+            record = processes.on_first(load_divergence, folder)
             return describe_divergence(record, name, folder, self._workdir)
         if self._identity:
             log = make_reporter().say if processes.is_first() else SILENT.say
@@ -105,9 +106,7 @@ def _announce_wait(workdir: Path, runs: list[tuple[str, int]]) -> None:
     names = list_some([run_name(*run) for run in runs])
     path = run_path(workdir, *runs[0]) / LOCK
     if processes.is_first():
-        print(
-            f"jaxpt: waiting for other processes, which train {names} (if a machine is "
-            f"gone and the disk keeps its lock, remove {path})",
-            file=sys.stderr,
-            flush=True,
+        _log.warning(
+            f"waiting for other processes, which train {names} (if a machine is gone "
+            f"and the disk keeps its lock, remove {path})"
         )

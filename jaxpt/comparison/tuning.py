@@ -21,7 +21,7 @@ from jaxpt.config.plan import Plan
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import default_section, find_sections, override
 from jaxpt.config.trials import has_range
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import ConfigError, DivergedError
 from jaxpt.files.folder import hold
 from jaxpt.objectives import find_section
 from jaxpt.objectives.objective import ObjectiveSpec
@@ -51,7 +51,7 @@ COSTS = ("flops", "raw_tokens", "train_seconds")
 def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
     """Raises UserError for invalid trials, before anything is trained."""
     if spec.tune_by not in METRICS:
-        raise UserError(
+        raise ConfigError(
             f"compare.tune_by={spec.tune_by}: must be one of {', '.join(METRICS)}"
         )
     text, place = spec.find_tune(name)
@@ -59,14 +59,14 @@ def check_trials(name: str, plan: Plan, spec: CompareSpec) -> None:
     for setting in dict.fromkeys(key for trial in trials for key in trial):
         reason = FIXED.get(setting) or FIXED.get(setting.partition(".")[0])
         if reason:
-            raise UserError(f"{place}={text}: {setting} is not tuned: {reason}")
+            raise ConfigError(f"{place}={text}: {setting} is not tuned: {reason}")
     changed = [change(plan, trial) for trial in trials]
     is_shared = METRICS[spec.tune_by].is_common
     losses = [_describe_loss(each) for each in changed]
     if not is_shared and any(loss != losses[0] for loss in losses):
         named = [key for key in trials[0] if _is_section(plan, key)] or trials[0]
         shared = ", ".join(key for key, each in METRICS.items() if each.is_common)
-        raise UserError(
+        raise ConfigError(
             f"compare.tune_by={spec.tune_by}: must be one of {shared} to tune "
             f"{', '.join(named)}, which {spec.tune_by} depends on: otherwise the "
             f"easiest task wins"
@@ -92,7 +92,7 @@ def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
     """Raises UserError if `compare.tune_by` is not measured for these runs."""
     if spec.tune_by not in metrics:
         known = ", ".join(name for name in METRICS if name in metrics)
-        raise UserError(
+        raise ConfigError(
             f"compare.tune_by={spec.tune_by}: must be one of {known}, the metrics of "
             f"this text and objective"
         )

@@ -1,32 +1,66 @@
-"""Reads a config file by its name, as `--config` does."""
+"""Reads a config by its name, as `--config` does: a Python file or a run's JSON."""
 
 import importlib.util
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import ml_collections
+from ml_collections import ConfigDict
 
 from jaxpt import trust
-from jaxpt.config.settings import list_code, to_dict
-from jaxpt.config.shipped import find_config
-from jaxpt.errors import UserError
+from jaxpt.config.settings import (
+    default_config,
+    default_section,
+    list_code,
+    list_outside,
+    to_dict,
+)
+from jaxpt.config.shipped import find_config, list_configs
+from jaxpt.errors import ConfigError, UserError, suggest
+from jaxpt.files.folder import load_config as load_json_config
+from jaxpt.objectives import find, find_section
 
 
-def read_config_file(told: str) -> ml_collections.ConfigDict:
+def load_config(source: str, outside: Iterable[str] = ()) -> ConfigDict:
+    """The config of a Python file, of a run's config.json, or of "", the defaults.
+
+    Args:
+      outside: objectives outside jaxpt, whose settings are added.
+
+    Raises:
+      ConfigError: it cannot be loaded.
+    """
+    if source.endswith(".json"):
+        config = load_stored(source)
+    else:
+        config = read_config_file(source, "--config=") if source else default_config()
+    for name in outside:
+        if (section := find_section(name)) not in config:
+            config[section] = ConfigDict(default_section(find(name).Spec))
+    return config
+
+
+def read_config_file(source: str, place: str = "") -> ConfigDict:
     """The config of `FILE.py` or `FILE.py:ARGUMENT`; the file is executed.
 
     One that comes with jaxpt is named without its folder and suffix: "quickstart:mlm".
     The code that the config names is trusted from then on (`jaxpt.trust`).
 
+    Args:
+      place: the flag or argument that has the name, "--config=", for errors.
+
     Raises:
-      UserError: the file is missing, gives no config, or takes no argument.
+      ConfigError: the file is missing, gives no config, or takes no argument.
     """
-    name, mark, argument = find_config(told).partition(":")
+    name, mark, argument = find_config(source).partition(":")
     path = Path(name)
     if path.suffix != ".py" or not path.is_file():
-        raise UserError(f"{name}: is no config file; must be a .py file")
+        raise ConfigError(
+            f"{place}{source}: not found; must be a .py file, a run's config.json, or "
+            f"a config that comes with jaxpt (jaxpt list configs)"
+            f"{suggest(source.partition(':')[0], list_configs())}"
+        )
     spec = importlib.util.spec_from_file_location(f"jaxpt_config_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # it ends in .py
     module = importlib.util.module_from_spec(spec)
@@ -35,23 +69,63 @@ def read_config_file(told: str) -> ml_collections.ConfigDict:
         spec.loader.exec_module(module)
         if mark and not inspect.signature(module.get_config).parameters:
             data = module.get_config().get("data", {})
-            raise UserError(_describe_argument(told, argument, data))
+            raise ConfigError(_describe_argument(place + source, argument, data))
         config = module.get_config(argument) if mark else module.get_config()
         trust.trust(list_code(to_dict(config)))
     except UserError:
         raise
     except Exception as error:  # whatever is wrong in a user's file
-        raise UserError(
-            f"{told}: cannot be loaded: {type(error).__name__}: {error}"
+        raise ConfigError(
+            f"{place}{source}: cannot be loaded: {type(error).__name__}: {error}"
         ) from error
     finally:
         sys.path.pop(0)
     return config
 
 
-def _describe_argument(told: str, argument: str, data: Mapping) -> str:
+def _describe_argument(source: str, argument: str, data: Mapping) -> str:
     """The error of a config without an argument: the flags that name its data."""
     names = [name for name in ("path", "train", "dev") if name in data]
     flags = " and ".join(f"--config.data.{name}=PATH" for name in names)
     cure = f"; name your own data by {flags}" if flags else ""
-    return f"{told}: must have no {argument!r} after the colon{cure}"
+    return f"{source}: must have no {argument!r} after the colon{cure}"
+
+
+def load_stored(path: str) -> ConfigDict:
+    """The config of a run's config.json; settings that it lacks are at their defaults.
+
+    Raises:
+      ConfigError: it cannot be read, or has an unknown setting.
+    """
+    config = default_config()
+    what = "--config=FILE.json must be a run's config.json"
+    stored = load_json_config(Path(path), what)
+    if not isinstance(stored, dict):
+        raise ConfigError(f"--config={path}: must hold sections of settings")
+    outside = {find_section(name): find(name).Spec for name in list_outside(stored)}
+    for name, value in stored.items():
+        if name == "objective" and isinstance(value, str):
+            config.objective = value
+            continue
+        if name in outside and isinstance(value, dict):
+            config[name] = ConfigDict(default_section(outside[name]))
+        if name not in config:
+            near = suggest(name, config)
+            raise ConfigError(f"--config={path}: {name}: unknown section{near}")
+        if not isinstance(value, dict):
+            raise ConfigError(f"--config={path}: {name}: must be a section of settings")
+        for field, setting in value.items():
+            if field not in config[name]:
+                near = suggest(field, config[name])
+                raise ConfigError(
+                    f"--config={path}: {name}.{field}: unknown setting{near}"
+                )
+            is_list = isinstance(setting, list)
+            try:
+                config[name][field] = tuple(setting) if is_list else setting
+            except TypeError:
+                kind = type(config[name][field]).__name__
+                raise ConfigError(
+                    f"--config={path}: {name}.{field}={setting!r}: must be a {kind}"
+                ) from None
+    return config

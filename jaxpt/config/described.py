@@ -1,30 +1,29 @@
-"""Every setting with its type, its default and what it is, from where it is declared.
+"""Documentation of all settings: name, type, default and meaning.
 
-What a setting is stands in the docstring of the dataclass that reads it, under
-"Attributes:", once.
+The meaning is read from the docstring of the dataclass that declares the setting, under
+"Attributes:".
 """
 
-import dataclasses
 import inspect
 import re
 import textwrap
 from typing import NamedTuple
 
 from jaxpt.config import finetuning
-from jaxpt.config.settings import SECTIONS, list_fields
+from jaxpt.config.settings import SECTIONS, default_of, list_fields
 
 ENTRY = re.compile(r"  (\w+(?:, \w+)*): (.*)")
 
 
 class Setting(NamedTuple):
-    """A setting.
+    """A setting and its documentation.
 
     Attributes:
-      name: in full, such as "train.steps".
-      kind: its type, as Python writes it.
-      default: as Python writes it.
-      text: what it is.
-      reader: the module that has the dataclass.
+      name: full name, such as "train.steps".
+      kind: its type, in Python's syntax.
+      default: in Python's syntax.
+      text: its meaning.
+      reader: the module of the dataclass.
     """
 
     name: str
@@ -36,32 +35,24 @@ class Setting(NamedTuple):
 
 def describe_section(section: str, specs: tuple[type, ...]) -> list[Setting]:
     """The settings of a section, as their dataclasses declare them."""
-    found = []
+    settings = []
     for spec in specs:
         texts = read_attributes(spec)
         for field in list_fields(spec):
-            make = field.default_factory
-            default = field.default if make is dataclasses.MISSING else make()
-            kind = inspect.formatannotation(field.type)
-            found.append(
-                Setting(
-                    f"{section}.{field.name}",
-                    kind,
-                    repr(default),
-                    texts.get(field.name, ""),
-                    spec.__module__,
-                )
-            )
-    return found
+            name, kind = f"{section}.{field.name}", inspect.formatannotation(field.type)
+            text = texts.get(field.name, "")
+            default = repr(default_of(field))
+            settings.append(Setting(name, kind, default, text, spec.__module__))
+    return settings
 
 
 def describe_settings() -> dict[str, list[Setting]]:
-    """Every setting of a run or a comparison, by section."""
+    """All settings of a run or a comparison, by section."""
     return {name: describe_section(name, specs) for name, specs in SECTIONS.items()}
 
 
 def list_names(sections: dict[str, list[Setting]], width: int) -> list[str]:
-    """The names of each section's settings, in lines of at most so many characters."""
+    """The names of each section's settings, in lines of at most `width` characters."""
     lines = []
     for section, settings in sections.items():
         names = ", ".join(each.name.partition(".")[2] for each in settings) or "none"
@@ -71,31 +62,35 @@ def list_names(sections: dict[str, list[Setting]], width: int) -> list[str]:
 
 
 def describe_finetuning(task: str = "") -> dict[str, list[Setting]]:
-    """Every setting of a task's fine-tuning, by section.
+    """All settings of a task's fine-tuning, by section.
 
     Args:
-      task: "" leaves out the section that differs from task to task.
+      task: "" omits the section "task", which differs between tasks.
 
     Raises:
-      UserError: there is no such task.
+      ConfigError: an unknown task.
     """
     if not task:
-        found = describe_finetuning("classification")
-        return {name: own for name, own in found.items() if name != "task"}
+        sections = describe_finetuning("classification")
+        return {name: own for name, own in sections.items() if name != "task"}
     config = finetuning.default_finetune_config(task)
-    found = {}
+    sections = {}
     for name, spec in finetuning.list_sections(task).items():
-        settings = describe_section(name, (spec,))
-        shown = [s for s in settings if s.name.partition(".")[2] in config[name]]
-        found[name] = [
-            each._replace(default=repr(config[name][each.name.partition(".")[2]]))
-            for each in shown
+        defaults = config[name]
+        settings = [
+            (each, each.name.partition(".")[2])
+            for each in describe_section(name, (spec,))
         ]
-    return found
+        sections[name] = [
+            each._replace(default=repr(defaults[field]))
+            for each, field in settings
+            if field in defaults
+        ]
+    return sections
 
 
 def read_attributes(spec: type) -> dict[str, str]:
-    """What a dataclass's docstring says of each of its attributes, and its bases'.
+    """The documentation of a dataclass's attributes, from its docstring and bases.
 
     >>> class Spec:
     ...     \"\"\"A spec.
@@ -107,16 +102,16 @@ def read_attributes(spec: type) -> dict[str, str]:
     >>> read_attributes(Spec)["high"]
     'the ends; the lower one first.'
     """
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for each in reversed(spec.__mro__):
         _, _, block = (inspect.cleandoc(each.__doc__ or "")).partition("Attributes:\n")
         names: list[str] = []
         for line in block.splitlines():
             if entry := ENTRY.fullmatch(line):
                 names = entry[1].split(", ")
-                found |= dict.fromkeys(names, entry[2])
+                texts |= dict.fromkeys(names, entry[2])
             elif line.startswith("    ") and names:
-                found |= {name: f"{found[name]} {line.strip()}" for name in names}
+                texts |= {name: f"{texts[name]} {line.strip()}" for name in names}
             elif line.strip():
                 break
-    return found
+    return texts

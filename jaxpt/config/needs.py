@@ -1,46 +1,49 @@
-"""What an objective needs and a config lacks, filled in.
+"""Fills in the settings that an objective needs and a config lacks.
 
 Any objective trains from any config: a decoder, special tokens, sentinels, the form of
-rows, sentences, segment types and positions are added where the objective asks for them
-(`jaxpt.objectives.objective.Needs`). What the user has set by name is never changed;
-where it contradicts the objective, the checks of `jaxpt.config.plan` say so.
+rows, sentences, segment types and positions are added if the objective needs them
+(`jaxpt.objectives.spec.Needs`). A setting that the user has set by a flag is never
+changed; if it contradicts the objective, `jaxpt.config.plan` raises an error.
 """
 
+import dataclasses
 import math
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
-from jaxpt.objectives.objective import Needs, ObjectiveSpec
+from jaxpt.config.settings import to_dict
+from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.sources.source import parse_mixture
 from jaxpt.text.stores.store import TOKENIZER, is_store
 from jaxpt.text.text_spec import TextSpec
-from jaxpt.text.tokens.tokenizer import load
+from jaxpt.text.tokens.tokenizer import TokenizerSpec, load
 
-# How a text is cut into sentences where an objective needs them and none is said.
+# The default of data.sentences if an objective needs sentences.
 SENTENCES = "punctuation"
 PLAIN_ROWS = "chunks"
 
 
 class Filler:
-    """Changes a plain config, and notes what it changed.
+    """Changes a plain config and records the changes.
 
     Args:
-      given: full names ("model.num_layers") of what the user has set, which stays.
+      given: full names ("model.num_layers") of settings that must not be changed.
     """
 
     def __init__(self, config: dict, given: Collection[str]):
         self.config, self.given = config, frozenset(given)
         self.changes: dict[str, object] = {}
 
-    def get(self, name: str, default):
-        """A setting's value; a section that a config leaves out is at its defaults."""
+    def get(self, name: str, default: Any) -> Any:
+        """A setting's value, or `default` if the config does not have it."""
         section, field = name.split(".")
         return self.config.get(section, {}).get(field, default)
 
-    def set(self, name: str, value) -> None:
-        """Sets it, unless the user did."""
+    def set(self, name: str, value: Any) -> None:
+        """Changes a setting, unless the user has set it."""
         section, field = name.split(".")
         if name in self.given or self.get(name, None) == value:
             return
@@ -48,35 +51,35 @@ class Filler:
         self.changes[name] = value
 
     def add(self, name: str, values: Iterable[str]) -> None:
-        """Adds what a list lacks, at its end."""
-        held = list(self.get(name, ()))
-        lacking = [value for value in values if value not in held]
-        if lacking:
-            self.set(name, held + lacking)
+        """Appends the values that a list lacks."""
+        present = list(self.get(name, ()))
+        missing = [value for value in values if value not in present]
+        if missing:
+            self.set(name, present + missing)
 
     def describe(self) -> str:
-        """What was filled in, as one line; "" for nothing."""
+        """The changes as one line; "" for none."""
         return ", ".join(f"{name}={_show(v)}" for name, v in self.changes.items())
 
 
 def fill_decoder(filler: Filler, spec_type: type[ObjectiveSpec]) -> None:
-    """As many decoder layers as the objective's kinds of network have."""
+    """Adds or removes decoder layers, for the architectures of the objective."""
     num_layers = filler.get("model.num_decoder_layers", 0)
-    is_wanted = spec_type.PREFERS_DECODER and not num_layers
+    is_wanted = spec_type.NETWORKS[0].HAS_DECODER and not num_layers
     if spec_type.kind(num_layers) is None or is_wanted:
         other = 0 if num_layers else filler.get("model.num_layers", 2)
         filler.set("model.num_decoder_layers", other)
 
 
 def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
-    """A form of rows that the objective can read, with what it needs of them."""
+    """Chooses a form of rows that the objective can read, with the fields it needs."""
     form = filler.get("data.rows", PLAIN_ROWS)
     if needs.rows and form not in needs.rows:
         filler.set("data.rows", needs.rows[0])
     elif form in FORMS and not set(RowsSpec(128, form).keys) <= reads:
         filler.set("data.rows", PLAIN_ROWS)
     form = filler.get("data.rows", PLAIN_ROWS)
-    if needs.sentence_ids and form not in PAIRS:  # which are cut into two by themselves
+    if needs.sentence_ids and form not in PAIRS:  # which have two sentences
         filler.set("data.sentence_ids", True)
     elif "sentence_ids" not in reads and filler.get("data.sentence_ids", False):
         filler.set("data.sentence_ids", False)
@@ -85,25 +88,38 @@ def fill_rows(filler: Filler, needs: Needs, reads: frozenset[str]) -> None:
         filler.set("data.sentences", SENTENCES)
 
 
+def fill_store(filler: Filler) -> None:
+    """Takes the tokenizer of a prepared text, in place of a config file's settings."""
+    path = filler.get("data.path", "")
+    if filler.get("data.mixture", ()) or not is_store(path):
+        return
+    section = filler.config.setdefault("tokenizer", {})
+    for name, default in to_dict(dataclasses.asdict(TokenizerSpec())).items():
+        is_given = f"tokenizer.{name}" in filler.given
+        if not is_given and section.get(name, default) != default:
+            section[name] = default
+            filler.changes["tokenizer"] = f"that of {path}"
+
+
 def fill_tokenizer(filler: Filler, needs: Needs) -> None:
-    """The special tokens and the sentinels; of a file's tokenizer, what it lacks."""
+    """Adds special tokens and sentinels; to a stored tokenizer, only missing ones."""
     if {"tokenizer.specials", "tokenizer.num_sentinels"} <= filler.given:
         return
-    specials, num_held = needs.specials, 0
+    specials, num_sentinels = needs.specials, 0
     if path := _find_tokenizer(filler):
         vocab = load(path).vocab
         specials = tuple(r for r in specials if getattr(vocab, r) is None)
-        num_held = vocab.num_sentinels
+        num_sentinels = vocab.num_sentinels
     filler.add("tokenizer.specials", specials)
-    num_held = max(num_held, filler.get("tokenizer.num_sentinels", 0))
-    if num_held < needs.num_sentinels:
+    num_sentinels = max(num_sentinels, filler.get("tokenizer.num_sentinels", 0))
+    if num_sentinels < needs.num_sentinels:
         filler.set("tokenizer.num_sentinels", needs.num_sentinels)
 
 
 def _find_tokenizer(filler: Filler) -> Path | None:
-    """The file of a tokenizer that is there already: named, or a prepared text's own.
+    """The file of an existing tokenizer: a named one, or that of a prepared text.
 
-    A file without a name is refused where the tokenizer is made.
+    An empty name is refused later, when the tokenizer is made.
     """
     if filler.get("tokenizer.kind", "") == "file":
         path = filler.get("tokenizer.path", "")
@@ -117,7 +133,7 @@ def _find_tokenizer(filler: Filler) -> Path | None:
 
 
 def share_text(filler: Filler, text: TextSpec) -> None:
-    """What one objective's text and tokenizer have, for all that are compared."""
+    """Adds what one objective needs of text and tokenizer to the shared config."""
     filler.add("tokenizer.specials", text.tokenizer.specials)
     if filler.get("tokenizer.num_sentinels", 0) < text.tokenizer.num_sentinels:
         filler.set("tokenizer.num_sentinels", text.tokenizer.num_sentinels)
@@ -126,7 +142,7 @@ def share_text(filler: Filler, text: TextSpec) -> None:
 
 
 def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:
-    """Segment types, and positions for the longest of the stacks."""
+    """Adds segment types, and positions for the longest input of a stack."""
     if filler.get("model.num_types", 0) < needs.num_types:
         filler.set("model.num_types", needs.num_types)
     longest = max(lengths.values())
@@ -136,11 +152,11 @@ def fill_model(filler: Filler, needs: Needs, lengths: dict[str, int]) -> None:
 
 
 def fill_warmup(filler: Filler) -> None:
-    """A warm-up that a short run has room for: a tenth of its steps."""
+    """Shortens a warm-up that is longer than the run, to a tenth of its steps."""
     steps = filler.get("train.steps", math.inf)
     if filler.get("optim.warmup_steps", 0) >= steps >= 1:
         filler.set("optim.warmup_steps", steps // 10)
 
 
-def _show(value) -> str:
+def _show(value: Any) -> str:
     return "+".join(map(str, value)) if isinstance(value, list | tuple) else str(value)

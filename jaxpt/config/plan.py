@@ -1,6 +1,6 @@
 """From a config to frozen specs, checked before any text is read.
 
-Whatever does not fit is refused with its name.
+Errors name the setting that does not fit.
 """
 
 import dataclasses
@@ -13,19 +13,21 @@ from jaxpt.config.needs import (
     fill_decoder,
     fill_model,
     fill_rows,
+    fill_store,
     fill_tokenizer,
     fill_warmup,
     share_text,
 )
 from jaxpt.config.sections import CompareSpec, EvalSpec, LengthSpec, TrainSpec
 from jaxpt.config.settings import (
+    AnyConfig,
     default_section,
     override,
     pick_fields,
     read_sections,
     to_dict,
 )
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.files.folder import load_config
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import LIMITED, ModelSpec
@@ -38,13 +40,13 @@ from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """A whole config, checked: everything about a run but the text itself.
+    """A config as checked specs: everything about a run except the text itself.
 
-    All is derived from `config`; another plan is made of it by `change`.
+    All is derived from `config`; `change` makes another plan from it.
 
     Attributes:
-      config: plain values, with what was filled in.
-      filled: what that was, in a line; "" for nothing.
+      config: plain values, with the settings that were filled in.
+      filled: these settings, as one line; "" for none.
     """
 
     objective_name: str
@@ -65,59 +67,62 @@ class Plan:
 
     @property
     def heads(self) -> tuple[str, ...]:
-        """What the network is for, as `jaxpt.hub.families` names it."""
+        """The kinds of model that the network is, as named by `jaxpt.hub.families`."""
         kind = self.spec.kind(self.model.num_decoder_layers)
         return kind.HEADS if kind else ()
 
-    def tell(self, filled: str) -> "Plan":
-        """The plan, with something more that was filled in."""
-        told = ", ".join(part for part in (self.filled, filled) if part)
-        return dataclasses.replace(self, filled=told)
+    def add_filled(self, filled: str) -> "Plan":
+        """The plan with more settings in `filled`."""
+        whole = ", ".join(part for part in (self.filled, filled) if part)
+        return dataclasses.replace(self, filled=whole)
 
     def change(self, changes: dict, place: str = "compare.overrides") -> "Plan":
         """The plan of the same config with these settings: {section: {field: value}}.
 
         Args:
-          place: where they come from, as errors name it.
+          place: where they come from, for errors.
 
         Raises:
-          UserError: a setting that there is not, or a value that no spec allows.
+          ConfigError: an unknown setting, or a value that is not allowed.
         """
         changed = make_plan(override(self.config, changes, place), is_stored=True)
         return dataclasses.replace(changed, filled=self.filled)
 
 
 def make_plan(
-    config,
+    config: AnyConfig,
     given: Collection[str] = (),
     is_stored: bool = False,
     is_run: bool = False,
 ) -> Plan:
-    """The config as specs, with what its objective needs filled in.
+    """Makes the checked specs of a config; fills in what its objective needs.
 
     Args:
-      given: full names of the settings that the user has set, which are never changed
-        (those of a config file are where the objective cannot do with them).
-      is_stored: the config is that of a run, whole: nothing is filled in.
-      is_run: train.steps are the run's, whose warm-up must fit in; of a comparison,
-        its budget buys the steps.
+      given: full names of the settings that flags set, which are never changed. Those
+        of a config file are changed if the objective cannot use them.
+      is_stored: the config is the stored one of a run: nothing is filled in.
+      is_run: the run trains for train.steps, and the warm-up is shortened to fit. In a
+        comparison, the budget determines the steps.
 
     Raises:
-      UserError: an unknown section or field, or a value that no spec allows.
+      ConfigError: an unknown section or field, or a value that is not allowed.
     """
     config = to_dict(config)
     read_sections(config)
     name = config.get("objective", "")
     spec_type = find(name).Spec
-    if is_outside(name):  # what a config without the section leaves at its default
+    if is_outside(name):  # the defaults of a section that the config lacks
         config[find_section(name)] = default_section(spec_type) | config.get(
             find_section(name), {}
         )
     settings = config.get(find_section(name), {})
-    if settings.get("teacher") and not settings.get("teacher_model"):
-        settings["teacher_model"] = _read_teacher(name, settings["teacher"])
+    for field in dataclasses.fields(spec_type):
+        path = settings.get(field.metadata.get("model_of", ""))
+        if path and not settings.get(field.name):
+            settings[field.name] = _read_model(name, field.metadata["model_of"], path)
     filler = Filler(config, given)
     if not is_stored:
+        fill_store(filler)
         fill_decoder(filler, spec_type)
         spec = _make_spec(name, config)
         fill_rows(filler, spec.needs, spec.READS)
@@ -138,13 +143,14 @@ def _make_spec(name: str, config: dict) -> ObjectiveSpec:
     length = LengthSpec(**pick_fields(LengthSpec, parts["data"]))
     form = parts["data"].get("rows", RowsSpec.rows)
     most = parts["data"].get("max_documents", RowsSpec.max_documents)
-    # What other sections say (`settings.MADE`).
-    made = {
+    # What other sections determine (`jaxpt.objectives.spec.filled_by`).
+    sources = {
         "max_documents": most * (form in PACKED),
-        "is_seq2seq": parts["model"].get("num_decoder_layers", 0) > 0,
+        "has_decoder": parts["model"].get("num_decoder_layers", 0) > 0,
     }
-    fields = {field.name for field in dataclasses.fields(spec_type)}
-    settings |= {key: value for key, value in made.items() if key in fields}
+    for field in dataclasses.fields(spec_type):
+        if (source := field.metadata.get("source")) in sources:
+            settings[field.name] = sources[source]
     if length.row_length:
         return spec_type(row_length=length.row_length, **settings)
     return spec_type.for_seq_len(length.seq_len, **settings)
@@ -155,7 +161,7 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
     optim, model = OptimSpec(**parts["optim"]), ModelSpec(**parts["model"])
     if kind := spec.kind(model.num_decoder_layers):
         model = model.direct(kind.READS_AHEAD)
-    # What is stored says what an optimizer's own settings were (-1 is no value).
+    # The stored config has the optimizer's defaults in place of -1.
     if "optim" in config:
         config["optim"] = {name: getattr(optim, name) for name in config["optim"]}
     tokenizer, train = TokenizerSpec(**parts["tokenizer"]), TrainSpec(**parts["train"])
@@ -175,24 +181,27 @@ def _derive(name: str, config: dict, filled: str) -> Plan:
     )
 
 
-def _read_teacher(objective: str, path: str) -> dict:
-    """The `model` section of the run that teaches.
+def _read_model(objective: str, setting: str, path: str) -> dict:
+    """The `model` section of the run that a setting of the objective names.
 
     Raises:
-      UserError: the folder holds no run, or one of another kind.
+      UserError: the folder holds no run, or one whose network is of another kind.
     """
-    name = f"{find_section(objective)}.teacher={path}"
+    name = f"{find_section(objective)}.{setting}={path}"
     stored = load_config(Path(path) / "config.json", f"{name} must be a run's folder")
-    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.TEACHER
-    if wanted not in plan.heads:
+    plan, wanted = make_plan(stored, is_stored=True), OBJECTIVES[objective].Spec.heads()
+    if not wanted & {*plan.heads}:
         held = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
             held += f" of two stacks ({', '.join(plan.heads)})"
-        raise UserError(f"{name}: holds a {held}; must hold one with a {wanted} model")
+        raise ConfigError(
+            f"{name}: holds a {held}; must hold one with a "
+            f"{' or '.join(sorted(wanted))} model"
+        )
     return to_dict(dataclasses.asdict(plan.model))
 
 
-def make_compare_spec(config) -> CompareSpec:
+def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
     return CompareSpec(**read_sections(to_dict(config))["compare"])
 
@@ -202,31 +211,34 @@ def _check_lengths(plan: Plan) -> None:
         return
     for stack, length in plan.spec.lengths.items():
         if length > plan.model.max_len:
-            raise UserError(
+            raise ConfigError(
                 f"model.max_len={plan.model.max_len}: must be at least {length}, the "
                 f"positions of {plan.objective_name}'s {stack}"
             )
 
 
 def _check_rows(plan: Plan) -> None:
-    """Refuses rows that carry what the objective does not read, or lack what it needs.
+    """Refuses rows with fields that the objective does not read or without needed ones.
 
-    Before any text is read: a comparison must not find out at its last objective.
+    Checked before any text is read, so that a comparison does not fail at its last
+    objective.
     """
     rows, needs = plan.rows, plan.spec.needs
     if unread := sorted(set(rows.keys) - plan.spec.READS):
         only_sentences = unread == ["sentence_ids"]
         name = "data.sentence_ids=True" if only_sentences else f"data.rows={rows.rows}"
-        raise UserError(
+        raise ConfigError(
             f"{name}: {plan.objective_name} does not read {', '.join(unread)}"
         )
     if needs.rows and rows.rows not in needs.rows:
-        raise UserError(
+        raise ConfigError(
             f"data.rows={rows.rows}: must be {' or '.join(needs.rows)} with "
             f"{needs.asked_by}"
         )
     if needs.sentence_ids and "sentence_ids" not in rows.keys:
-        raise UserError(f"data.sentence_ids=False: must be True with {needs.asked_by}")
+        raise ConfigError(
+            f"data.sentence_ids=False: must be True with {needs.asked_by}"
+        )
 
 
 def make_plans(
@@ -234,32 +246,32 @@ def make_plans(
 ) -> dict[str, Plan]:
     """The plans of several objectives on the same text, with the same tokenizer.
 
-    What one of them needs of text or tokenizer, all get; what a name needs of rows and
-    model is its own.
+    What one of them needs of text or tokenizer is filled in for all; what one needs of
+    rows and model, for it alone.
 
     Raises:
-      UserError: a config that does not serve one of them, which the message names.
+      ConfigError: the config does not fit one of them, which the message names.
     """
     shared = Filler(json.loads(json.dumps(config)), given)
-    for _ in range(2):  # the second time with what all of them have added
+    for _ in range(2):  # the second time with the additions of all
         plans = {}
         for name in names:
             try:
                 plans[name] = plan_as(shared.config, name, given)
             except UserError as error:
-                raise UserError(f"{error} (for {name})") from error
+                raise type(error)(f"{error} (for {name})") from error
             share_text(shared, plans[name].text)
-    told = shared.describe()
-    return {name: plan.tell(told) for name, plan in plans.items()}
+    filled = shared.describe()
+    return {name: plan.add_filled(filled) for name, plan in plans.items()}
 
 
 def plan_as(config: dict, name: str, given: Collection[str] = ()) -> Plan:
-    """The plan of an objective, or of what `compare.overrides` has under the name.
+    """The plan of an objective, or of a name in `compare.overrides`.
 
-    Its overrides count as given by the user.
+    Its overrides count as set by the user.
 
     Raises:
-      UserError: a config that does not serve it.
+      ConfigError: the config does not fit it.
     """
     own = config.get("compare", {}).get("overrides", {}).get(name, {})
     config = override(config, {"objective": name} | own)

@@ -1,11 +1,12 @@
-"""The settings that belong to a run and not to its model: rows, steps, measurements."""
+"""Settings of row lengths, training, evaluation and comparisons."""
 
 import dataclasses
 import re
 from typing import Any
 
+from jaxpt.config.checks import check, check_least
 from jaxpt.config.trials import has_range, list_trials
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.statistics import ALPHA
 
@@ -13,59 +14,61 @@ BUDGETS = ("flops", "raw_tokens", "seconds", "steps")
 BACKENDS = ("jit", "pmap")
 TRACKERS = ("tensorboard", "wandb", "mlflow")
 FINETUNE = "finetune"  # the kind of `compare.tasks` that names a config file
-# Of a folder too; a config's names, whose settings flags reach by them, have no dots.
+# A name is also a folder's, and a part of flags; so it has no dots.
 NAME = re.compile(r"\w[\w-]*", re.ASCII)
-# What is compared unless the config says otherwise: one of each kind, on any rows.
+# Compared by default: one objective of each kind, all of which read any rows.
 COMPARED = ("clm", "mlm", "span_corruption", "electra")
 
 
 @dataclasses.dataclass(frozen=True)
 class LengthSpec:
-    """How long rows are; the other settings of rows are `text.rows.forms.RowsSpec`'s.
+    """The length of rows; `text.rows.forms.RowsSpec` has their other settings.
 
     Attributes:
-      seq_len: positions the model (T5: its encoder) reads; each objective's row length
-        follows from it.
-      row_length: raw tokens in a row, the same for every objective; 0 leaves it to
-        `seq_len`, which it otherwise overrules.
+      seq_len: positions that the model (T5: its encoder) reads; each objective derives
+        its row length from it.
+      row_length: tokens in a row before corruption, the same for every objective; it
+        takes precedence over `seq_len`. 0: derived from `seq_len`.
     """
 
     seq_len: int = 128
     row_length: int = 0
 
-    def __post_init__(self):
-        _check("data", self, "seq_len", self.seq_len >= 1, "at least 1")
-        _check("data", self, "row_length", self.row_length >= 0, "at least 0")
+    def __post_init__(self) -> None:
+        check_least("data", self, 1, "seq_len")
+        check_least("data", self, 0, "row_length")
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainSpec:
-    """One run.
+    """Training of one run.
 
     Attributes:
-      steps: of the optimizer.
-      seconds: of training, after which the run ends, whatever its steps; the schedule
-        of `steps` steps is spread over that time, and so are `eval_every` and
-        `checkpoint_every` (`jaxpt.training.clock`). 0 is no limit.
-      batch_size: rows in a step, over all devices and microbatches.
+      steps: optimizer steps.
+      seconds: time limit of training; 0 is no limit. The learning rate schedule,
+        `eval_every` and `checkpoint_every`, which are in steps, are then spread over
+        this time (`jaxpt.training.clock`).
+      batch_size: rows (sequences) in a step, over all devices and microbatches.
       seed: of the parameters, the order of the rows, corruption and dropout.
-      num_microbatches: gradients are summed over so many parts of the batch.
+      num_microbatches: gradient accumulation: the parts that a batch is split into.
       steps_per_call: steps in one dispatch (`lax.scan`).
-      backend: "jit" over a mesh of devices, or "pmap", which only shares out the rows.
-      fsdp: devices that every matrix is split over, to be gathered when it is used; 0
-        takes all that `tensor` leaves.
-      tensor: devices that heads, MLPs and the vocabulary are split over, on the same
-        rows. What both leave shares out the rows alone.
-      init_from: folder of a run whose newest parameters (or their mean, if it keeps
-        one) this one begins with, at step 0 with a fresh optimizer; "" draws them.
+      backend: "jit" over a mesh of devices, or "pmap", which is only data-parallel.
+      fsdp: devices that every matrix is sharded over and gathered from when it is used;
+        0: all that `tensor` leaves.
+      tensor: devices that heads, MLPs and the vocabulary are sharded over (tensor
+        parallelism). All remaining devices are data-parallel.
+      init_from: folder of a run whose newest parameters (or their moving mean, if it
+        keeps one) this run starts from, at step 0 with a new optimizer state; "":
+        random initialization.
       log_every: steps between two lines of progress.
       eval_every, checkpoint_every: in steps, multiples of steps_per_call; 0 is only at
         the end.
-      keep_checkpoints: the newest so many are kept.
-      trackers: where the log goes beside metrics.jsonl: any of "tensorboard", "wandb"
-        (Weights & Biases) and "mlflow" (`jaxpt.training.trackers`).
-      profile_steps: of so many steps, in whole calls, after the first call of a start
-        has compiled, JAX writes a trace to `<workdir>/profile`; 0 writes none.
+      keep_checkpoints: number of newest checkpoints to keep.
+      trackers: where the log is written in addition to metrics.jsonl: any of
+        "tensorboard", "wandb" (Weights & Biases) and "mlflow"
+        (`jaxpt.training.trackers`).
+      profile_steps: steps to profile, in whole calls, after the first call has
+        compiled; JAX writes a trace to `<workdir>/profile`. 0 writes none.
     """
 
     steps: int = 1000
@@ -85,56 +88,53 @@ class TrainSpec:
     trackers: tuple[str, ...] = ("tensorboard",)
     profile_steps: int = 0
 
-    def __post_init__(self):
-        for name in ("steps", "batch_size", "num_microbatches", "steps_per_call"):
-            _check("train", self, name, getattr(self, name) >= 1, "at least 1")
-        for name in ("log_every", "keep_checkpoints"):
-            _check("train", self, name, getattr(self, name) >= 1, "at least 1")
+    def __post_init__(self) -> None:
+        check_least("train", self, 1, "steps", "batch_size", "num_microbatches")
+        check_least("train", self, 1, "steps_per_call", "log_every", "tensor")
+        check_least("train", self, 1, "keep_checkpoints")
+        check_least("train", self, 0, "seconds", "profile_steps", "fsdp")
         for name in ("eval_every", "checkpoint_every"):
             every = getattr(self, name)
             is_good = every >= 0 and every % self.steps_per_call == 0
             allowed = f"0 or a multiple of train.steps_per_call={self.steps_per_call}"
-            _check("train", self, name, is_good, allowed)
+            check("train", self, name, is_good, allowed)
         is_good = self.batch_size % self.num_microbatches == 0
         allowed = f"a divisor of train.batch_size={self.batch_size}"
-        _check("train", self, "num_microbatches", is_good, allowed)
-        _check("train", self, "seconds", self.seconds >= 0, "at least 0")
+        check("train", self, "num_microbatches", is_good, allowed)
         is_good = 0 <= self.seed < 2**31
-        _check("train", self, "seed", is_good, "from 0 to 2147483647")
+        check("train", self, "seed", is_good, "from 0 to 2147483647")
         is_good = self.backend in BACKENDS
-        _check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
-        _check("train", self, "profile_steps", self.profile_steps >= 0, "at least 0")
+        check("train", self, "backend", is_good, f"one of {', '.join(BACKENDS)}")
         is_good = len(set(self.trackers)) == len(self.trackers)
         is_good &= set(self.trackers) <= set(TRACKERS)
         allowed = f"any of {', '.join(TRACKERS)}, each once"
-        _check("train", self, "trackers", is_good, allowed)
-        _check("train", self, "fsdp", self.fsdp >= 0, "at least 0")
-        _check("train", self, "tensor", self.tensor >= 1, "at least 1")
+        check("train", self, "trackers", is_good, allowed)
         for name in ("fsdp", "tensor"):
             is_good = getattr(self, name) == 1 or self.backend == "jit"
-            _check("train", self, name, is_good, f"1 with train.backend={self.backend}")
+            check("train", self, name, is_good, f"1 with train.backend={self.backend}")
 
 
 @dataclasses.dataclass(frozen=True)
 class EvalSpec:
-    """What is measured on held-out text.
+    """Evaluation on held-out text.
 
     Attributes:
-      num_rows: rows of validation, evenly spaced; 0 takes all that do not overlap.
+      num_rows: validation rows, evenly spaced; 0: all that do not overlap.
       batch_size: rows that are evaluated at once.
-      probe_length: tokens the model reads at once of a probed passage.
-      probe_windows: how many of these a passage has.
-      probe_passages: the most passages each split gives, 0 to probe for no labels. Of
-        2,500 a share of answers has a binomial standard error of 0.01 at most.
-      num_words: the most frequent words, of which one is asked for where it was taken
-        out of a text (`jaxpt.evaluation.words`); 0 asks for none.
-      word_context: tokens on either side that the model reads.
-      word_questions: the most of each word in either split.
-      num_choices: tokens of which one stood in a gap (`jaxpt.evaluation.choices`), with
-        word_context tokens on either side; 0 asks for none.
-      choice_questions: how many such gaps.
-      probe_every_eval: probe, and ask for words and choices, at every evaluation too,
-        for the learning curves.
+      probe_length: tokens in a window of a probed passage.
+      probe_windows: windows of a passage.
+      probe_passages: at most this many passages of each split for the linear probe of
+        labels; 0: no probe. With 2,500 the binomial standard error of an accuracy is at
+        most 0.01.
+      num_words: masked-word probe: the number of most frequent words, one of which is
+        removed from a text and predicted (`jaxpt.evaluation.words`); 0: none.
+      word_context: tokens on either side of a gap.
+      word_questions: at most this many gaps for each word in either split.
+      num_choices: multiple-choice cloze: candidate tokens for a gap
+        (`jaxpt.evaluation.choices`), with word_context tokens on either side; 0: none.
+      choice_questions: number of such gaps.
+      probe_every_eval: run the probes and the multiple-choice cloze at every
+        evaluation, for the learning curves.
       samples: number of held-out passages on which each evaluation shows what the model
         predicts (`jaxpt.training.passage_samples`). No result depends on it. The runs
         of a comparison show their samples in the report.
@@ -153,72 +153,61 @@ class EvalSpec:
     probe_every_eval: bool = False
     samples: int = 1
 
-    def __post_init__(self):
-        is_good = self.num_words == 0 or self.num_words >= 2
-        _check("eval", self, "num_words", is_good, "0, or at least 2")
-        is_good = self.num_choices == 0 or self.num_choices >= 2
-        _check("eval", self, "num_choices", is_good, "0, or at least 2")
-        is_good = self.choice_questions >= 1
-        _check("eval", self, "choice_questions", is_good, "at least 1")
-        is_good = self.word_context >= 3
-        _check("eval", self, "word_context", is_good, "at least 3")
-        is_good = self.word_questions >= 1
-        _check("eval", self, "word_questions", is_good, "at least 1")
-        for name in ("num_rows", "samples"):
-            _check("eval", self, name, getattr(self, name) >= 0, "at least 0")
-        for name in ("batch_size", "probe_length", "probe_windows"):
-            _check("eval", self, name, getattr(self, name) >= 1, "at least 1")
-        _check("eval", self, "probe_passages", self.probe_passages >= 0, "at least 0")
+    def __post_init__(self) -> None:
+        for name in ("num_words", "num_choices"):
+            is_good = getattr(self, name) == 0 or getattr(self, name) >= 2
+            check("eval", self, name, is_good, "0, or at least 2")
+        check_least("eval", self, 0, "num_rows", "samples", "probe_passages")
+        check_least("eval", self, 1, "choice_questions", "word_questions")
+        check_least("eval", self, 1, "batch_size", "probe_length", "probe_windows")
+        check_least("eval", self, 3, "word_context")
 
 
 @dataclasses.dataclass(frozen=True)
 class CompareSpec:
-    """Which objectives are compared, and at what equal cost.
+    """A comparison: its objectives and the cost that is equal for all of them.
 
     Attributes:
-      objectives: names of objectives, or other names (letters, digits, "_", "-")
-        whose `overrides` say the `objective`, so that one is compared with itself in
-        other settings.
+      objectives: names of objectives, or other names (letters, digits, "_", "-") with
+        an `objective` in `overrides`, to compare one objective in several settings.
       seeds: every objective is trained with each. Choose them before you see any
         result: adding seeds after a tie raises the error rate of verdicts.
-      earlier_seeds: of the comparison that this one follows up, if any. `seeds` must
-        be other ones, so that these verdicts rest on new seeds alone; seeds of both
-        are allowed only with an `alpha` of at most half of 0.05.
+      earlier_seeds: seeds of the comparison that this one follows up, if any. `seeds`
+        must be disjoint from them, so that these verdicts rest on new seeds only; with
+        an `alpha` of at most half of 0.05 they may overlap.
       alpha: the family-wise error rate of verdicts and intervals. If several
         comparisons of the same objectives are planned, share 0.05 among them.
-      budget: "flops", "raw_tokens" or "seconds" of training for every run, `amount` of
-        them (of seconds by the clock of each run, `train.seconds`); or "steps", which
-        takes each objective's train.steps and matches nothing.
-      amount: of the budget; 0 where it is "steps".
-      num_evals: measurements along each run, at the same shares of what it costs (in
-        whole calls); 0 leaves them to train.eval_every.
+      budget: what is equal for every run: "flops", "raw_tokens" or "seconds" (the
+        clock of each run, `train.seconds`). With "steps" each objective trains for its
+        train.steps, and costs are not matched.
+      amount: of the budget; 0 if it is "steps".
+      num_evals: evaluations of each run, evenly spaced over its cost (in whole calls);
+        0: as train.eval_every.
       overrides: name -> sections -> settings that differ for it
         ({"words": {"objective": "mlm", "mlm": {"masking": "words"}}}).
-      tune: settings and the values of each that every objective tries before it is
-        compared, such as "optim.lr=1e-3,3e-3,6e-3" or "optim.lr=1e-3,3e-3;
+      tune: settings that are tuned for every objective before the comparison, with
+        their values: "optim.lr=1e-3,3e-3,6e-3" or "optim.lr=1e-3,3e-3;
         optim.weight_decay=0.01,0.1", which are four trials; or a range that values are
-        drawn from log-uniformly, "optim.lr=1e-4..1e-2"; "" tunes nothing. A name has
-        values of its own by `overrides` ({"mlm": {"compare": {"tune": "..."}}}).
-      tune_trials: how many trials are drawn for every objective with a range.
-      tune_share: of the budget (of each objective's train.steps where the budget is
-        steps) that a trial trains for.
-      tune_by: the metric that chooses a trial: valid_loss, the objective's own, or
+        drawn from log-uniformly, "optim.lr=1e-4..1e-2"; "": no tuning. One objective
+        can have other values in `overrides` ({"mlm": {"compare": {"tune": "..."}}}).
+      tune_trials: number of trials for every objective with a range.
+      tune_share: fraction of the budget (of train.steps if the budget is steps) that a
+        trial trains for.
+      tune_by: the metric that chooses a trial: valid_loss, the objective's loss, or
         another one. It must be a shared metric if a tuned setting defines the
         objective's loss.
-      tune_seed: the trials' seed, also of values that are drawn; no compared run may
-        have it.
-      tune_fraction: of the training text, which trials do not train on and are chosen
-        by; the validation text has no say in the choice.
-      tasks: downstream tasks that are put to every run when it is trained
-        (`comparison.compared_tasks`): "blimp:FOLDER" and its like, as `jaxpt evaluate
-        --tasks` has them, and "finetune:FILE.py" or "finetune:FILE.py:ARGUMENT", a
-        config of `jaxpt finetune`.
-      task_sizes: numbers of labelled examples that runs are fine-tuned with, nested and
-        with as many of each label; 0 is all of them.
-      task_items: of a zero-shot task, how many of its items are asked, spread evenly; 0
-        is all.
-      task_settings: sections of settings that every fine-tuning has in place of its
-        config file's, such as {"train": {"lr": (5e-4,)}} for small networks.
+      tune_seed: seed of the trials and of drawn values; no compared run may have it.
+      tune_fraction: fraction of the training text that trials do not train on and are
+        chosen by; the validation text does not influence the choice.
+      tasks: downstream tasks that every trained run is evaluated on
+        (`comparison.compared_tasks`): zero-shot tasks such as "blimp:FOLDER", as in
+        `jaxpt evaluate --tasks`, and "finetune:FILE.py" or "finetune:FILE.py:ARGUMENT",
+        a config of `jaxpt finetune`.
+      task_sizes: numbers of labelled examples for fine-tuning, nested and balanced over
+        labels; 0: all.
+      task_items: number of items of a zero-shot task, evenly spaced; 0: all.
+      task_settings: sections of settings that replace those of every fine-tuning
+        config, such as {"train": {"lr": (5e-4,)}} for small networks.
     """
 
     objectives: tuple[str, ...] = COMPARED
@@ -240,10 +229,10 @@ class CompareSpec:
     task_items: int = 0
     task_settings: dict = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, sections in self.overrides.items():
             if not isinstance(sections, dict):
-                raise UserError(
+                raise ConfigError(
                     f"compare.overrides.{name}={sections!r}: must be sections of "
                     f"settings"
                 )
@@ -257,41 +246,40 @@ class CompareSpec:
                 f"among {', '.join(known)}; or other names (letters, digits, _ "
                 f"and -) whose compare.overrides.{name}.objective is among these"
             )
-            _check("compare", self, "objectives", is_good, allowed)
+            check("compare", self, "objectives", is_good, allowed)
         for name in ("objectives", "seeds"):
             values = getattr(self, name)
             is_good = len(values) > 0 and len(set(values)) == len(values)
-            _check("compare", self, name, is_good, "a list without repeats, not empty")
+            check("compare", self, name, is_good, "a list without repeats, not empty")
         for name in ("seeds", "earlier_seeds"):
             values = getattr(self, name)
             is_good = all(type(n) is int and 0 <= n < 2**31 for n in values)
-            _check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
+            check("compare", self, name, is_good, "whole numbers from 0 to 2147483647")
         is_good = 0 < self.alpha < 1
-        _check("compare", self, "alpha", is_good, "between 0 and 1, both excluded")
+        check("compare", self, "alpha", is_good, "between 0 and 1, both excluded")
         is_new = set(self.seeds).isdisjoint(self.earlier_seeds)
         allowed = (
             f"without those of compare.earlier_seeds={self.earlier_seeds}, or "
             f"compare.alpha={self.alpha:g} at most {ALPHA / 2:g} in each comparison"
         )
         is_good = is_new or self.alpha <= ALPHA / 2
-        _check("compare", self, "seeds", is_good, allowed)
-        _check("compare", self, "num_evals", self.num_evals >= 0, "at least 0")
+        check("compare", self, "seeds", is_good, allowed)
+        check_least("compare", self, 0, "num_evals", "task_items")
         is_good = self.budget in BUDGETS
-        _check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
+        check("compare", self, "budget", is_good, f"one of {', '.join(BUDGETS)}")
         is_good = (self.amount > 0) != (self.budget == "steps")
-        _check(
+        check(
             "compare", self, "amount", is_good, "above 0 (for budget=steps, exactly 0)"
         )
         for name in ("tune_share", "tune_fraction"):
             is_good = 0 < getattr(self, name) < 1
-            _check("compare", self, name, is_good, "between 0 and 1, both excluded")
+            check("compare", self, name, is_good, "between 0 and 1, both excluded")
         self._check_tuning()
         sizes = self.task_sizes
         is_good = 0 < len(sizes) == len(set(sizes))
         is_good = is_good and all(type(n) is int and n >= 0 for n in sizes)
         allowed = "whole numbers from 0 (all labels), each once"
-        _check("compare", self, "task_sizes", is_good, allowed)
-        _check("compare", self, "task_items", self.task_items >= 0, "at least 0")
+        check("compare", self, "task_sizes", is_good, allowed)
 
     def list_trials(self, name: str) -> list[dict[str, Any]]:
         """The settings of a name's trials, by their full names; none if not tuned.
@@ -306,7 +294,7 @@ class CompareSpec:
         return list_trials(text, self.tune_trials, self.tune_seed, place)
 
     def find_tune(self, name: str) -> tuple[str, str]:
-        """What a name is to try, as `tune` has it, and the setting that says so."""
+        """The values to try for a name, as `tune` has them, and the setting's name."""
         own = self.overrides.get(name, {}).get("compare", {})
         if "tune" in own:
             return own["tune"], f"compare.overrides.{name}.compare.tune"
@@ -316,22 +304,17 @@ class CompareSpec:
         for name, sections in self.overrides.items():
             own = sections.get("compare", {})
             if not isinstance(own, dict) or own.keys() - {"tune"}:
-                raise UserError(
-                    f"compare.overrides.{name}.compare={own}: must have no setting but "
-                    f"tune; the others are the same for all"
+                raise ConfigError(
+                    f"compare.overrides.{name}.compare={own}: must have only tune; the "
+                    f"other settings are the same for all"
                 )
         is_good = 0 <= self.tune_seed < 2**31 and self.tune_seed not in self.seeds
         allowed = f"from 0 to 2147483647, and none of compare.seeds={self.seeds}"
-        _check("compare", self, "tune_seed", is_good, allowed)
+        check("compare", self, "tune_seed", is_good, allowed)
         for name in self.objectives:
             self.list_trials(name)
         is_good = self.tune_trials == 0 or any(
             has_range(*self.find_tune(name)) for name in self.objectives
         )
         allowed = "0 without a range such as optim.lr=1e-4..1e-2 in compare.tune"
-        _check("compare", self, "tune_trials", is_good, allowed)
-
-
-def _check(section: str, spec, name: str, is_good: bool, allowed: str) -> None:
-    if not is_good:
-        raise UserError(f"{section}.{name}={getattr(spec, name)}: must be {allowed}")
+        check("compare", self, "tune_trials", is_good, allowed)

@@ -1,25 +1,27 @@
-"""Every setting there is: a config's sections, their defaults, and changes to them.
+"""All settings: a config's sections, their defaults, and changes to them.
 
-Each section is a dataclass of the room that reads it.
+Each section is a dataclass of the subpackage that reads it.
 """
 
 import dataclasses
 import json
+from collections.abc import Collection
+from typing import Any
 
 import ml_collections
 
 from jaxpt.config.sections import FINETUNE, CompareSpec, EvalSpec, LengthSpec, TrainSpec
-from jaxpt.errors import UserError, suggest
+from jaxpt.errors import ConfigError, nearest, suggest
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.objectives import OBJECTIVES, find_section, is_outside
-from jaxpt.objectives.objective import ObjectiveSpec
 from jaxpt.text.rows.forms import RowsSpec
 from jaxpt.text.text_spec import TextSpec
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
 
+AnyConfig = Any  # a ConfigDict, or plain values by section
 # Sections of the config, each a dataclass; fields set elsewhere are left out.
-SECTIONS = {
+SECTIONS: dict[str, tuple[type, ...]] = {
     "data": (TextSpec, LengthSpec, RowsSpec),
     "tokenizer": (TokenizerSpec,),
     "model": (ModelSpec,),
@@ -28,18 +30,42 @@ SECTIONS = {
     "eval": (EvalSpec,),
     "compare": (CompareSpec,),
 } | {name: (module.Spec,) for name, module in OBJECTIVES.items()}
-# Fields of an objective's Spec that other sections say.
-MADE = {"row_length", "max_documents", "is_seq2seq"}
-# Fields that `make_plan` writes itself, of what others name.
-WRITTEN = {"teacher_model"}
-HIDDEN = {
-    TextSpec: {"tokenizer"},
-    RowsSpec: {"row_length", "seed"},
-} | {module.Spec: MADE for module in OBJECTIVES.values()}
+# Fields that other sections determine; an objective declares its own (`filled_by`).
+HIDDEN = {TextSpec: {"tokenizer"}, RowsSpec: {"row_length", "seed"}}
+# Settings of an objective that `make_plan` writes (`jaxpt.objectives.spec.model_of`).
+WRITTEN = {
+    field.name
+    for module in OBJECTIVES.values()
+    for field in dataclasses.fields(module.Spec)
+    if "model_of" in field.metadata
+}
+# Names of settings in other programs.
+SYNONYMS = {
+    "batch": "train.batch_size",
+    "block_size": "data.seq_len",
+    "context_length": "data.seq_len",
+    "dataset": "data.path",
+    "gradient_accumulation_steps": "train.num_microbatches",
+    "hidden_size": "model.d_model",
+    "intermediate_size": "model.d_ff",
+    "learning_rate": "optim.lr",
+    "max_grad_norm": "optim.clip_norm",
+    "max_iters": "train.steps",
+    "max_length": "data.seq_len",
+    "max_steps": "train.steps",
+    "mlm_probability": "mlm.mask_rate",
+    "n_embd": "model.d_model",
+    "n_head": "model.num_heads",
+    "n_layer": "model.num_layers",
+    "num_attention_heads": "model.num_heads",
+    "num_hidden_layers": "model.num_layers",
+    "num_steps": "train.steps",
+    "warmup": "optim.warmup_steps",
+}
 
 
 def default_config() -> ml_collections.ConfigDict:
-    """Every setting there is, at its default; config files change what they need.
+    """All settings at their defaults; config files change what they need.
 
     >>> config = default_config()
     >>> config.objective, config.optim.lr
@@ -51,20 +77,51 @@ def default_config() -> ml_collections.ConfigDict:
     return config
 
 
-def default_section(*specs) -> dict:
+def default_section(*specs: type) -> dict:
     """The settings that dataclasses declare, at their defaults."""
-    section = {}
-    for spec in specs:
-        for field in list_fields(spec):
-            make = field.default_factory
-            section[field.name] = (
-                field.default if make is dataclasses.MISSING else make()
-            )
-    return section
+    return {
+        field.name: default_of(field) for spec in specs for field in list_fields(spec)
+    }
+
+
+def default_of(field: dataclasses.Field) -> Any:
+    """The default of a dataclass's field."""
+    make = field.default_factory
+    return field.default if make is dataclasses.MISSING else make()
+
+
+def suggest_setting(name: str, known: Collection[str]) -> str:
+    """ " (did you mean X?)" if a setting is misspelt or has this name elsewhere.
+
+    Args:
+      name: with or without its section.
+      known: full names.
+
+    >>> known = ["optim.lr", "train.steps", "train.seed"]
+    >>> [suggest_setting(n, known) for n in ("optim.learning_rate", "train.lr")]
+    [' (did you mean optim.lr?)', ' (did you mean optim.lr?)']
+    >>> suggest_setting("train.step", known)
+    ' (did you mean train.steps?)'
+    """
+    fields: dict[str, list[str]] = {}
+    for other in known:
+        fields.setdefault(other.rpartition(".")[2], []).append(other)
+    field = name.rpartition(".")[2]
+    synonym = SYNONYMS.get(field, field)
+    same = fields.get(synonym.rpartition(".")[2], [])
+    if synonym in known:
+        near = synonym
+    elif len(same) == 1:
+        near = same[0]
+    elif "." in name:
+        near = nearest(name, known)
+    else:
+        near = "".join(fields.get(nearest(field, fields), [])[:1])
+    return f" (did you mean {near}?)" if near else ""
 
 
 def list_outside(config: dict) -> list[str]:
-    """The objectives of the user's own that a plain config names."""
+    """The objectives outside jaxpt that a plain config names."""
     compare = config.get("compare", {})
     names = [config.get("objective"), *compare.get("objectives", ())]
     overrides = compare.get("overrides", {}).values()
@@ -78,56 +135,57 @@ def list_code(config: dict) -> list[str]:
     >>> list_code({"objective": "own.half", "compare": {"tasks": ["finetune:my.py:x"]}})
     ['own.half', 'my.py']
     """
-    tasks = [told.split(":") for told in config.get("compare", {}).get("tasks", ())]
+    tasks = [name.split(":") for name in config.get("compare", {}).get("tasks", ())]
     files = [parts[1] for parts in tasks if parts[0] == FINETUNE and len(parts) > 1]
     return [*list_outside(config), *files]
 
 
-def find_sections(config: dict) -> dict[str, tuple]:
+def find_sections(config: dict) -> dict[str, tuple[type, ...]]:
     """The sections that a plain config may have, each with its dataclasses."""
     outside = {find_section(n): (OBJECTIVES[n].Spec,) for n in list_outside(config)}
     return SECTIONS | outside
 
 
-def list_fields(spec) -> list[dataclasses.Field]:
+def list_fields(spec: type) -> list[dataclasses.Field]:
     """The fields of a dataclass that are settings of its section."""
-    made = MADE if issubclass(spec, ObjectiveSpec) else set()
-    hidden = HIDDEN.get(spec, made)
-    return [f for f in dataclasses.fields(spec) if f.name not in hidden]
+    fields, hidden = dataclasses.fields(spec), HIDDEN.get(spec, ())
+    return [f for f in fields if f.name not in hidden and "source" not in f.metadata]
 
 
 def read_sections(config: dict) -> dict[str, dict]:
     """The settings that a plain config has, by section, lists as tuples.
 
     Raises:
-      UserError: a section or a setting that there is not.
+      ConfigError: an unknown section or setting.
     """
     parts, sections = {}, find_sections(config)
     for name in config:
         if name not in sections and name != "objective":
             listed = ", ".join(["objective", *sections])
-            raise UserError(f"{name}: unknown section; there are {listed}")
+            near = suggest(name, sections)
+            raise ConfigError(f"{name}: unknown section{near}; must be one of {listed}")
     for name, specs in sections.items():
         known = {field.name for spec in specs for field in list_fields(spec)}
-        given = config.get(name, {})
-        for key in given:
+        settings = config.get(name, {})
+        for key in settings:
             if key not in known:
-                raise UserError(
-                    f"{name}.{key}: unknown setting; {name} has "
+                near = suggest_setting(f"{name}.{key}", [f"{name}.{k}" for k in known])
+                raise ConfigError(
+                    f"{name}.{key}: unknown setting{near}; {name} has "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
         parts[name] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in given.items()
+            k: tuple(v) if isinstance(v, list) else v for k, v in settings.items()
         }
     return parts
 
 
-def pick_fields(spec, section: dict) -> dict:
+def pick_fields(spec: type, section: dict) -> dict:
     """Those of a section's settings that are fields of a dataclass."""
     return {f.name: section[f.name] for f in list_fields(spec) if f.name in section}
 
 
-def to_dict(config) -> dict:
+def to_dict(config: AnyConfig) -> dict:
     """A config as plain JSON values, tuples as lists."""
     if isinstance(config, ml_collections.ConfigDict):
         config = config.to_dict()
@@ -139,10 +197,10 @@ def override(config: dict, changes: dict, place: str = "compare.overrides") -> d
 
     Args:
       changes: {"objective": name, "section": {"field": value}}.
-      place: where they come from, as errors name it.
+      place: where they come from, for errors.
 
     Raises:
-      UserError: a name that is no setting, or a value of another type.
+      ConfigError: an unknown setting, or a value of another type.
     """
     config = json.loads(json.dumps(config))
     for section, fields in changes.items():
@@ -150,17 +208,21 @@ def override(config: dict, changes: dict, place: str = "compare.overrides") -> d
             config[section] = fields
             continue
         if not isinstance(fields, dict):
-            raise UserError(
+            raise ConfigError(
                 f"{place}: {section}={fields!r}: must be a section's settings"
             )
         for field, value in fields.items():
-            name = f"{place}: {section}.{field}"
+            name = f"{section}.{field}"
             if field not in config.get(section, {}):
-                near = suggest(field, config.get(section, {}))
-                raise UserError(f"{name}: unknown setting{near}")
+                sections = {k: v for k, v in config.items() if isinstance(v, dict)}
+                known = [f"{k}.{each}" for k, v in sections.items() for each in v]
+                near = suggest_setting(name, known)
+                raise ConfigError(f"{place}: {name}: unknown setting{near}")
             old = config[section][field]
             is_number = isinstance(old, float) and type(value) is int
             if type(old) is not type(value) and not is_number:
-                raise UserError(f"{name}={value!r}: must be a {type(old).__name__}")
+                raise ConfigError(
+                    f"{place}: {name}={value!r}: must be a {type(old).__name__}"
+                )
             config[section][field] = value
     return config

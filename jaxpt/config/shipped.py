@@ -1,4 +1,4 @@
-"""The configs that come with jaxpt, by name: quickstart is configs/quickstart.py."""
+"""Configs that come with jaxpt, by name: "quickstart" is configs/quickstart.py."""
 
 import ast
 from pathlib import Path
@@ -8,37 +8,41 @@ PACKAGE = Path(__file__).parents[1]
 PLACES = (PACKAGE / "configs", PACKAGE.parent / "configs")
 
 
-def find_config(told: str) -> str:
-    """The file of `NAME` or `NAME:ARGUMENT`, where the name is of a shipped config.
+def find_config(source: str) -> str:
+    """The file of `NAME` or `NAME:ARGUMENT`, if the name is that of a shipped config.
 
-    What names a file, or no config, is given back as it is.
+    Its path in the repository is such a name, too. Another source is returned as it is.
 
     >>> Path(find_config("quickstart:mlm")).name
     'quickstart.py:mlm'
+    >>> Path(find_config("configs/quickstart.py")).resolve().is_file()
+    True
     >>> find_config("mine.py")
     'mine.py'
     """
-    name, mark, argument = told.partition(":")
-    if not name or Path(name).suffix or Path(name).exists():
-        return told
+    name, mark, argument = source.partition(":")
+    if not name or Path(name).exists():
+        return source
+    if name.startswith("configs/"):
+        name = name.removeprefix("configs/").removesuffix(".py")
     for place in PLACES:
-        if (path := place / f"{name}.py").is_file():
+        if not Path(name).suffix and (path := place / f"{name}.py").is_file():
             return f"{path}{mark}{argument}"
-    return told
+    return source
 
 
-def is_shipped(told: str) -> bool:
+def is_shipped(source: str) -> bool:
     """Whether `FILE` or `FILE:ARGUMENT` is a config that comes with jaxpt.
 
     >>> is_shipped(find_config("quickstart:mlm")), is_shipped("quickstart.py")
     (True, False)
     """
-    file = Path(told.partition(":")[0]).resolve()
+    file = Path(source.partition(":")[0]).resolve()
     return any(file.is_relative_to(place.resolve()) for place in PLACES)
 
 
 def list_configs() -> dict[str, str]:
-    """The first line of what each says of itself, by name."""
+    """The title of each shipped config, by its name."""
     place = next((place for place in PLACES if place.is_dir()), PLACES[0])
     return {
         path.relative_to(place).with_suffix("").as_posix(): read_title(path)

@@ -1,11 +1,11 @@
-"""The trials that `compare.tune` asks for: a grid of values, or random draws.
+"""The trials of `compare.tune`: a grid of values, or random draws.
 
     optim.lr=1e-3,3e-3; optim.weight_decay=0.01,0.1     every combination: four trials
     optim.lr=1e-4..1e-2; optim.weight_decay=0.01,0.1    `num_draws` random draws
 
-A range is drawn from log-uniformly, a list uniformly. A draw depends on nothing but the
-seed, the setting's name and the number of the trial. So the trials of a comparison are
-the same after a restart, more of them begin with the same ones, and two objectives with
+A range is drawn from log-uniformly, a list uniformly. A draw depends only on the seed,
+the setting's name and the number of the trial. So a restarted comparison has the same
+trials, a larger number of trials starts with the same ones, and two objectives with
 different ranges are tried at the same quantiles.
 """
 
@@ -15,7 +15,7 @@ import math
 import random
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 
 ALLOWED = (
     "settings with two values or more each, or with a range of numbers above 0, such "
@@ -46,14 +46,14 @@ class Range(NamedTuple):
 def list_trials(
     text: str, num_draws: int, seed: int, place: str
 ) -> list[dict[str, Any]]:
-    """The settings of each trial by their full names; of "" there is none.
+    """The settings of each trial by their full names; no trial for "".
 
     Args:
-      num_draws: how many trials a text with a range has.
-      place: the setting that the text is from, as errors name it.
+      num_draws: number of trials if the text has a range.
+      place: the setting that has the text, for errors.
 
     Raises:
-      UserError: the text is not written as settings and values.
+      ConfigError: the text is not written as settings and values.
 
     >>> list_trials("optim.lr=1e-3,3e-3", 0, 0, "compare.tune")
     [{'optim.lr': 0.001}, {'optim.lr': 0.003}]
@@ -68,7 +68,7 @@ def list_trials(
             for values in itertools.product(*values_of)
         ]
     if num_draws < 2:
-        raise UserError(
+        raise ConfigError(
             f"compare.tune_trials={num_draws}: must be at least 2 with a range in "
             f"{place}={text}"
         )
@@ -80,7 +80,7 @@ def list_trials(
 
 
 def has_range(text: str, place: str) -> bool:
-    """Whether trials are drawn: one of the settings has a range."""
+    """Whether trials are drawn: whether a setting has a range."""
     return any(isinstance(c, Range) for c in _read_choices(text, place).values())
 
 
@@ -106,12 +106,12 @@ def _read_choices(text: str, place: str) -> dict[str, list | Range]:
         is_good &= not any(map(_read_range, texts))
         choices[name] = listed
     if not is_good:
-        raise UserError(f"{place}={text}: must be {ALLOWED}")
+        raise ConfigError(f"{place}={text}: must be {ALLOWED}")
     return choices
 
 
 def _read_range(text: str) -> Range | None:
-    """A range as it is written, LOW..HIGH; None for anything else."""
+    """The range of a text LOW..HIGH; None for any other text."""
     ends = [_read_value(end.strip()) for end in text.split("..")]
     if len(ends) != 2 or not all(type(end) in (int, float) for end in ends):
         return None
@@ -120,7 +120,7 @@ def _read_range(text: str) -> Range | None:
 
 
 def _read_value(text: str) -> Any:
-    """A number, a truth value or None as Python writes it; else the text itself."""
+    """A number, a bool or None in Python's syntax; otherwise the text itself."""
     try:
         return ast.literal_eval(text)
     except (SyntaxError, ValueError):

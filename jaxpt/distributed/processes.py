@@ -7,6 +7,7 @@ one process, these functions do nothing.
 
 import ctypes
 import json
+import logging
 import os
 import platform
 import re
@@ -22,7 +23,7 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DeviceError, UserError
 
 VARIABLES = ("JAX_COORDINATOR_ADDRESS", "JAX_NUM_PROCESSES", "JAX_PROCESS_ID")
 M_TOP_PAD = -2  # of glibc's malloc.h
@@ -87,7 +88,9 @@ def start(heartbeat_seconds: int) -> None:
       UserError: there are no other processes, or the coordinator does not answer.
     """
     if heartbeat_seconds < 1:
-        raise UserError(f"--heartbeat_seconds={heartbeat_seconds}: must be at least 1")
+        raise DeviceError(
+            f"--heartbeat_seconds={heartbeat_seconds}: must be at least 1"
+        )
     # JAX's service would take over SIGTERM; the loop handles signals itself.
     jax.config.update("jax_enable_preemption_service", False)
     try:
@@ -96,7 +99,7 @@ def start(heartbeat_seconds: int) -> None:
         )
     except (ValueError, RuntimeError) as error:
         reason = (str(error) or repr(error)).splitlines()[0]
-        raise UserError(
+        raise DeviceError(
             f"--distributed: cannot join the other processes: {reason} Set "
             f"{', '.join(VARIABLES)}, or start under SLURM, Open MPI, on a TPU pod or "
             f"on GKE"
@@ -113,15 +116,15 @@ def _read_variables() -> dict[str, Any]:
     found = []
     for name, value in given.items():
         if not value:
-            raise UserError(f"{name}: must be set with the others of {VARIABLES}")
+            raise DeviceError(f"{name}: must be set with the others of {VARIABLES}")
         if name != VARIABLES[0] and not value.isdecimal():
-            raise UserError(f"{name}={value}: must be a whole number")
+            raise DeviceError(f"{name}={value}: must be a whole number")
         found.append(value)
     address, number, index = found[0], int(found[1]), int(found[2])
     if ":" not in address:
-        raise UserError(f"{VARIABLES[0]}={address}: must be HOST:PORT")
+        raise DeviceError(f"{VARIABLES[0]}={address}: must be HOST:PORT")
     if not index < number:
-        raise UserError(f"{VARIABLES[2]}={index}: must be below {VARIABLES[1]}")
+        raise DeviceError(f"{VARIABLES[2]}={index}: must be below {VARIABLES[1]}")
     return {
         "coordinator_address": address,
         "num_processes": number,
@@ -135,7 +138,7 @@ def check_alone() -> None:
     for name in (VARIABLES[1], "SLURM_STEP_NUM_TASKS"):
         number = os.environ.get(name, "")
         if number.isdecimal() and int(number) > 1:
-            raise UserError(
+            raise DeviceError(
                 f"{name}={number}: this is one process of several: add --distributed, "
                 f"or each of them does the same run"
             )
@@ -171,16 +174,17 @@ def guard(function: Callable[[], int]) -> int:
 
 
 def _leave(error: BaseException) -> NoReturn:
-    name, code = f"jaxpt: process {jax.process_index()}", 1
+    name, code = f"process {jax.process_index()}", 1
+    log = logging.getLogger(__name__)
     if isinstance(error, UserError):
         code = 2
-        print(f"{name}: error: {error}", file=sys.stderr)
+        log.error(f"{name}: {error}")
     elif isinstance(error, KeyboardInterrupt):
         code = 130
-        print(f"{name}: interrupted", file=sys.stderr)
+        log.error(f"{name}: interrupted")
     elif isinstance(error, jax.errors.JaxRuntimeError):
         what = "its devices failed, or another process is gone"
-        print(f"{name}: {what}: {error}", file=sys.stderr)
+        log.error(f"{name}: {what}: {error}")
     else:
         traceback.print_exception(error)
     sys.stdout.flush()
@@ -255,7 +259,7 @@ def check_same(what: str, value: str) -> None:
     def check():
         for index, other in enumerate(values):
             if other != values[0]:
-                raise UserError(f"process {index} has another {what} than process 0")
+                raise DeviceError(f"process {index} has another {what} than process 0")
 
     on_all(check)
 

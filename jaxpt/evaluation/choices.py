@@ -33,7 +33,7 @@ correct in 0.32 of the questions with 29 distinct tokens and N = 4. `measure_fre
 is this baseline, and a model that has learnt from context is better.
 
 A score that is already a ratio of distributions, such as a discriminator's, is used
-directly (`Network.scores_ratio`).
+directly (`ScoresCandidates.scores_ratio`).
 """
 
 import functools

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 # C, the inverse of the penalty: powers of ten.
 STRENGTHS = tuple(10.0**power for power in range(-4, 4))
@@ -56,7 +56,7 @@ def fit_probe(
     [0, 1]
     """
     if len(np.unique(labels)) < 2:
-        raise UserError(
+        raise DataError(
             f"a linear probe: the {len(labels)} training examples have one label; must "
             f"have at least two"
         )
@@ -93,7 +93,7 @@ def _fit(vectors: np.ndarray, labels: np.ndarray, strength: float) -> Any:
         try:
             return fit_logistic(vectors, labels, strength, **settings)
         except ConvergenceWarning as fault:
-            raise UserError(
+            raise DataError(
                 f"a linear probe of C={strength} has not converged after {MOST_STEPS} "
                 f"steps"
             ) from fault

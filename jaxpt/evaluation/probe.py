@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.evaluation.likelihood import map_batches
 from jaxpt.evaluation.linear_probe import fit_logistic
 from jaxpt.statistics.examples import Examples
@@ -202,7 +202,7 @@ def measure_probe(
         sets[split] = find_passages(corpora[split], length * num_windows, num_passages)
         labels = sets[split][1]
         if len(set(labels.tolist())) < 2:
-            raise UserError(
+            raise ConfigError(
                 f"eval.probe_length={length}, eval.probe_windows={num_windows}: the "
                 f"{split} documents give {len(labels)} such passages of fewer than two "
                 f"labels; lower them"

@@ -13,7 +13,7 @@ import json
 import os
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import disk
 
 FILE = "checksums.json"
@@ -33,7 +33,7 @@ def write(path: Path, data: bytes) -> None:
         if here == new and new in stored and not path.is_symlink():
             return
         files[path.name] = [new, *(old for old in stored if old == here != new)]
-        _store(path.parent, files)
+        disk.replace(path.parent / FILE, _encode(files))
         disk.replace(path, data)
     except OSError as error:
         raise _fault(path, f"cannot be written: {error.strerror}") from error
@@ -142,4 +142,4 @@ def _altered(path: Path, cure: str) -> UserError:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"{os.fspath(path)}: {what}")
+    return CheckpointError(f"{os.fspath(path)}: {what}")

@@ -2,14 +2,14 @@
 
 import contextlib
 import json
+import logging
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk, lock
 from jaxpt.version import __version__
 
@@ -38,7 +38,7 @@ def hold(workdir: Path) -> Iterator[None]:
     """
 
     def refuse() -> NoReturn:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: another process is writing into this folder; wait "
             f"until it has ended, or use another folder"
         )
@@ -61,7 +61,7 @@ def claim(workdir: Path) -> Iterator[bool]:
       UserError: a subfolder is a link, or the file system has no locks.
     """
     with contextlib.ExitStack() as stack:
-        yield processes.on_first(lambda: _take(workdir, stack))
+        yield processes.on_first(_take, workdir, stack)
 
 
 def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
@@ -81,7 +81,7 @@ def _take(workdir: Path, stack: contextlib.ExitStack) -> bool:
     stack.callback(_held.discard, place)
     for name in (CHECKPOINTS, TENSORBOARD):
         if (workdir / name).is_symlink():
-            raise UserError(
+            raise CheckpointError(
                 f"--workdir={workdir}: {name} is a link, and links are not "
                 f"followed; put the folder itself there"
             )
@@ -103,9 +103,9 @@ def check_output(folder: Path, own: str) -> None:
       own: a file that only this command writes; a folder with it may be overwritten.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"--to={folder}: is a file; must be a folder")
+        raise CheckpointError(f"--to={folder}: is a file; must be a folder")
     if not is_new(folder) and not (folder / own).exists():
-        raise UserError(
+        raise CheckpointError(
             f"--to={folder}: holds other files; must be a new or empty folder, or one "
             f"with the {own} of an earlier call"
         )
@@ -136,11 +136,13 @@ def load_json(path: Path, what: str, cure: str = checksums.CURE) -> dict:
         _warn_without_checksum(path)
         return json.loads(data.decode())
     except FileNotFoundError:
-        raise UserError(f"{path}: not found; {what}") from None
+        raise CheckpointError(f"{path}: not found; {what}") from None
     except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; {what}") from None
+        raise CheckpointError(f"{path}: {error.strerror}; {what}") from None
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not readable as JSON ({error}); {what}") from None
+        raise CheckpointError(
+            f"{path}: not readable as JSON ({error}); {what}"
+        ) from None
 
 
 def write_config(path: Path, config: dict) -> None:
@@ -161,7 +163,7 @@ def load_config(path: Path, what: str) -> dict:
         note = "" if "version" in config else " (it names no version)"
         written = str(config.pop("version", UNVERSIONED)) + note
         if _number(written) < OLDEST:
-            raise UserError(
+            raise CheckpointError(
                 f"{path}: was written by jaxpt {written}; jaxpt {__version__} reads "
                 f"neither its settings nor its checkpoints: use that version, or train "
                 f"again"
@@ -191,8 +193,6 @@ def _warn_without_checksum(path: Path) -> None:
         return
     _warned.add(folder)
     if processes.is_first():
-        print(
-            f"jaxpt: {folder}: has no {checksums.FILE}, so altered files cannot be "
-            f"detected",
-            file=sys.stderr,
+        logging.getLogger(__name__).warning(
+            f"{folder}: has no {checksums.FILE}, so altered files cannot be detected"
         )

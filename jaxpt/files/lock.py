@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 
 _held: set[int] = set()
 
@@ -39,7 +39,9 @@ def hold(path: Path, when_held: Callable[[], None]) -> Iterator[None]:
         try:
             handle = _take(path, when_held, made)
         except OSError as error:
-            raise UserError(f"{path}: cannot be locked: {error.strerror}") from error
+            raise CheckpointError(
+                f"{path}: cannot be locked: {error.strerror}"
+            ) from error
         _held.add(handle)
         try:
             yield

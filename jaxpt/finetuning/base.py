@@ -22,13 +22,14 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import default_config
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files import disk
 from jaxpt.hub.files import read_json
 from jaxpt.hub.imports import import_run
 from jaxpt.hub.task_heads import KeptHead, load_head
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.bilm import BiLm
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, PairMaskedLM, PrefixLM
 from jaxpt.nn.networks.student_teacher import StudentTeacher
@@ -213,12 +214,12 @@ def choose_form(task: Task, head: str) -> str:
     wanted = FORMS[form]
     kind = type(task.model)
     if wanted.reads_decoder and not kind.HAS_DECODER:
-        raise UserError(
+        raise ConfigError(
             f"task.head={head}: reads a decoder, and {task.plan.objective_name} runs "
             f"have none"
         )
     if kind.HAS_DECODER and wanted.mixes_layers:
-        raise UserError(
+        raise ConfigError(
             f"task.head={head}: must be bart or mean for an encoder and a decoder"
         )
     return form
@@ -236,7 +237,7 @@ def _find_form(task: Task) -> str:
         return "gpt"
     if isinstance(model, PrefixLM | CausalMaskedLM) or not find_framing(task).before:
         return "mean"
-    if isinstance(model, Electra):
+    if isinstance(model, ElectraNetwork):
         return "electra"
     if isinstance(model, StudentTeacher):
         return "distilbert"
@@ -255,7 +256,7 @@ def make_encoder(
     spec = task.model_spec
     has_places = spec.positions in ("learned", "sinusoidal")
     if has_places and max_len > spec.max_len:
-        raise UserError(
+        raise ConfigError(
             f"task.max_len={max_len}: must be at most the model's {spec.max_len}, or 0 "
             f"for the model's"
         )
@@ -273,7 +274,7 @@ def find_writing(task: Task) -> Writing | None:
     [BOS], [CLS] and [PAD] that the vocabulary has.
     """
     vocab, kind = task.vocab, type(task.model)
-    if kind.WRITES != "left_to_right":
+    if not isinstance(task.model, WritesText):
         return None
     before, after = find_frame(task)
     framing = find_framing(task)

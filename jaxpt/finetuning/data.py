@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.config.finetuning import FinetunePlan
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.tasks.task import Labels
 from jaxpt.text.labelled.tables import Table, TableSpec, read_table
 
@@ -73,7 +73,7 @@ def _read(spec: TableSpec, split: str, columns: Iterable[str]) -> Table:
     except UserError as error:
         if not spec.path.startswith("tfds:"):
             raise
-        raise UserError(
+        raise type(error)(
             f"{error}; for your own file set --config.data.{split}=FILE"
         ) from error
 
@@ -82,7 +82,9 @@ def check_num_train(plan: FinetunePlan, data: TaskData) -> None:
     """Raises UserError if there are fewer examples than `data.num_train`."""
     num, size = plan.data.num_train, len(data.splits["train"])
     if num > size:
-        raise UserError(f"data.num_train={num}: must be at most {size}, all there are")
+        raise ConfigError(
+            f"data.num_train={num}: must be at most {size}, all there are"
+        )
 
 
 def hold_out(items: list, share: float) -> tuple[list, list]:
@@ -93,7 +95,7 @@ def hold_out(items: list, share: float) -> tuple[list, list]:
     """
     num = round(share * len(items))
     if not 0 < num < len(items):
-        raise UserError(
+        raise ConfigError(
             f"data.dev_share={share}: gives {num} of {len(items)} examples; both parts "
             f"must have some, or data.dev must be set"
         )

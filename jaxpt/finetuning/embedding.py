@@ -6,7 +6,7 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import make_encoder
 from jaxpt.finetuning.batches import choose_lengths, collate, count_lengths, cut_all
 from jaxpt.tasks.encoder import Framed
@@ -47,7 +47,7 @@ class Embedder:
           UserError: another pool, or a text without any token.
         """
         if pool not in POOLS:
-            raise UserError(f"pool={pool}: must be one of {', '.join(POOLS)}")
+            raise ConfigError(f"pool={pool}: must be one of {', '.join(POOLS)}")
         rows = [self.encoder.texts(text) for text in texts]
         states = self._read_rows(rows)
         if pool == "none":

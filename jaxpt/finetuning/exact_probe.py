@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from jaxpt.config.finetuning import GRID
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import ConfigError, DivergedError
 from jaxpt.evaluation.linear_probe import LinearProbe, fit_probe
 from jaxpt.finetuning.cell import Cell, Trained, conclude
 from jaxpt.finetuning.evaluation import Examples, measure, read_outputs
@@ -27,12 +27,12 @@ def check_exact_probe(program: TuneProgram) -> None:
     plan, form = program.plan, FORMS[program.base.form]
     spec = plan.spec
     if not isinstance(spec, classification.Spec) or spec.separator:
-        raise UserError(
+        raise ConfigError(
             "adapt.method=exact_probe: needs task.name=classification of one label; "
             "must be linear_probe here"
         )
     if form.activation or form.mixes_layers or not form.has_bias:
-        raise UserError(
+        raise ConfigError(
             f"adapt.method=exact_probe: the head {program.base.form} is not one linear "
             f"layer with a bias; task.head must be electra (the first state), gpt (the "
             f"last) or mean"
@@ -40,7 +40,7 @@ def check_exact_probe(program: TuneProgram) -> None:
     for name in GRID[:-1]:
         values = getattr(plan.train, name)
         if len(values) > 1:
-            raise UserError(
+            raise ConfigError(
                 f"train.{name}={values}: must be one value with "
                 f"adapt.method=exact_probe, which takes no steps"
             )

@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from jaxpt.config.finetuning import make_finetune_plan
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import is_new, load_config, load_json
 from jaxpt.finetuning.base import Base, load_base
 from jaxpt.finetuning.program import TuneProgram
@@ -19,7 +19,7 @@ from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.task_heads import find_names, name_class, task_to_hf, write_labels
 from jaxpt.nn.adaptation.adapt import merge
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.training.checkpoint import Checkpointer
 from jaxpt.training.run_framing import find_framing
 
@@ -58,7 +58,7 @@ def load_finetuned(folder: Path) -> Finetuned:
     spec = plan.spec
     base = load_base(identity["source"], spec.head, spec.max_len, plan.train.dropout)
     if base.fingerprint() != identity["network"]:
-        raise UserError(
+        raise ConfigError(
             f"{folder}: was fine-tuned from {identity['source']}, which has changed; "
             f"restore that run"
         )
@@ -77,7 +77,7 @@ def load_finetuned(folder: Path) -> Finetuned:
             {"trained": template}, step=result["model_step"]
         )
     if restored is None:
-        raise UserError(f"{folder}: its model is missing")
+        raise ConfigError(f"{folder}: its model is missing")
     trained = restored[0]["trained"]
     return Finetuned(program, program.join(trained, frozen), result)
 
@@ -96,11 +96,11 @@ def export_finetuned(folder: Path, to: Path, family: str = "") -> list[str]:
         empty.
     """
     if not is_new(to):
-        raise UserError(f"--to={to}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={to}: must be a new or an empty folder")
     tuned = load_finetuned(folder)
     plan, base = tuned.program.plan, tuned.program.base
     if plan.spec.READS and not plan.spec.EXPORT:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={folder}: transformers has no class for {plan.task_name}"
         )
     purpose = _find_purpose(base, family)
@@ -130,7 +130,7 @@ def _make_reader(
     what, task = program.plan.spec.EXPORT, base.task
     names = find_names(kind, what, base.form)
     if purpose == "causal" and base.network.READS_AHEAD:
-        raise UserError(
+        raise ConfigError(
             f"{base.source}: a {task.plan.objective_name} run reads a task's text in "
             f"both directions, and {kind.name} in transformers only to the left"
         )
@@ -161,7 +161,7 @@ def _make_writer(
     task = tuned.program.base.task
     framing = find_framing(task)
     ids = name_ids(task.vocab, framing, purpose)
-    note = task.spec.describe_mask()
+    note = task.spec.text_form(task.vocab).mask_note
     tensors = to_hf(network, kind, laid, purpose)
     return Model(config | ids, tensors, laid, framing, (note,) if note else (), ids)
 
@@ -173,11 +173,11 @@ def _find_purpose(base: Base, family: str) -> str:
     """
     model = base.task.model
     is_own = family in ("", "electra")
-    if isinstance(model, Electra) and model.answers == ("score",) and is_own:
+    if isinstance(model, ElectraNetwork) and model.answers == ("score",) and is_own:
         return "discriminator"
     heads = type(base.network).HEADS
     if not heads:
-        raise UserError(
+        raise ConfigError(
             f"{base.source}: holds a {base.task.plan.objective_name} run, for which "
             f"transformers has no model"
         )
@@ -198,14 +198,14 @@ def _find_last_by(base: Base, kind: str, name: str) -> int:
     vocab, after = base.tokenizer.vocab, base.encoder.frame.after
     if kind == "eos":
         if not after:
-            raise UserError(
+            raise ConfigError(
                 f"{name} finds a text's last token as its last [EOS], and the texts "
                 f"of {base.source} end without one"
             )
         return after[-1]
     pad = vocab.eos if vocab.pad is None else vocab.pad
     if pad is None or pad in after[-1:]:
-        raise UserError(
+        raise ConfigError(
             f"{name} finds a text's last token by the padding after it, and the "
             f"tokenizer has no [PAD] that a text does not end with: "
             f"tokenizer.specials must list 'pad' before a run is trained"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from jaxpt.config.finetuning import GRID, HARMLESS, FinetunePlan
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import CheckpointError, ConfigError, DivergedError
 from jaxpt.files import disk
 from jaxpt.files.folder import (
     LOCK,
@@ -236,7 +236,7 @@ def measure_baselines(plan: FinetunePlan, splits: dict[str, list]) -> dict[str, 
         if name != "train"
     }
     if spec.main_metric not in metrics["dev"]:
-        raise UserError(
+        raise ConfigError(
             f"task.metric={spec.main_metric}: must be one of "
             f"{', '.join(metrics['dev'])} for these data"
         )
@@ -252,7 +252,7 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
         return
     path = folder / "config.json"
     if not path.exists() or (folder / "checkpoints").exists():
-        raise UserError(
+        raise CheckpointError(
             f"--to={folder}: holds something else; must be a new folder, or one of the "
             f"same fine-tuning"
         )
@@ -260,7 +260,7 @@ def _check_folder(folder: Path, plan: FinetunePlan) -> None:
     old, new = _settings(stored), _settings(plan.config)
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            raise UserError(
+            raise CheckpointError(
                 f"--to={folder}: holds a fine-tuning with {name}={old.get(name)}, not "
                 f"{new.get(name)}; use another folder or the same settings"
             )
@@ -294,7 +294,7 @@ def _write_identity(
         stored = load_json(path, "use another --to")
         for name, word in (("network",) * 2, ("data", "examples"), ("head",) * 2):
             if stored.get(name) != identity[name]:
-                raise UserError(
+                raise CheckpointError(
                     f"--to={folder}: holds a fine-tuning of another {word}; use "
                     f"another folder"
                 )

@@ -14,13 +14,14 @@ import numpy as np
 import optax
 
 from jaxpt.config.finetuning import FinetunePlan
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.finetuning.base import Base
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.groups import make_grouped_optimizer
 from jaxpt.learn.update import weigh
 from jaxpt.nn.adaptation.adapt import count_trained, find_frozen, find_read, init_extra
 from jaxpt.nn.adaptation.prompts import check_length
+from jaxpt.nn.networks.abilities import HasLikelihood
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.nn.task_heads import TextHead, TokenHead
 from jaxpt.rng import stream
@@ -79,7 +80,7 @@ class TuneProgram:
             spec=plan.spec,
         )
         if head is None and plan.adapt.num_prompts:
-            raise UserError(
+            raise ConfigError(
                 f"adapt.method={plan.adapt.method}: must be another for a task with "
                 f"generated answers"
             )
@@ -119,10 +120,10 @@ class TuneProgram:
         setting, form = self.plan.train.lm_weight, self.base.form
         weight = LM_WEIGHT * (form == "gpt") if setting == -1 else setting
         can = isinstance(self.base.network, TransformerNetwork)
-        can = can and "token_nll" in self.base.network.ABILITIES
+        can = can and isinstance(self.base.network, HasLikelihood)
         can = can and self.plan.spec.READS == "text"
         if setting > 0 and not can:
-            raise UserError(
+            raise ConfigError(
                 f"train.lm_weight={setting}: must be 0 for a network that is not a "
                 f"causal language model, and for a task that tags tokens or generates"
             )

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk
 from jaxpt.files.folder import load_measured, write_json
 from jaxpt.finetuning.cell import Cell, Trained
@@ -61,7 +61,7 @@ def find_model(folder: Path) -> dict:
     """
     stored = [x for x in load_cells(folder) if "model_step" in x]
     if not stored:
-        raise UserError(f"{folder}: holds no finished fine-tuning")
+        raise CheckpointError(f"{folder}: holds no finished fine-tuning")
     return max(stored, key=lambda x: x["model_step"])
 
 

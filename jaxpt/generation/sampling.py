@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.generation.beams import search_beams
 from jaxpt.nn.decoding import Cache, Decoder
 from jaxpt.rng import row_keys
@@ -55,10 +55,10 @@ class SampleSpec:
             ("length_penalty", math.isfinite(self.length_penalty), "finite"),
         ):
             if not is_good:
-                raise UserError(f"--{name}={getattr(self, name)}: must be {allowed}")
+                raise ConfigError(f"--{name}={getattr(self, name)}: must be {allowed}")
         is_sampled = self.temperature not in (0, 1) or self.top_k or self.top_p < 1
         if self.num_beams > 1 and is_sampled:
-            raise UserError(
+            raise ConfigError(
                 f"--num_beams={self.num_beams}: must be 1 with --temperature, --top_k "
                 f"or --top_p, as a beam search does not sample"
             )
@@ -134,7 +134,7 @@ def pad_left(prompts: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """
     lengths = np.array([len(prompt) for prompt in prompts], np.int32)
     if not lengths.all():
-        raise UserError("--prompt='': must hold at least one character")
+        raise ConfigError("--prompt='': must hold at least one character")
     padded = np.zeros((len(prompts), lengths.max()), np.int32)
     for row, prompt in zip(padded, prompts, strict=True):
         row[len(row) - len(prompt) :] = prompt
@@ -146,16 +146,16 @@ def check_lengths(decoder: Decoder, length: int, num_tokens: int) -> None:
     limit = decoder.max_len
     if decoder.start_id is not None:
         if length > limit:
-            raise UserError(
+            raise ConfigError(
                 f"--prompt: has {length} tokens; must have at most the model's {limit}"
             )
         if not 1 <= num_tokens <= limit:
-            raise UserError(
+            raise ConfigError(
                 f"--num_tokens={num_tokens}: must be at least 1 and at most the "
                 f"model's {limit} positions"
             )
     elif num_tokens < 1 or length + num_tokens > limit:
-        raise UserError(
+        raise ConfigError(
             f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
             f"{length} tokens, at most the model's {limit} positions"
         )

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.generation.sampling import SampleSpec, scale_logits
 
 
@@ -36,7 +36,7 @@ def fill_masks(
     """
     positions = np.flatnonzero(ids == mask_id)
     if not len(positions):
-        raise UserError("--text: must hold at least one [MASK]")
+        raise ConfigError("--text: must hold at least one [MASK]")
     logits = np.array(fill_logits(params, ids[None])[0, positions], np.float32)
     logits[:, list(banned)] = -np.inf
     probabilities = np.asarray(jax.nn.softmax(logits, axis=-1))
@@ -109,7 +109,7 @@ def count_steps(num_tokens: int, num_steps: int) -> list[int]:
     [3, 2, 2]
     """
     if not 1 <= num_steps <= num_tokens:
-        raise UserError(
+        raise ConfigError(
             f"--num_steps={num_steps}: must be from 1 to the {num_tokens} tokens to "
             f"generate, or 0 for one step per token"
         )

@@ -9,7 +9,7 @@ import flax.traverse_util
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.hub.families import Family
 from jaxpt.hub.files import LazyTensors
 from jaxpt.hub.names import (
@@ -47,7 +47,7 @@ def modernise(tensors: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
     for old in tensors:
         name = LEGACY.sub(lambda match: LEGACY_NAMES[match[0]], old)
         if name in names:
-            raise UserError(f"tensor {name}: appears twice, as {names[name]} and {old}")
+            raise DataError(f"tensor {name}: appears twice, as {names[name]} and {old}")
         names[name] = old
     return LazyTensors(names, tensors.__getitem__)
 
@@ -100,7 +100,7 @@ def _find(entry: Entry, tensors: Mapping[str, np.ndarray], is_body: bool) -> boo
         return True
     if is_body and all(HEAD.match(path) for path in entry.ours):
         return False
-    raise UserError(f"tensor {entry.theirs}: is missing")
+    raise DataError(f"tensor {entry.theirs}: is missing")
 
 
 def to_hf(
@@ -190,7 +190,7 @@ def _split(
     wanted = wanted[::-1] if entry.is_transposed else wanted
     wanted = (1, *wanted) if entry.is_row else wanted
     if tuple(value.shape) != wanted:
-        raise UserError(
+        raise DataError(
             f"tensor {entry.theirs}: has shape {list(value.shape)}, by the config "
             f"it must be {list(wanted)}"
         )
@@ -209,11 +209,11 @@ def _check_left_over(
     copy = COPIES[family.form].get(name)
     if copy is not None and copy in tensors:
         if not np.array_equal(tensors[copy], tensors[name]):
-            raise UserError(
+            raise DataError(
                 f"tensor {name}: differs from {copy}, to which the config ties it"
             )
     elif not re.fullmatch(UNREAD.get(family.form, "(?!)"), name):
-        raise UserError(f"tensor {name}: has no place in a {family.name} model")
+        raise DataError(f"tensor {name}: has no place in a {family.name} model")
 
 
 def refine_spec(
@@ -242,7 +242,7 @@ def move_places(params: Any, spec: ModelSpec, laid: ModelSpec) -> Any:
 def _check_finite(name: str, value: np.ndarray) -> None:
     """Raises UserError for a tensor with a NaN or an infinity."""
     if bad := int(value.size - np.isfinite(value).sum()):
-        raise UserError(
+        raise DataError(
             f"tensor {name}: {bad:,} of its {value.size:,} numbers are NaN or infinite"
         )
 

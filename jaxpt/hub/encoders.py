@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.hub.fields import (
     NO_ROPE,
     Config,
@@ -213,7 +213,7 @@ def _read_layer_types(config: Config) -> int:
         wanted = [_LOCAL if every == 0 or i % every else _FULL for i in range(layers)]
         if kinds == wanted:
             return every
-    raise UserError(
+    raise DataError(
         f"config.json: layer_types={kinds}: must be {_FULL} in the first of {layers} "
         f"layers and then in one of every n, or in none, and else {_LOCAL}"
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files.folder import is_new, load_measured
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
@@ -39,12 +39,12 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         parameter is not finite, or the folder is not empty or cannot be written.
     """
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     program, tokenizer, params, step = load_run(workdir)
     task = program.task
     parts = task.model.export_parts(params)
     if not parts:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a {task.plan.objective_name} run, which no "
             f"model of transformers can represent"
         )
@@ -103,7 +103,7 @@ def write_model(model: Model, tokenizer: Tokenizer, card: str, to: Path) -> list
     try:
         to.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--to={to}: {error.strerror}") from error
+        raise CheckpointError(f"--to={to}: {error.strerror}") from error
     write_tensors(to, model.tensors)
     write_json(to, "config.json", model.config | {"dtype": "float32"})
     if model.generation is not None:
@@ -196,17 +196,17 @@ def write_notes(
     task: Task, vocab: Vocab, head: str, kind: Family, config: dict
 ) -> list[str]:
     """Notes for users of an export: attention masks and starts that differ."""
-    notes, mask = [], task.spec.describe_mask()
-    if head == "causal" and mask:
+    notes, form = [], task.spec.text_form(vocab)
+    if head == "causal" and form.mask_note:
         notes.append(
-            f"{mask} {config['architectures'][0]} reads "
+            f"{form.mask_note} {config['architectures'][0]} reads "
             "every text causally, unless this mask is given to it: attention_mask of "
             "shape [batch, 1, queries, keys], 0 where seen, torch.finfo(dtype).min "
             "elsewhere."
         )
     starts = {config.get("decoder_start_token_id")}
     if head == "causal":
-        starts |= set(task.spec.frame(vocab)[0])
+        starts |= set(form.before)
     if kind.freezes_pad and vocab.pad in starts - {None}:
         notes.append(
             f"Every generated text begins with [PAD] (id {vocab.pad}), whose embedding "

@@ -5,7 +5,7 @@ A spec fits a family if writing its config and reading that gives the spec back.
 
 import dataclasses
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.hub import decoders, encoders
 from jaxpt.hub.fields import Config, Family, refusal
 from jaxpt.nn.model_spec import ModelSpec, find_differences
@@ -46,7 +46,7 @@ def write_config(
     families = [family for family in FAMILIES.values() if head in family.heads]
     if name and name not in [family.name for family in families]:
         names = ", ".join(family.name for family in families)
-        raise UserError(
+        raise ConfigError(
             f"--family={name}: must be one that has a {head} model: {names}"
         )
     misfits: list[tuple[str, list[tuple[str, object]]]] = []
@@ -70,13 +70,13 @@ def write_config(
             return family, config
         misfits.append((family.name, differences))
     if not misfits:
-        raise UserError(f"no family of transformers has such a model: {error}")
+        raise ConfigError(f"no family of transformers has such a model: {error}")
     nearest, differences = min(misfits, key=lambda misfit: len(misfit[1]))
     settings = ", ".join(
         f"model.{field}={getattr(spec, field)} ({value})"
         for field, value in differences
     )
-    raise UserError(
+    raise ConfigError(
         f"no family of transformers has such a model; the nearest is {nearest}, which "
         f"has other values (in brackets): {settings}"
     )

@@ -9,7 +9,7 @@ them both follow. A row is made by one of
 
 or, where several fields depend on each other, directly. Every other field of a config
 does not change the outputs of a model with given weights (`Family.inert`): labels,
-options of what is returned, how it is computed or was initialized, and training
+options of returned values, of computation and initialization, and training
 options. Dropout that a spec has no field for (BART's `activation_dropout` and
 `encoder_layerdrop`, and that of classifiers) is not applied in further training.
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.nn.model_spec import ModelSpec
 
 Config = dict[str, Any]  # fields of a config.json
@@ -267,7 +267,7 @@ class Family:
             if config.get(key):
                 text = repr(config[key])
                 text = text if len(text) <= 60 else f"{text[:57]}..."
-                raise UserError(f"config.json: {key}={text}: is not supported")
+                raise DataError(f"config.json: {key}={text}: is not supported")
         defaults = self.defaults
         filled, names = defaults | config, dict.fromkeys(defaults, "")
         for alias, name in self.aliases.items():
@@ -293,12 +293,12 @@ class Family:
     def check_pad(self, spec: ModelSpec, pad: int | None) -> None:
         """Raises UserError unless the spec's positions fit the tokenizer's padding."""
         if self.counts_from_pad and pad is None:
-            raise UserError(
+            raise DataError(
                 f"the tokenizer has no [PAD], and a {self.name} counts positions from "
                 "its id: tokenizer.specials must list 'pad' before a run is trained"
             )
         if self.counts_from_pad and pad != spec.position_offset - 1:
-            raise UserError(
+            raise DataError(
                 f"config.json: pad_token_id={spec.position_offset - 1}: must be {pad}, "
                 f"the tokenizer's [PAD]: a {self.name} counts positions from it"
             )
@@ -306,7 +306,7 @@ class Family:
 
 def refusal(name: str, value: Any, allowed: str) -> UserError:
     """The error for a value of a field of config.json."""
-    return UserError(f"config.json: {name}={value!r}: must be {allowed}")
+    return DataError(f"config.json: {name}={value!r}: must be {allowed}")
 
 
 def require(config: Config, **wanted: Any) -> None:
@@ -342,7 +342,7 @@ def read_rope(rope: Any, theta: Any) -> float:
         raise refusal("rope_type", kind, "'default'")
     require(rope, partial_rotary_factor=1.0)
     for key in sorted(set(rope) - _ROPE):
-        raise UserError(f"config.json: rope_parameters.{key}: is not supported")
+        raise DataError(f"config.json: rope_parameters.{key}: is not supported")
     theta = rope.get("rope_theta", theta)
     _check_type("rope_theta", theta, (int, float), "a number")
     return float(theta)

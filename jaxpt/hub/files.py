@@ -22,7 +22,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.files.disk import flush, remove, replace
 
 MODEL = "model.safetensors"
@@ -97,9 +97,9 @@ def read_tensors(folder: str | os.PathLike) -> Mapping[str, np.ndarray]:
     try:
         names = sorted(os.listdir(folder))
     except OSError as error:
-        raise UserError(f"model folder {folder}: {_reason(error)}") from error
+        raise DataError(f"model folder {folder}: {_reason(error)}") from error
     if MODEL in names and INDEX in names:
-        raise UserError(
+        raise DataError(
             f"model folder {folder}: has {MODEL} and {INDEX}: remove the one that is "
             "not the model's"
         )
@@ -133,7 +133,7 @@ def write_tensors(
       ValueError: there are no tensors, or one is of another dtype.
     """
     if max_shard_bytes < 1:
-        raise UserError(f"max_shard_bytes={max_shard_bytes}: must be at least 1")
+        raise DataError(f"max_shard_bytes={max_shard_bytes}: must be at least 1")
     if not tensors:
         raise ValueError("no tensors to write")
     arrays = {name: _as_array(name, tensor) for name, tensor in tensors.items()}
@@ -155,7 +155,7 @@ def write_tensors(
         flush(partial)
         _publish(partial, folder, list(shards))
     except (OSError, SafetensorError) as error:
-        raise UserError(
+        raise DataError(
             f"model folder {folder}: cannot be written: {_reason(error)}"
         ) from error
     finally:
@@ -250,7 +250,7 @@ def write_file(folder: str | os.PathLike, name: str, data: bytes) -> None:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"model file {path}: {what}")
+    return DataError(f"model file {path}: {what}")
 
 
 def _reason(error: Exception) -> str:
@@ -270,7 +270,7 @@ def _explain_missing(folder: Path, names: list[str]) -> UserError:
         if matches:
             matches.sort(key=lambda name: not name.startswith("pytorch_model"))
             return _fault(folder / matches[0], f"is {why}: convert it to {MODEL} first")
-    return UserError(f"model folder {folder}: must have {MODEL} or {INDEX}")
+    return DataError(f"model folder {folder}: must have {MODEL} or {INDEX}")
 
 
 def _open(path: Path) -> Any:

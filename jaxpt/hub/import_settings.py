@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt.config.settings import WRITTEN, default_config, override, to_dict
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError, UserError
 from jaxpt.hub.origin import Origin
 from jaxpt.nn.model_spec import COMPUTING, ModelSpec, find_differences
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.objective import ObjectiveSpec
+from jaxpt.objectives.spec import ObjectiveSpec
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, make_tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -87,7 +87,7 @@ class ImportSettings:
 
     def refusal(self, name: str, allowed: str) -> UserError:
         """The error for a flag whose value contradicts the folder."""
-        return UserError(
+        return ConfigError(
             f"--config.{name}={self.get(name)}: {allowed} for --from={self.folder}, "
             f"or be left out"
         )
@@ -138,7 +138,7 @@ class ImportSettings:
         tokenizer = tokenizers.load(place)
         num_ids = tokenizer.vocab.size
         if num_ids > size:
-            raise UserError(
+            raise DataError(
                 f"{place}: its tokenizer has {num_ids} ids, its config "
                 f"vocab_size={size}, which must be at least {num_ids}"
             )
@@ -166,7 +166,9 @@ class ImportSettings:
             try:
                 tokenizer = make_tokenizer(spec, ())
             except UserError as error:
-                raise UserError(f"--config.{name}={self.get(name)}: {error}") from error
+                raise ConfigError(
+                    f"--config.{name}={self.get(name)}: {error}"
+                ) from error
             if tokenizer.vocab.size > size:
                 raise self.refusal(
                     name,

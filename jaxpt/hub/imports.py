@@ -12,7 +12,7 @@ import ml_collections
 import numpy as np
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, is_new, write_config, write_json
 from jaxpt.hub.convert import flatten, from_hf, list_unread
@@ -30,7 +30,7 @@ from jaxpt.learn.state import make_state
 from jaxpt.nn.model_spec import COMPUTING, LIMITED, ModelSpec
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.objectives.distillation import get_teaching
+from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import Vocab
@@ -39,7 +39,7 @@ from jaxpt.training.initial_state import check_start
 from jaxpt.training.program import Program
 from jaxpt.training.random_parts import write_random_parts
 from jaxpt.training.run_framing import NAME
-from jaxpt.training.task import Task, make_task
+from jaxpt.training.task import make_task
 from jaxpt.training.workdir import load_run
 
 TOKENIZER = "tokenizer.json"
@@ -83,7 +83,7 @@ def _import(
     flags: Collection[str],
 ) -> list[str]:
     if not is_new(workdir):
-        raise UserError(f"--workdir={workdir}: must be a new or an empty folder")
+        raise CheckpointError(f"--workdir={workdir}: must be a new or an empty folder")
     networks, origin = read_networks(folder), read_origin(folder)
     settings = ImportSettings(config, flags, folder)
     main = networks.get("discriminator") or next(iter(networks.values()))
@@ -206,7 +206,7 @@ def _make_program(
     has_body = any(network.is_body for network in networks.values())
     if heads == networks.keys() or (has_body and networks.keys() <= heads):
         return program
-    raise UserError(
+    raise DataError(
         f"--from={settings.folder}: holds a {' and a '.join(networks)} model: must be "
         f"{' and '.join(heads) or 'none'}, as the settings of {config['objective']} are"
     )
@@ -248,14 +248,14 @@ def _complete(
     if origin and origin.objective == task.plan.objective_name:
         for path, value in origin.rest.items():
             if path not in missing or value.shape != missing[path].shape:
-                raise UserError(
+                raise DataError(
                     f"{origin.path.parent}: {path} {list(value.shape)}: must be a "
                     f"parameter of {task.plan.objective_name} with these settings"
                 )
             flat[path] = value
-    if task.spec.TEACHER:
+    if teacher := task.spec.needs.teacher:
         check_start(task, tokenizer)
-        flat = flatten(_add_teacher(task, _nest(missing | flat)))
+        flat = flatten(_add_teacher(teacher, _nest(missing | flat)))
     random_paths = sorted(missing.keys() - flat.keys())
     present = {path.split("/")[0] for path in flat}
     if random_paths:
@@ -274,11 +274,11 @@ def _name_part(path: str, present: Collection[str]) -> str:
     return f"{first}/{rest[0]}" if first in present else first
 
 
-def _add_teacher(task: Task, params: Params) -> Params:
+def _add_teacher(teacher: Teacher, params: Params) -> Params:
     """The student with its teacher, without copying any of the teacher's layers."""
-    program, _, teacher_params, _ = load_run(Path(get_teaching(task.spec).teacher))
+    program, _, teacher_params, _ = load_run(Path(teacher.run))
     parts = program.task.model.export_parts(teacher_params)
-    return begin(params, parts[task.spec.TEACHER][1], student_layers=())
+    return begin(params, parts[teacher.head][1], student_layers=())
 
 
 def _nest(flat: dict[str, Any]) -> Params:
@@ -290,7 +290,7 @@ def _check_shared(params: dict[str, Params]) -> None:
     tables = [flatten(part["embed"]) for part in params.values()]
     for path, value in tables[0].items():
         if any(not np.array_equal(value, other[path]) for other in tables[1:]):
-            raise UserError(
+            raise DataError(
                 f"--from: the embeddings ({path}) of {' and '.join(params)} differ; "
                 "they must be the same"
             )
@@ -309,7 +309,7 @@ def _check_same(
     for field in dataclasses.fields(ModelSpec):
         one, two = getattr(mine, field.name), getattr(read, field.name)
         if one != two and field.name not in free:
-            raise UserError(
+            raise DataError(
                 f"the {head}'s config: {field.name}={two!r}: must be {one!r}, as in "
                 "the discriminator's"
             )

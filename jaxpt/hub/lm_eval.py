@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 import jaxpt.trust
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.inference.predictions import Writer
 from jaxpt.inference.scorer import make_scorer
@@ -69,7 +69,7 @@ class RunLM:
     ):
         super().__init__()
         if not str(batch_size).isdigit() or int(batch_size) < 1:
-            raise UserError(f"batch_size={batch_size}: must be a number of texts")
+            raise DataError(f"batch_size={batch_size}: must be a number of texts")
         self.batch_size, self.seed = int(batch_size), int(seed)
         self.max_gen_toks = int(max_gen_toks)
         jaxpt.trust.trust(trust)
@@ -92,7 +92,7 @@ class RunLM:
         framing = self.framing
         ids = [id_ for id_ in (*framing.ends, framing.bos) if id_ is not None]
         if not ids:
-            raise UserError(
+            raise DataError(
                 "this run's tokenizer has neither [BOS] nor [EOS], one of which the "
                 "harness puts before a text that has no context"
             )
@@ -125,7 +125,7 @@ class RunLM:
                 context = []  # the rule adds the ids before a text
             ids = np.array([*context, *continuation], np.int32)[-limit:]
             if len(continuation) > limit - self.is_bare:
-                raise UserError(
+                raise DataError(
                     f"a continuation of {len(continuation)} tokens: must fit the "
                     f"model's {self.max_length} positions"
                 )
@@ -183,7 +183,7 @@ class RunLM:
 
     def _continue(self, prompts: list[str], options: dict[str, Any]) -> list[str]:
         if unknown := sorted(set(options) - set(KNOWN)):
-            raise UserError(
+            raise DataError(
                 f"generation_kwargs {unknown[0]}: must be one of {', '.join(KNOWN)}"
             )
         is_sampled = bool(options.get("do_sample"))
@@ -222,7 +222,7 @@ def register() -> type:
         from lm_eval.api import registry
         from lm_eval.api.model import TemplateLM
     except ImportError as error:
-        raise UserError(
+        raise DataError(
             f"the lm-evaluation-harness cannot be imported ({error}); install it with "
             f"pip install 'jaxpt[lm-eval]'"
         ) from None

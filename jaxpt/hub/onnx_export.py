@@ -9,13 +9,14 @@ from typing import NamedTuple
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, DataError
 from jaxpt.files.folder import is_new
 from jaxpt.hub import onnx_files
 from jaxpt.hub.files import write_file, write_json
 from jaxpt.hub.onnx_files import Difference
 from jaxpt.hub.onnx_graphs import list_graphs
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.abilities import FillsMasks, name_writing
+from jaxpt.nn.networks.electra import ElectraNetwork
 from jaxpt.nn.networks.network import Network
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.run_framing import find_frame, find_framing
@@ -60,7 +61,7 @@ def export_onnx(
     """
     onnx_files.require(precision)
     if not is_new(folder):
-        raise UserError(f"--to={folder}: must be a new or an empty folder")
+        raise CheckpointError(f"--to={folder}: must be a new or an empty folder")
     run = load_run(workdir)
     graphs = make_graphs(run, precision, attentions)
     description = describe(run, graphs, precision) | {"version": VERSION}
@@ -88,7 +89,7 @@ def make_graphs(
     task = run.program.task
     graphs = list_graphs(task.model, run.params, attentions)
     if not graphs:
-        raise UserError(
+        raise DataError(
             f"ONNX: a {task.plan.objective_name} run has no Transformer; only "
             f"these are exported as graphs"
         )
@@ -108,7 +109,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
     frame = find_frame(task) if network.HAS_DECODER else None
     before, after = frame or (framing.before, framing.after)
     is_prefix = "causal" in parts and network.READS_AHEAD
-    fills = "fill_logits" in network.ABILITIES
+    fills = isinstance(network, FillsMasks)
     has_decoder = network.HAS_DECODER
     size = task.model_spec.vocab_size
     differences = [written.difference for written in graphs.values()]
@@ -116,7 +117,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
     return {
         "objective": task.plan.objective_name,
         "kind": "prefix" if is_prefix else KINDS[tuple(parts)],
-        "writes": network.WRITES,
+        "writes": name_writing(network),
         "fills": fills,
         # A causal head fills a mask from the position before it.
         "fill_offset": int(fills and "causal" in parts),
@@ -148,7 +149,7 @@ def describe(run: LoadedRun, graphs: dict[str, Written], precision: str) -> dict
 
 def _find_fake_temperature(network: Network) -> float:
     """The temperature of a generator's samples in the training of ELECTRA."""
-    return network.temperature if isinstance(network, Electra) else 1.0
+    return network.temperature if isinstance(network, ElectraNetwork) else 1.0
 
 
 def _count_parameters(parts: dict) -> int:

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.hub.onnx_graphs import Graph
 
 PRECISIONS = ("float32", "float16", "int8")
@@ -56,12 +56,12 @@ class Difference:
 def require(precision: str) -> None:
     """Raises UserError unless a precision is known and its packages are installed."""
     if precision not in PRECISIONS:
-        raise UserError(
+        raise ConfigError(
             f"--precision={precision}: must be one of {', '.join(PRECISIONS)}"
         )
     for name in ("jax2onnx", "onnx", "onnxruntime"):
         if importlib.util.find_spec(name) is None:
-            raise UserError(
+            raise DataError(
                 f"ONNX graphs need {name}, which is not installed: "
                 f"pip install 'jaxpt[onnx]'"
             )
@@ -115,12 +115,12 @@ def check(graph: Graph, data: bytes, precision: str = "float32") -> Difference:
     gap, wrong = float(np.max(scores)), float(np.max(probabilities))
     worst = Difference(tuple(lengths), gap, wrong, sum(same) / sum(positions))
     if not np.isfinite(gap):
-        raise UserError(
+        raise DataError(
             f"ONNX: {graph.name} outputs NaN or infinity in {precision}: "
             f"--precision=float32 has a wider range"
         )
     if precision == "float32" and not (gap <= TOLERANCE and worst.same_best == 1):
-        raise UserError(f"ONNX: {graph.name}.onnx is wrong: its {worst}")
+        raise DataError(f"ONNX: {graph.name}.onnx is wrong: its {worst}")
     return worst
 
 

@@ -17,7 +17,7 @@ import jax
 import numpy as np
 
 from jaxpt.config.settings import WRITTEN
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.hub.convert import flatten
 from jaxpt.hub.files import MODEL, read_json, read_tensors, write_json, write_tensors
 from jaxpt.objectives import OBJECTIVES, is_outside
@@ -82,16 +82,16 @@ def read_origin(folder: Path) -> Origin | None:
         return None
     about = read_json(folder / FOLDER, RUN)
     if about.get("format") != FORMAT:
-        raise UserError(
+        raise DataError(
             f"{path}: format={about.get('format')!r}: this jaxpt reads {FORMAT}"
         )
     objective, settings = about.get("objective"), about.get("settings")
     if not isinstance(objective, str) or objective not in list(OBJECTIVES):
-        raise UserError(
+        raise DataError(
             f"{path}: objective={objective!r}: must be one of {', '.join(OBJECTIVES)}"
         )
     if not isinstance(settings, dict):
-        raise UserError(f"{path}: settings={settings!r}: must be a section of settings")
+        raise DataError(f"{path}: settings={settings!r}: must be a section of settings")
     has_rest = (folder / FOLDER / MODEL).exists()
     rest = read_tensors(folder / FOLDER) if has_rest else {}
     return Origin(path, objective, settings, rest)

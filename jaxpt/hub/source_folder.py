@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.hub.convert import check_names, modernise, refine_spec
 from jaxpt.hub.families import read_config
 from jaxpt.hub.fields import Config, Family
@@ -47,7 +47,7 @@ def read_networks(folder: Path) -> dict[str, Network]:
     inner = {head: folder / head for head in PARTS if (folder / head).is_dir()}
     if len(inner) == 1:
         (other,) = set(PARTS) - set(inner)
-        raise UserError(f"--from={folder}: lacks the folder {other!r}")
+        raise DataError(f"--from={folder}: lacks the folder {other!r}")
     networks = {}
     for head, place in (inner or {"": folder}).items():
         config = read_json(place, "config.json")
@@ -56,12 +56,12 @@ def read_networks(folder: Path) -> dict[str, Network]:
         head = head or _find_head(family, config, tensors)
         is_tuned = head == "discriminator" and bool(find_task(config))
         if head in PARTS and not inner and not is_tuned:
-            raise UserError(
+            raise DataError(
                 f"--from={folder}: has only ELECTRA's {head}; must be a folder with "
                 "folders 'generator' and 'discriminator'"
             )
         if head not in family.heads:
-            raise UserError(f"{place}: a {family.name} has no {head}")
+            raise DataError(f"{place}: a {family.name} has no {head}")
         without_head = not inner and is_body(config)
         check_names(tensors, family, spec, head, is_body=without_head)
         spec = refine_spec(spec, family, tensors)
@@ -106,7 +106,7 @@ def _find_head(
         if find_task(config) and "discriminator" in family.heads:
             return "discriminator"
         return next(iter(family.heads))
-    raise UserError(
+    raise DataError(
         f"config.json: architectures={names}: must be one of "
         f"{', '.join(family.heads.values())}"
     )

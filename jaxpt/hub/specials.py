@@ -8,7 +8,7 @@ those of generation_config.json, else of config.json, else of the family's confi
 
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.hub.files import read_json
 from jaxpt.text.tokens.framing import Framing, from_json, read_template
 from jaxpt.text.tokens.subword import SubwordTokenizer
@@ -83,7 +83,7 @@ def read_framing(
         value = values.get(f"{name}_token_id")
         ids = value if isinstance(value, list) else [value] * (value is not None)
         if not all(type(id_) is int and id_ >= 0 for id_ in ids):
-            raise UserError(
+            raise DataError(
                 f"{place}: {name}_token_id={value!r}: must be an id, a list of ids or "
                 "null"
             )
@@ -93,7 +93,7 @@ def read_framing(
         ids = read(name)
         if len(ids) > 1 or any(id_ >= num_ids for id_ in ids):
             value = values[f"{name}_token_id"]
-            raise UserError(
+            raise DataError(
                 f"{place}: {name}_token_id={value}: must be one id below "
                 f"vocab_size={num_ids}"
             )
@@ -103,7 +103,7 @@ def read_framing(
     ends = tuple(id_ for id_ in dict.fromkeys(read("eos")) if id_ < num_ids)
     bos = [id_ for id_ in read("bos") if id_ < num_ids]
     if any(id_ >= num_ids for id_ in before + after):
-        raise UserError(
+        raise DataError(
             f"{place}: its tokenizer puts {list(before)} and {list(after)} around a "
             f"text: must be ids below vocab_size={num_ids}"
         )
@@ -151,11 +151,11 @@ def _read_around(
         try:
             return read_template(template)
         except UserError as error:
-            raise UserError(f"{place / 'tokenizer.json'}: {error}") from error
+            raise DataError(f"{place / 'tokenizer.json'}: {error}") from error
     roles: tuple[str | None, ...] = CLASSES.get(kind, (None, None))
     name = settings.get("tokenizer_class")
     if not isinstance(name, str | None):
-        raise UserError(
+        raise DataError(
             f"{place / 'tokenizer_config.json'}: tokenizer_class={name!r}: must be the "
             "name of a class"
         )

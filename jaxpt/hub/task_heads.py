@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.files import checksums
 from jaxpt.hub.convert import HEAD, flatten, join
 from jaxpt.hub.families import Family
@@ -108,7 +108,7 @@ def find_names(family: Family, what: str, form: str) -> HeadNames:
         f"with the same numbers; "
     )
     if names is not None:
-        raise UserError(
+        raise DataError(
             f"{reason}must be fine-tuned with task.head={names.form}, the head of "
             f"{name_class(family, what)}"
         )
@@ -117,7 +117,7 @@ def find_names(family: Family, what: str, form: str) -> HeadNames:
         for (name, other), each in TASK_NAMES.items()
         if other == what
     )
-    raise UserError(f"{reason}there are {', '.join(forms)}")
+    raise DataError(f"{reason}there are {', '.join(forms)}")
 
 
 def name_class(family: Family, what: str) -> str:
@@ -133,7 +133,7 @@ def name_class(family: Family, what: str) -> str:
 def list_entries(
     family: Family, spec: ModelSpec, head: str, names: HeadNames
 ) -> list[Entry]:
-    """The tensors of a network with the head of a task instead of its own."""
+    """The tensors of a network with a task head instead of its pretraining head."""
     body = [
         entry
         for entry in TABLES[family.form](spec, head)
@@ -178,7 +178,7 @@ def task_from_hf(
     for theirs, ours in names.layers.items():
         for name in ("weight", "bias")[: 1 + names.has_bias]:
             if f"{theirs}.{name}" not in tensors:
-                raise UserError(f"tensor {theirs}.{name}: is missing")
+                raise DataError(f"tensor {theirs}.{name}: is missing")
         weight = np.asarray(tensors[f"{theirs}.weight"], np.float32)
         params[ours] = {"kernel": np.ascontiguousarray(weight.T)}
         if names.has_bias:
@@ -244,7 +244,7 @@ def keep_head(
         return False
     for name, value in names.settings:
         if config.get(name, value) != value:
-            raise UserError(
+            raise DataError(
                 f"config.json: {name}={config[name]!r}: must be {value!r} for the head "
                 f"of {name_class(family, what)}"
             )

@@ -7,11 +7,12 @@ from typing import TypeVar
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.evaluation import neighbours
 from jaxpt.generation.sampling import SampleSpec, check_lengths, generate, pad_left
 from jaxpt.generation.unmasking import cut_rows, fill_masks, unmask
 from jaxpt.nn.decoding import Decoder
+from jaxpt.nn.networks.abilities import Unmasks
 from jaxpt.rng import stream
 from jaxpt.training.data import likelihood_rows
 from jaxpt.training.program import Program
@@ -50,21 +51,21 @@ def generate_texts(
     """
     spec = SampleSpec(**sampling)
     if num_samples < 1:
-        raise UserError(f"--num_samples={num_samples}: must be at least 1")
+        raise ConfigError(f"--num_samples={num_samples}: must be at least 1")
     if spec.num_beams > 1 and num_samples > 1:
-        raise UserError(
+        raise ConfigError(
             f"--num_samples={num_samples}: must be 1 with --num_beams="
             f"{spec.num_beams}, which finds one text"
         )
     program = run.program
     check_language_model(program.task, "generate")
     writer = Writer(program, run.tokenizer, run.params, spec, seed, stop)
-    if program.task.model.WRITES == "unmasking":
+    if isinstance(program.task.model, Unmasks):
         writer.check_unmasking()
         found = [writer.unmask(p, num_tokens, num_samples, num_steps) for p in prompts]
         return [text for texts in found for text in texts]
     if num_steps:
-        raise UserError(
+        raise ConfigError(
             f"--num_steps={num_steps}: must be 0 for a {writer.name} run, which does "
             f"not unmask"
         )
@@ -141,12 +142,12 @@ class Writer:
         asked = [self.tokenizer.encode(prompt) for prompt in prompts]
         decoder = self.program.decoder
         if decoder is None:
-            raise UserError(f"a {self.name} run cannot continue a text from its left")
+            raise ConfigError(f"a {self.name} run cannot continue a text from its left")
         is_answer = decoder.start_id is not None
         around = len(self.framing.before) + len(self.framing.after)
         room = decoder.max_len - around - (0 if is_answer else num_tokens)
         if room < 1:
-            raise UserError(
+            raise ConfigError(
                 f"max_gen_toks={num_tokens}: must leave room for a prompt among the "
                 f"model's {decoder.max_len} positions"
             )
@@ -164,7 +165,7 @@ class Writer:
         """Raises UserError for options that need generation from left to right."""
         spec = self.spec
         if spec.num_beams > 1 or spec.repetition_penalty != 1:
-            raise UserError(
+            raise ConfigError(
                 f"--num_beams={spec.num_beams}, --repetition_penalty="
                 f"{spec.repetition_penalty}: must both be 1 for a {self.name} run, "
                 f"which writes by unmasking"
@@ -178,7 +179,7 @@ class Writer:
         ids, limit = self.wrap(asked), task.model_spec.max_len
         num_tokens = num_tokens or max(1, min(limit, task.read_length) - len(ids))
         if not len(ids) or num_tokens < 1 or len(ids) + num_tokens > limit:
-            raise UserError(
+            raise ConfigError(
                 f"--num_tokens={num_tokens}: must be at least 1 and, with the prompt's "
                 f"{len(ids)} tokens (1 at least), at most the model's {limit} positions"
             )
@@ -209,16 +210,16 @@ def read_prompts(prompts: list[str], path: str) -> list[str]:
     if not path:
         return prompts or ["\n"]
     if prompts:
-        raise UserError(f"--prompt_file={path}: must be left out with --prompt")
+        raise ConfigError(f"--prompt_file={path}: must be left out with --prompt")
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(f"--prompt_file={path}: cannot be read: {reason}") from None
+        raise ConfigError(f"--prompt_file={path}: cannot be read: {reason}") from None
     # Not splitlines, which also cuts at U+2028, U+0085 and form feeds.
     lines = text.removesuffix("\n").split("\n")
     if not all(lines):
-        raise UserError(
+        raise ConfigError(
             f"--prompt_file={path}: must have a prompt on each line, and no empty one"
         )
     return lines
@@ -240,7 +241,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
       UserError: not a masked run, no [MASK], or a text longer than the model reads.
     """
     if k < 1:
-        raise UserError(f"--top_k={k}: must be at least 1")
+        raise ConfigError(f"--top_k={k}: must be at least 1")
     program, tokenizer, params, _ = run
     kind, names = "masked one", "mlm or electra"
     fill_logits = _require(program.fill_logits, program, kind, names)
@@ -249,7 +250,7 @@ def fill_text(run: LoadedRun, text: str, k: int) -> list[list[tuple[str, float]]
     ids = find_framing(program.task).wrap(tokenizer.encode_prompt(text))
     limit = program.task.model_spec.max_len
     if len(ids) > limit:
-        raise UserError(
+        raise ConfigError(
             f"--text: has {len(ids)} tokens; must have at most the model's {limit}"
         )
     banned = program.task.nonwords
@@ -270,9 +271,9 @@ def neighbour_words(
     """
     for name, value in (("sentences", num_occurrences), ("top_k", k)):
         if value < 1:
-            raise UserError(f"--{name}={value}: must be at least 1")
+            raise ConfigError(f"--{name}={value}: must be at least 1")
     if not word.strip(neighbours.MARKS):
-        raise UserError(f"--word={word!r}: must be a word")
+        raise ConfigError(f"--word={word!r}: must be a word")
     program, tokenizer, params, _ = load_run(workdir)
     task, train = program.task, load_corpora(workdir, program.task, tokenizer)["train"]
     limit = max(1, train.num_tokens // task.spec.row_length)
@@ -289,7 +290,7 @@ def neighbour_words(
         return " ".join(text.split())
 
     if not any(found.text.lower() == word.lower() for found in words):
-        raise UserError(
+        raise ConfigError(
             f"--word={word!r}: must occur in the {len(rows)} rows of text that were "
             f"read"
         )
@@ -303,7 +304,7 @@ def _require(
 ) -> Ability:
     if ability is None:
         held = program.task.plan.objective_name
-        raise UserError(
+        raise ConfigError(
             f"the run's objective={held}: must be that of a {kind} ({names})"
         )
     return ability

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import hold, load_measured, write_json
 from jaxpt.inference.scorer import make_scorer
@@ -55,7 +55,7 @@ def evaluate_tasks(
       UserError: an invalid task, path, rule or item, or a folder without a run.
     """
     if num_items < 0:
-        raise UserError(f"--num_items={num_items}: must be at least 0, which is all")
+        raise ConfigError(f"--num_items={num_items}: must be at least 0, which is all")
 
     def read():
         named = list_tasks(told)
@@ -68,7 +68,7 @@ def evaluate_tasks(
 
     tasks = processes.on_all(read)
     program, tokenizer, params, step = load_run(workdir)
-    scorer = processes.on_all(lambda: make_scorer(program, params))
+    scorer = processes.on_all(make_scorer, program, params)
     asker = Asker(
         scorer,
         tokenizer.encode,
@@ -114,7 +114,7 @@ def _ask(
     place = folder / f"{name}-{_name(path, rules, num_items, own)}.json"
     if (known := _find_known(place, asked)) is not None:
         return known | {"is_known": True, "file": place.name}
-    found = processes.on_all(lambda: TASKS[name].evaluate(asker, chosen, rules))
+    found = processes.on_all(TASKS[name].evaluate, asker, chosen, rules)
     results = {rule: to_json(outcome) for rule, outcome in found.items()}
     result = {"version": __version__} | asked | {"results": results}
     if processes.is_first():

@@ -24,7 +24,7 @@ import optax
 from jax.tree_util import KeyPath
 from jaxtyping import PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import make_optimizer, set_schedule_step
@@ -70,7 +70,7 @@ class GroupSpec:
 
 def _check(spec: GroupSpec, name: str, is_good: bool, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"groups.{name}={getattr(spec, name)}: must be {allowed}")
+        raise ConfigError(f"groups.{name}={getattr(spec, name)}: must be {allowed}")
 
 
 class Depths(NamedTuple):

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Iterable
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 
 SCHEDULES = (
     "cosine",
@@ -201,4 +201,4 @@ def one_of(names: Iterable[str]) -> str:
 
 def _check(spec: OptimSpec, name: str, is_good: bool, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"optim.{name}={getattr(spec, name)}: must be {allowed}")
+        raise ConfigError(f"optim.{name}={getattr(spec, name)}: must be {allowed}")

@@ -4,7 +4,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.learn.optim_spec import OptimSpec
 
 
@@ -36,7 +36,7 @@ def make_schedule(
     peak = spec.lr if peak is None else peak
     warmup = spec.warmup_steps
     if warmup and warmup >= num_steps:
-        raise UserError(
+        raise ConfigError(
             f"optim.warmup_steps={warmup}: must be below the run's {num_steps} steps"
         )
     if spec.schedule in WHOLE:
@@ -63,7 +63,7 @@ def _make_main(spec: OptimSpec, num_steps: int, peak: float) -> optax.Schedule:
         # A fraction of all steps, as in epfml/schedules-and-scaling.
         num_decay = int(spec.decay_fraction * num_steps)
         if not 1 <= num_decay <= rest:
-            raise UserError(
+            raise ConfigError(
                 f"optim.decay_fraction={spec.decay_fraction}: gives {num_decay} of the "
                 f"run's {num_steps} steps; must give at least 1, and leave the "
                 f"warm-up's {warmup}"

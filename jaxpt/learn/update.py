@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, PyTree
 
+from jaxpt.dims import Batch, Rows
 from jaxpt.learn.frozen import keep, split_trained
 from jaxpt.learn.state import TrainState
 from jaxpt.ops import metrics as sums
@@ -32,7 +33,7 @@ def weigh(terms: dict, totals: dict, coefficients: dict) -> Array:
     )
 
 
-def weigh_rows(batch: dict, rows: dict) -> dict:
+def weigh_rows(batch: Batch, rows: Rows) -> Batch:
     """Multiplies the weights of a batch by the weights of its rows, if any.
 
     A row of weight 0 then contributes to no loss or metric.
@@ -111,7 +112,7 @@ class Update:
     def __call__(
         self,
         state: TrainState,
-        batch: dict,
+        batch: Batch,
         loss_fn: Callable,
         rngs: dict,
         coefficients: dict[str, float],
@@ -135,7 +136,7 @@ class Update:
 
         rngs = {name: rngs[name] for name in ("dropout", "sample")}
         grads, metrics = accumulate(
-            weighed, trained, batch, rngs, self.num_microbatches, self.axis
+            weighed, trained, dict(batch), rngs, self.num_microbatches, self.axis
         )
         grads, metrics = add_devices((grads, metrics), self.axis)
         if self.frozen:  # the optimizer needs a gradient of every parameter

@@ -4,7 +4,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.layers import Dense, Dropout, Norm, table_init
 from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.positions import LearnedPositions, sinusoidal
@@ -62,7 +62,7 @@ class Embedder(nn.Module):
         # The length is symbolic in an export for any length.
         is_long = isinstance(length, int) and length > spec.max_len
         if is_long and spec.positions in ("learned", "sinusoidal"):
-            raise UserError(
+            raise ConfigError(
                 f"a sequence of {length} tokens: model.max_len={spec.max_len} allows "
                 f"no more"
             )
@@ -135,7 +135,7 @@ class VocabHead(nn.Module):
     def nll(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> Float[Array, "B *T"]:
         """-log p of each target, in the same chunks, without gradient."""
@@ -145,7 +145,7 @@ class VocabHead(nn.Module):
     def token_scores(
         self,
         x: Float[Array, "B *T D"],
-        tokens: Float[Array, "V E"],
+        tokens: Float[Array, "V E"] | None,
         targets: Int[Array, "B *T"],
     ) -> tuple[Float[Array, "B *T"], Int[Array, "B *T"]]:
         """-log p and rank of each target, in the same chunks, differentiable."""

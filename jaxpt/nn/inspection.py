@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from jaxpt.nn import scan
 from jaxpt.nn.attention import WEIGHTS
-from jaxpt.nn.networks.network import Network
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.ops import masks
 
 # By name of an attention: the stack that contains it, and its name there.
@@ -20,7 +20,7 @@ PLACES = {
 
 
 def attention_weights(
-    network: Network,
+    network: HasTransformer,
     params: PyTree,
     tokens: Int[Array, "B T"],
     start_id: int | None = None,
@@ -39,7 +39,6 @@ def attention_weights(
       "self", and for an encoder-decoder "dec_self" and "cross".
 
     Raises:
-      NotImplementedError: the network has no attention (`Network.HAS_ATTENTION`).
       ValueError: a decoder has no start id.
     """
     part, part_params = network.find_transformer(params)
@@ -71,7 +70,7 @@ def collect_weights(kept: Mapping) -> dict[str, Float[Array, "L B N T S"]]:
 
 
 def attention_masks(
-    network: Network, params: PyTree, length: int
+    network: HasTransformer, params: PyTree, length: int
 ) -> dict[str, Bool[Array, "T S"]]:
     """The attention masks under which `attention_weights` runs."""
     part, _ = network.find_transformer(params)

@@ -1,27 +1,27 @@
-"""ModelSpec: everything in which one Transformer differs from another.
+"""ModelSpec: the configuration of a Transformer.
 
-A family (GPT-2, BERT, T5 ...) is a set of these values, never a subclass. Only knobs
-that a named family needs exist.
+A family (GPT-2, BERT, T5 ...) is a set of these values, never a subclass. Every option
+is one that a named family needs.
 """
 
 import dataclasses
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.ops.kernel_choice import KERNELS
 
 NORMS = ("layernorm", "rmsnorm")
 NORM_POSITIONS = ("pre", "post")
 ACTIVATIONS = ("relu", "gelu", "gelu_tanh", "silu")
 POSITIONS = ("learned", "sinusoidal", "relative", "rotary", "none")
-LIMITED = ("learned", "sinusoidal")  # that are as many as `max_len`
+LIMITED = ("learned", "sinusoidal")  # at most `max_len` positions
 DIRECTIONS = ("auto", "both", "past")
 INITS = ("normal", "truncated", "gpt2", "t5", "torch")
 DTYPES = ("auto", "float32", "bfloat16")
 REMATS = ("none", "dots", "full")
 
-# What each field may be by itself.
+# The allowed values of each field.
 AT_LEAST_1 = ("num_layers", "d_model", "num_heads", "d_ff", "max_len")
 AT_LEAST_0 = (
     "vocab_size",
@@ -49,10 +49,9 @@ CHOICES = {
     "attention": KERNELS,
 }
 
-# Fields that say how a model is computed, not which one it is; no checkpoint says them.
+# Fields for how a model is computed, not which model it is; no checkpoint has them.
 COMPUTING = ("dtype", "attention", "loss_chunk", "scan_layers", "remat")
-# Fields that say which parameters there are and of what shape; the others say what is
-# made of them.
+# Fields that determine the parameters and their shapes.
 LAYOUT = (
     "vocab_size",
     "num_layers",
@@ -71,7 +70,7 @@ LAYOUT = (
     "head_bias",
     "head_transform",
 )
-# Fields that say how a model begins and is trained; no config of transformers does.
+# Fields for initialization and training; configs of transformers lack most of them.
 TRAINING = (*RATES, "init", "init_std")
 
 
@@ -80,8 +79,8 @@ class ModelSpec:
     """Sizes and choices of a Transformer with one stack, or with two.
 
     Attributes:
-      vocab_size: V, rows of the table and scores of the head; 0 takes as many as the
-        tokenizer has ids. More pads them (GPT-2 to 50,304 for speed, T5 to 32,128).
+      vocab_size: V, rows of the table and scores of the head; 0 is the number of the
+        tokenizer's ids. More pads them (GPT-2 to 50,304 for speed, T5 to 32,128).
       num_layers: layers of the only stack, or of the encoder.
       num_decoder_layers: 0 for one stack; more makes an encoder-decoder.
       d_model: D, the width of the hidden states.
@@ -90,38 +89,38 @@ class ModelSpec:
       max_len: positions of the learned table, and the longest generation.
       embedding_size: E; 0 means E = D. Otherwise a projection leads from E to D
         (ELECTRA).
-      num_kv_heads: heads of keys and values, each shared by as many heads of queries
+      num_kv_heads: heads of keys and values, each shared by several heads of queries
         (Llama); 0 means num_heads.
       head_dim: H; 0 means D / num_heads (T5 1.1 has another).
       num_types: rows of the table of segment types, added to the embeddings (BERT: 2).
       norm: "layernorm" or "rmsnorm" (T5, Llama).
       norm_epsilon: added to the variance.
       norm_bias: LayerNorms have a bias (ModernBERT's have none).
-      norm_position: "pre" (GPT-2, T5: a last norm closes the stack) or "post" (BERT:
-        the embeddings are normed too).
-      embed_norm: with "pre", the embeddings are normed in place of the first layer's
+      norm_position: "pre" (GPT-2, T5: with a last norm after the stack) or "post"
+        (BERT: the embeddings are normed too).
+      embed_norm: with "pre", the embeddings are normed instead of the first layer's
         input (ModernBERT).
       activation: of the MLPs and of the head's transform.
       gated_mlp: act(x V) * (x W) instead of act(x W) (T5 1.1, Llama, ModernBERT).
-      positions: learned and sinusoidal are added to the embeddings, with an encoder and
-        a decoder each by itself; relative is T5's bucketed bias, one table per stack;
-        rotary turns queries and keys (Su et al. 2021, in Llama's halves).
+      positions: learned and sinusoidal are added to the embeddings, separately for an
+        encoder and a decoder; relative is T5's bucketed bias, one table per stack;
+        rotary rotates queries and keys (Su et al. 2021, in Llama's halves).
       rotary_base: of the angles' frequencies.
-      window: a query of a local layer sees at most so many tokens before it and, in an
-        encoder, behind it; 0: no layer is local. A window of 64 is ModernBERT's
-        `local_attention` of 128, and Mistral's `sliding_window` of 65.
-      global_every: with a window, which layers see everything in spite of it: the
-        first, and then one in so many (ModernBERT: 3); 0: none (Mistral).
+      window: a query of a local layer attends to at most this number of tokens before
+        it and, in an encoder, after it; 0: no layer is local. A window of 64 is
+        ModernBERT's `local_attention` of 128, and Mistral's `sliding_window` of 65.
+      global_every: with a window, every n-th layer, from the first on, attends to
+        everything (ModernBERT: 3); 0: none (Mistral).
       local_rotary_base: of local layers; 0 means rotary_base.
-      relative_buckets: of T5's bias, how many.
-      relative_max_distance: from which on all distances share a bucket.
-      relative_directions: what T5's buckets are spent on: "both" sides of a token, half
-        of them on each, or all on its "past" (a decoder's beside an encoder always
-        are). "auto" is "past" for an objective that never reads ahead (`clm`,
-        `causal_distillation`), "both" for others; who goes on with another's network
-        reads as that does, or is refused.
-      position_offset: rows of the learned table before the first place, which no token
-        uses (RoBERTa, BART: 2).
+      relative_buckets: the number of buckets of T5's bias.
+      relative_max_distance: all larger distances share a bucket.
+      relative_directions: T5's buckets are for "both" sides of a token, half of them
+        for each, or all for its "past" (always so in a decoder with an encoder). "auto"
+        is "past" for an objective that never reads ahead (`clm`,
+        `causal_distillation`), "both" for others. A run that continues another one
+        must have the same.
+      position_offset: unused rows of the learned table before the first position
+        (RoBERTa, BART: 2).
       scale_attention: logits are divided by sqrt(H) (T5's are not).
       use_bias: dense layers have biases (T5's and Llama's have none).
       tie_embeddings: the vocabulary head reuses the token table.
@@ -132,24 +131,25 @@ class ModelSpec:
       embed_dropout: on the embeddings.
       attention_dropout: on the attention weights.
       init: "normal" (std `init_std`; zero biases); "truncated" (the same, cut at two
-        std: BERT); "gpt2" (the same, what adds to the residual stream divided by
-        sqrt(its additions)); "t5" (by fan in, as Mesh TensorFlow; an untied head too,
-        so that the first loss is near ln V); or "torch" (PyTorch's defaults: uniform in
-        1/sqrt(fan in); standard normal embeddings unless they are tied).
+        std: BERT); "gpt2" (the same, with layers that add to the residual stream
+        divided by sqrt(number of additions)); "t5" (by fan in, as Mesh TensorFlow; an
+        untied head too, so that the first loss is near ln V); or "torch" (PyTorch's
+        defaults: uniform in 1/sqrt(fan in); standard normal embeddings unless they are
+        tied).
       init_std: the standard deviation of "normal", "truncated" and "gpt2".
-      dtype: of the factors of products and of what layers hand on; "auto" is bfloat16
-        on GPU and TPU, float32 on CPU. Parameters, softmax, norms and losses stay
-        float32. A run records what "auto" was, and keeps it on another device.
-      attention: the kernel of attention; "auto" is the fastest that can do what is
-        asked (`ops/kernel_choice.py` has the table), "xla", "cudnn" or "splash" is that
-        one, and training is refused where it cannot.
-      loss_chunk: the most rows whose logits exist at once where a loss is taken over
-        the vocabulary; 0 leaves it to the device: 4M logits on CPU, 268M elsewhere,
-        and not fewer than 256 rows.
-      scan_layers: the layers of a stack run in a loop over parameters with a first axis
-        (`jaxpt.nn.scan`), so that compiling takes no longer for more of them; steps of
-        small models on CPU are slower. Only dropout draws otherwise than unrolled.
-      remat: what a layer computes again for the gradient instead of keeping it: "none",
+      dtype: of matrix products and of layers' outputs; "auto" is bfloat16 on GPU and
+        TPU, float32 on CPU. Parameters, softmax, norms and losses stay float32. A run
+        records the value of "auto", and keeps it on another device.
+      attention: the kernel of attention; "auto" is the fastest possible one (table in
+        `ops/kernel_choice.py`); "xla", "cudnn" or "splash" is that one, and an error in
+        training if it is not possible.
+      loss_chunk: the most rows whose logits exist at once in a loss over the
+        vocabulary; 0 depends on the device: 4M logits on CPU, 268M elsewhere, and at
+        least 256 rows.
+      scan_layers: the layers of a stack run in a loop over stacked parameters
+        (`jaxpt.nn.scan`), so that compile time does not grow with their number; steps
+        of small models on CPU are slower. Only dropout differs from unrolled layers.
+      remat: what a layer recomputes for the gradient instead of storing it: "none",
         "dots" (all but its products with weights) or "full" (all but its input).
     """
 
@@ -197,7 +197,7 @@ class ModelSpec:
     scan_layers: bool = False
     remat: str = "none"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for names, is_good, allowed in (
             (AT_LEAST_1, lambda x: x >= 1, "at least 1"),
             (AT_LEAST_0, lambda x: x >= 0, "at least 0"),
@@ -212,8 +212,8 @@ class ModelSpec:
             _check(value in choices, name, value, f"one of {', '.join(choices)}")
         self._check_together()
 
-    def _check_together(self):
-        """Raises UserError for settings that others forbid."""
+    def _check_together(self) -> None:
+        """Raises UserError for settings that exclude each other."""
         table = "embedding_size" if self.embedding_size else "d_model"
         for name, value, is_good, allowed in (
             (
@@ -274,7 +274,7 @@ class ModelSpec:
                 "scan_layers",
                 self.scan_layers,
                 not self.scan_layers or not self.global_every,
-                "False with model.global_every, whose layers are not alike",
+                "False with model.global_every, whose layers differ",
             ),
             (
                 "relative_max_distance",
@@ -296,7 +296,7 @@ class ModelSpec:
         return self.head_dim or self.d_model // self.num_heads
 
     def is_local(self, layer: int) -> bool:
-        """Whether a layer of a stack, counted from 0, sees no further than `window`."""
+        """Whether a layer of a stack, counted from 0, is limited to `window`."""
         is_global = self.global_every > 0 and layer % self.global_every == 0
         return self.window > 0 and not is_global
 
@@ -314,11 +314,11 @@ class ModelSpec:
 
     @property
     def is_bidirectional(self) -> bool:
-        """Whether the relative bias of the only stack, or the encoder, knows sides."""
+        """Whether the relative bias (of the only stack, or encoder) has two sides."""
         return self.relative_directions != "past"
 
     def direct(self, reads_ahead: bool) -> "ModelSpec":
-        """The spec with `relative_directions=auto` as what it means to an objective."""
+        """The spec with `relative_directions=auto` resolved for a network."""
         if self.positions != "relative" or self.relative_directions != "auto":
             return self
         meant = "both" if reads_ahead else "past"
@@ -335,18 +335,18 @@ def find_differences(
 ) -> list[tuple[str, object]]:
     """The fields in which another spec is another model, with its values.
 
-    Two that are told apart by none of them give the same numbers on the same
-    parameters, dropout aside.
+    Two specs without differences give the same numbers on the same parameters, except
+    for dropout.
 
     Args:
-      free: fields that are not compared, beside how a model is computed and trained.
+      free: fields not to compare, in addition to those of computing and training.
 
     >>> one, two = ModelSpec(), ModelSpec(norm_epsilon=1e-12, dropout=0.1)
     >>> find_differences(one, two)
     [('norm_epsilon', 1e-12)]
     """
     one, two = _normal(spec), _normal(other)
-    # What only one of them has depends on a choice in which they differ.
+    # A field of only one of them depends on a choice in which they differ.
     return [
         (key, two[key])
         for key in one
@@ -355,11 +355,11 @@ def find_differences(
 
 
 def _normal(spec: ModelSpec) -> dict:
-    """A spec's values, where two that say the same are the same."""
+    """A spec's values, in a form that is equal for equivalent specs."""
     values = dataclasses.asdict(spec)
     for key in (*TRAINING, *COMPUTING):
         del values[key]
-    # A model whose layers see all has no window, whatever its spec says.
+    # A model whose layers all attend to everything has no window.
     layers = range(max(spec.num_layers, spec.num_decoder_layers))
     if not any(map(spec.is_local, layers)):
         values["window"] = 0
@@ -380,6 +380,6 @@ def _normal(spec: ModelSpec) -> dict:
     return {key: value for key, value in values.items() if not is_idle.get(key)}
 
 
-def _check(is_good: bool, name: str, value, allowed: str) -> None:
+def _check(is_good: bool, name: str, value: object, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"model.{name}={value}: must be {allowed}")
+        raise ConfigError(f"model.{name}={value}: must be {allowed}")

@@ -6,7 +6,7 @@ generator, which shares the embeddings of its discriminator.
 
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.model_spec import ModelSpec
 
 _DROPOUT = {"dropout": 0.1, "embed_dropout": 0.1, "attention_dropout": 0.1}
@@ -150,5 +150,5 @@ def get_preset(name: str, **changes: Any) -> ModelSpec:
       UserError: the name is not in `PRESETS`.
     """
     if name not in PRESETS:
-        raise UserError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
+        raise ConfigError(f"preset {name!r}: must be one of {', '.join(PRESETS)}")
     return ModelSpec(**(PRESETS[name] | changes))

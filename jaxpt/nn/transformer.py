@@ -4,6 +4,7 @@ The attention masks determine whether it is a causal, masked or sequence-to-sequ
 model; it never inspects token ids.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -185,7 +186,7 @@ class Transformer(nn.Module):
         return hidden
 
     def batch_states(
-        self, batch: dict, masks: dict[str, Mask], *, deterministic: bool
+        self, batch: Mapping[str, Any], masks: dict[str, Mask], *, deterministic: bool
     ) -> Float[Array, "B T D"]:
         """`states` of a corrupted batch (`jaxpt.dims.BATCH_KEYS`).
 

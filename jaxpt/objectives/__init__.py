@@ -1,15 +1,16 @@
-"""The objectives: one module each, whole, and this dict of their names.
+"""The objectives: one module each, and a dict of them by name.
 
-`jaxpt.objectives.objective` says what such a module is. An objective outside this
-package has its module's name, "my_package.my_objective"; the module is imported only if
-the user names it (`jaxpt.trust`).
+`jaxpt.objectives.objective` defines what such a module contains. An objective outside
+this package is named by its module, "my_package.my_objective", which is imported only
+if the user names it (`jaxpt.trust`).
 """
 
 import importlib
 import sys
+from typing import TypeGuard
 
 from jaxpt import trust
-from jaxpt.errors import UserError, suggest
+from jaxpt.errors import ConfigError, suggest
 from jaxpt.objectives import (
     bart,
     bert,
@@ -33,12 +34,12 @@ PARTS = ("Spec", "corrupt", "masks", "loss", "train_step")
 
 
 class Objectives(dict[str, Objective]):
-    """Those of this package by name; any other module by its dotted name.
+    """The objectives of this package by name, any other module by its dotted name.
 
-    Only the former are listed.
+    Iteration gives only the former.
     """
 
-    def __contains__(self, name) -> bool:
+    def __contains__(self, name: object) -> bool:
         if not isinstance(name, str):
             return False
         return super().__contains__(name) or (is_outside(name) and bool(load(name)))
@@ -49,13 +50,13 @@ class Objectives(dict[str, Objective]):
         return load(name)
 
 
-def is_outside(name) -> bool:
-    """Whether a name is that of a module of the user's own."""
+def is_outside(name: object) -> TypeGuard[str]:
+    """Whether a name is that of the user's own module."""
     return isinstance(name, str) and "." in name
 
 
 def find_section(name: str) -> str:
-    """The section of the config that an objective's settings are in.
+    """The config's section of an objective's settings.
 
     >>> find_section("mlm"), find_section("my_package.my_objective")
     ('mlm', 'my_objective')
@@ -64,29 +65,29 @@ def find_section(name: str) -> str:
 
 
 def load(name: str) -> Objective:
-    """The module of this dotted name, from the current folder or installed.
+    """The module of this dotted name, in the current folder or installed.
 
     Raises:
       UserError: the user has not named it, it cannot be imported, or it is not an
         objective.
     """
     trust.check(name, f"objective={name}")
-    if "" not in sys.path:  # as `python -m` has it
+    if "" not in sys.path:  # as with `python -m`
         sys.path.append("")
     try:
         module = importlib.import_module(name)
-    except Exception as error:  # whatever is wrong in a user's file
+    except Exception as error:  # any error in a user's file
         kind = type(error).__name__
-        raise UserError(
+        raise ConfigError(
             f"objective={name}: cannot be imported: {kind}: {error}"
         ) from error
     section = find_section(name)
     if missing := [part for part in PARTS if not hasattr(module, part)]:
-        raise UserError(f"objective={name}: must have {', '.join(missing)}")
+        raise ConfigError(f"objective={name}: must have {', '.join(missing)}")
     if getattr(module.Spec, "SECTION", "") != section:
-        raise UserError(f"objective={name}: its Spec must have SECTION = {section!r}")
+        raise ConfigError(f"objective={name}: its Spec must have SECTION = {section!r}")
     if section in list(OBJECTIVES):
-        raise UserError(
+        raise ConfigError(
             f"objective={name}: must not be called {section}, as one of jaxpt's is"
         )
     return module
@@ -96,12 +97,12 @@ def find(name: str) -> Objective:
     """The objective of this name.
 
     Raises:
-      UserError: there is none.
+      UserError: it does not exist.
     """
     if name not in OBJECTIVES:
         listed = ", ".join(OBJECTIVES)
-        raise UserError(
-            f"objective={name}: must be one of {listed}, or a module of your own, such "
+        raise ConfigError(
+            f"objective={name}: must be one of {listed}, or your own module, such "
             f"as my_package.my_objective{suggest(name, OBJECTIVES)}"
         )
     return OBJECTIVES[name]

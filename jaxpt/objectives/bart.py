@@ -1,35 +1,41 @@
-"""BART: a noised text goes into the encoder; the decoder writes the clean one.
+"""BART: the encoder reads a noised text; the decoder writes the clean one.
 
-Lewis et al. 2020; fairseq, `denoising_dataset.py`. In the source's order: sentences
-change places; spans are replaced by one [MASK] each, or single tokens behind their
-own, or deleted; [MASK]s are inserted; the text is rotated. Each can be had alone. The
-default is the paper's recipe: spans over 30 % of the tokens with lengths of Poisson's
-distribution around 3, and all sentences permuted.
+Lewis et al. 2020; fairseq, `denoising_dataset.py`. In the source's order: sentences are
+permuted; spans are replaced by one [MASK] each, or single tokens by one each, or
+deleted; [MASK]s are inserted; the text is rotated. Each can be used alone. The default
+is the paper's recipe: spans over 30 % of the tokens with Poisson-distributed lengths of
+mean 3, and all sentences permuted.
 
     one two. three four.  ->  three [MASK]. one two.  ->  one two. three four.
     loss = mean over t of -log p(x_t | x_1 ... x_t-1, the noised text)
 
-A text is what lies between special tokens ([UNK] is text) in one document of the row:
-each is corrupted by itself, and the special tokens stay where they are. Departures:
-lengths count tokens (fairseq's words, where it knows them), spans do not overlap, the
-budget is exact, and the decoder begins with [PAD], as T5's, but a model that came
-with another start keeps its own.
+A text is a stretch between special tokens ([UNK] is text) in one document of the row.
+Texts are corrupted independently, and special tokens keep their places. Departures:
+lengths count tokens (fairseq's count words, if it knows them), spans do not overlap,
+the budget is exact, and the decoder begins with [PAD], as T5's, except that an imported
+model keeps its own start.
 """
 
 import dataclasses
-from typing import ClassVar
+import functools
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives import span_corruption
 from jaxpt.objectives.objective import (
-    Needs,
-    ObjectiveSpec,
+    Masks,
     get_segments,
+    make_train_step,
     target_loss,
 )
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
 from jaxpt.ops import bart_noise, edits, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
@@ -38,22 +44,21 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """What is done to a text, each rate of its n tokens and rounded up.
+    """The corruptions of a text; rates are fractions of its n tokens, rounded up.
 
     Attributes:
-      permute_sentences: share of its sentences that change places.
-      infill_rate: tokens hidden in spans, each shown as one [MASK].
-      poisson_mean: of the spans' lengths, of which 0 only inserts a [MASK].
-      mask_rate: further tokens that are shown as a [MASK] each.
-      delete_rate: further tokens that are left out.
-      insert_rate: [MASK]s that stand for nothing, beside those of lengths 0.
-      rotate: share of texts that begin with another token than their first.
+      permute_sentences: fraction of its sentences that change places.
+      infill_rate: tokens hidden in spans, each replaced by one [MASK].
+      poisson_mean: mean length of the spans; a span of length 0 only inserts a [MASK].
+      mask_rate: further tokens that are replaced by a [MASK] each.
+      delete_rate: further tokens that are deleted.
+      insert_rate: [MASK]s that replace nothing, in addition to spans of length 0.
+      rotate: fraction of texts that are rotated to begin with a random token.
     """
 
     SECTION: ClassVar[str] = "bart"
     READS: ClassVar = ObjectiveSpec.READS | {"sentence_ids"}
     NETWORKS: ClassVar = (EncoderDecoder,)
-    REWRITES: ClassVar[bool] = True
 
     permute_sentences: float = 1.0
     infill_rate: float = 0.3
@@ -63,46 +68,46 @@ class Spec(ObjectiveSpec):
     insert_rate: float = 0.0
     rotate: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         noised = ("infill_rate", "mask_rate", "delete_rate")
         for name in ("permute_sentences", "rotate", "insert_rate", *noised):
             self.check(name, 0 <= getattr(self, name) <= 1, "from 0 to 1")
         total = sum(getattr(self, name) for name in noised)
         if not total < 1:
-            told = ", ".join(f"bart.{name}={getattr(self, name)}" for name in noised)
-            raise UserError(f"{told}: must be less than 1 together, not {total:g}")
+            rates = ", ".join(f"bart.{name}={getattr(self, name)}" for name in noised)
+            raise ConfigError(f"{rates}: must be less than 1 together, not {total:g}")
         mean = self.poisson_mean
         self.check("poisson_mean", 0 < mean <= 100, "above 0, at most 100")
 
     @classmethod
-    def for_seq_len(cls, seq_len: int, **settings) -> "Spec":
-        """The spec whose rows let the encoder read `seq_len`, inserted ones too."""
+    def for_seq_len(cls, seq_len: int, **settings: Any) -> "Spec":
+        """The longest rows for an encoder of `seq_len`, insertions included."""
         length = seq_len
         while length > 1 and cls(length, **settings).lengths["encoder"] > seq_len:
             length -= 1
         return cls(length, **settings)
 
     @property
-    def lengths(self):
-        """The encoder has room for a row none of which is noise, and for insertions.
+    def lengths(self) -> dict[str, int]:
+        """The encoder has room for a whole row without noise, and for insertions.
 
-        A row that gets more (by lengths of 0, and by rounding up in many short texts)
-        is not given the last of it: at the paper's rates, no text of 64 tokens is.
+        A row that grows more (by spans of length 0, and by rounding up in many short
+        texts) is cut: at the paper's rates, no text of 64 tokens is.
         """
         inserted = noise.ceil_table(self.row_length, self.insert_rate)[-1]
         return {"encoder": self.row_length + int(inserted), "decoder": self.row_length}
 
-    def answer_start(self, vocab, left):
-        """All of the text before the gap, which is written again."""
-        return jnp.pad(left, ((0, 0), (1, 0)), constant_values=vocab.start)
+    @property
+    def terms(self) -> dict[str, Term]:
+        return {"loss": Term("the clean text")}
 
-    def answer_ends(self, vocab, right):
-        """All of the text behind the gap, which is written again."""
-        return right[:, :, None]
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """A gap is a [MASK]; the decoder writes the whole text again."""
+        return dataclasses.replace(super().text_form(vocab), rewrites=True)
 
     @property
-    def needs(self):
+    def needs(self) -> Needs:
         fraction = self.permute_sentences
         return Needs(
             specials=("pad", "mask"),
@@ -111,7 +116,7 @@ class Spec(ObjectiveSpec):
         )
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """The noised row and the clean one; the inputs end in [PAD]s, segment 0.
 
     >>> rows = {"tokens": jnp.array([[6, 7, 8, 9]]), "index": jnp.array([0])}
@@ -122,7 +127,7 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     ([[6, 4, 9, 0]], [[0, 6, 7, 8]])
 
     Raises:
-      ValueError: rows without sentences whose sentences are to be permuted.
+      ValueError: sentences are to be permuted and the rows have none.
     """
     tokens = rows["tokens"]
     sentences = rows.get("sentence_ids")
@@ -136,35 +141,35 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         fixed_ids[vocab.unk] = False
     is_fixed = jnp.asarray(fixed_ids)[tokens]
 
-    def corrupt_row(rng, tokens, is_fixed, segments, sentences):
-        row = tokens, is_fixed, segments, sentences
-        inputs, segment_ids = _noise(rng, *row, vocab, spec)
-        return {"inputs": inputs, "segment_ids": segment_ids}
-
+    noise_row = functools.partial(_noise, vocab=vocab, spec=spec)
     keys = row_keys(rng, rows["index"])
-    batch = jax.vmap(corrupt_row)(keys, tokens, is_fixed, segments, sentences)
-    decoder = {"dec_segment_ids": segments} if "segment_ids" in rows else {}
-    return (
-        batch
-        | decoder
-        | {
-            "index": rows["index"],
-            "targets": tokens,
-            "dec_inputs": edits.shift_right(
-                tokens, vocab.start, decoder.get("dec_segment_ids")
-            ),
-            "weights": {"loss": (segments > 0).astype(jnp.float32)},
-        }
-    )
+    batch: Batch = jax.vmap(noise_row)(keys, tokens, is_fixed, segments, sentences)
+    if "segment_ids" in rows:
+        batch["dec_segment_ids"] = segments
+    dec_segment_ids = batch.get("dec_segment_ids")
+    return batch | {
+        "index": rows["index"],
+        "targets": tokens,
+        "dec_inputs": edits.shift_right(tokens, vocab.start, dec_segment_ids),
+        "weights": {"loss": (segments > 0).astype(jnp.float32)},
+    }
 
 
-def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec):
+def _noise(
+    rng: Array,
+    tokens: Array,
+    is_fixed: Array,
+    segments: Array,
+    sentences: Array,
+    vocab: Vocab,
+    spec: Spec,
+) -> Batch:
     """One row's inputs and their segments: permute, infill, mask, delete, insert."""
-    length = spec.row_length
+    length, mask_id = spec.row_length, vocab.require("mask")
     texts = bart_noise.find_texts(segments, is_fixed)
     rng_permute, rng_infill, rng_mask, rng_delete, rng_write = jax.random.split(rng, 5)
 
-    def budget(rate):
+    def budget(rate: float) -> Array:
         return jnp.asarray(noise.ceil_table(length, rate))
 
     if spec.permute_sentences:
@@ -179,55 +184,41 @@ def _noise(rng, tokens, is_fixed, segments, sentences, vocab: Vocab, spec: Spec)
         noise_mask, first, inserts = bart_noise.infill_spans(
             rng_infill, texts, budget(spec.infill_rate), probabilities
         )
-        tokens = jnp.where(first, vocab.mask, tokens)
+        tokens = jnp.where(first, mask_id, tokens)
         clean, keep = clean & ~noise_mask, ~noise_mask | first
     if spec.mask_rate:
         noise_mask = bart_noise.sample_tokens(
             rng_mask, texts, clean, budget(spec.mask_rate)
         )
-        tokens, clean = jnp.where(noise_mask, vocab.mask, tokens), clean & ~noise_mask
+        tokens, clean = jnp.where(noise_mask, mask_id, tokens), clean & ~noise_mask
     if spec.delete_rate:
         budgets = budget(spec.delete_rate)
         keep &= ~bart_noise.sample_tokens(rng_delete, texts, clean, budgets)
     if spec.insert_rate:
         inserts += bart_noise.budgets_at_starts(texts, budget(spec.insert_rate))
-    return bart_noise.insert_and_rotate(
+    inputs, segment_ids = bart_noise.insert_and_rotate(
         rng_write,
         tokens,
         keep,
         texts,
         segments,
         inserts,
-        vocab.mask,
+        mask_id,
         spec.rotate,
         spec.lengths["encoder"],
-        vocab.pad,
+        vocab.require("pad"),
     )
+    return {"inputs": inputs, "segment_ids": segment_ids}
 
 
-def masks(batch: dict) -> dict:
-    """In each document the encoder sees all, the decoder its past and the encoder."""
-    inputs, targets = batch.get("segment_ids"), batch.get("dec_segment_ids")
-    if inputs is not None and targets is None:  # rows of one text, shorter now
+def masks(batch: Batch) -> Masks:
+    """Per document the encoder attends to all, the decoder to its past and to that."""
+    inputs = batch.get("segment_ids")
+    if inputs is not None and "dec_segment_ids" not in batch:  # one text, now shorter
         seen = attention_masks.key_padding((inputs > 0).sum(-1))
         return {"self": seen, "dec_self": attention_masks.causal(), "cross": seen}
-    return {
-        "self": attention_masks.segments(inputs),
-        "dec_self": attention_masks.causal(targets),
-        "cross": attention_masks.segments(targets, inputs),
-    }
+    return span_corruption.masks(batch)
 
 
-def loss(params, model: EncoderDecoder, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy of every token of the clean text."""
-    return target_loss(params, model, batch, masks, rngs)
-
-
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Noise the text, read it, write the clean one."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+loss = target_loss  # of every token of the clean text
+train_step = make_train_step(corrupt, masks, loss)

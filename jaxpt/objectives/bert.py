@@ -1,7 +1,7 @@
-"""BERT's whole objective: masked tokens, and whether two sentences belong together.
+"""BERT's complete objective: masked tokens, and whether two sentences belong together.
 
 Devlin et al. 2019; google-research/bert, `create_pretraining_data.py` and
-`run_pretraining.py`. A row is [CLS] A [SEP] B [SEP]; the first state, pooled, says
+`run_pretraining.py`. A row is [CLS] A [SEP] B [SEP]; the pooled first state predicts
 whether B follows A (next-sentence prediction, rows `data.rows=pairs`) or precedes it
 (sentence-order prediction: Lan et al. 2020, ALBERT; rows `data.rows=ordered_pairs`).
 
@@ -9,35 +9,47 @@ whether B follows A (next-sentence prediction, rows `data.rows=pairs`) or preced
 
 Departures: those of `mlm`; both losses are divided by their own weights over the whole
 batch (theirs adds 1e-5 to the masked one's); a row's pair is drawn on the host, its
-masks anew at every step.
+masks again at every step.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 
+from jaxpt.dims import Batch, Rows
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import PairMaskedLM
 from jaxpt.objectives import mlm
-from jaxpt.objectives.objective import Needs, get_segments
+from jaxpt.objectives.masking import MASKED
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    make_train_step,
+)
+from jaxpt.objectives.spec import Needs, Term
 from jaxpt.ops import edits, losses
 from jaxpt.text.tokens.vocab import Vocab
 
-# What the rows of each sentence task call its label, and the form of rows that has it.
+# Of each sentence task, the rows' key of its label, and the form of rows that has it.
 LABELS = {"nsp": "is_random_next", "sop": "is_swapped"}
 ROWS = {"nsp": "pairs", "sop": "ordered_pairs"}
+QUESTIONS = {"nsp": "is B next?", "sop": "A before B?"}
 TASKS = (*LABELS, "none")
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(mlm.Spec):
-    """Masking as `mlm.Spec` has it, its cap, and what is asked of the two sentences.
+    """Masking as in `mlm.Spec`, its cap, and the sentence task.
 
     Attributes:
-      max_predictions: the most a row predicts, `max_predictions_per_seq` there (20 at
-        128 tokens, 77 or more at 512; as it is no less than 15 % it binds nowhere); 0
-        for no cap.
+      max_predictions: the maximum number of predictions in a row,
+        `max_predictions_per_seq` there (20 at 128 tokens, 77 or more at 512, which is
+        at least 15 % and so has no effect); 0 for no cap.
       sentence_task: "nsp" (does B follow A?), "sop" (or precede it?), or "none".
     """
 
@@ -48,7 +60,7 @@ class Spec(mlm.Spec):
     max_predictions: int = 0
     sentence_task: str = "nsp"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check("max_predictions", self.max_predictions >= 0, "at least 0")
         is_good = self.sentence_task in TASKS
@@ -56,32 +68,41 @@ class Spec(mlm.Spec):
 
     @property
     def num_masked(self) -> int:
-        """P: masked tokens of a full row, at most as many as the cap."""
+        """P: masked tokens of a full row, at most the cap."""
         num = super().num_masked
         return min(num, self.max_predictions) if self.max_predictions else num
 
     @property
-    def coefficients(self):
-        pair = {f"{task}_loss": 1.0 for task in LABELS if task == self.sentence_task}
-        return {"mlm_loss": 1.0} | pair
-
-    @property
-    def needs(self):
+    def terms(self) -> dict[str, Term]:
         task = self.sentence_task
         if task == "none":
-            return Needs(specials=("mask",), num_types=2)
-        return Needs(
+            return {"mlm_loss": MASKED}
+        pair = Term(QUESTIONS[task], targets=f"{task}_labels", answers=("yes", "no"))
+        return {"mlm_loss": MASKED, f"{task}_loss": pair}
+
+    @property
+    def needs(self) -> Needs:
+        task, needs = (
+            self.sentence_task,
+            dataclasses.replace(super().needs, num_types=2),
+        )
+        if task == "none":
+            return needs
+        return dataclasses.replace(
+            needs,
             specials=("pad", "mask", "cls", "sep"),
-            num_types=2,
             rows=(ROWS[task],),
             asked_by=f"bert.sentence_task={task}",
         )
 
-    def network_fields(self, vocab):
-        return {"has_pairs": self.sentence_task != "none"}
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        has_pairs = self.sentence_task != "none"
+        return super().make_network(model_spec, vocab, has_pairs=has_pairs, **fields)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: jax.Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Masks tokens as `mlm` does; the pair's label and types come with the row.
 
     >>> row = {"tokens": [[2, 8, 3, 9, 3, 0]], "segment_ids": [[1, 1, 1, 1, 1, 0]]}
@@ -101,47 +122,45 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     batch["weights"] = {"mlm_loss": batch["weights"]["loss"]}
     if "type_ids" in rows:
         batch["type_ids"] = rows["type_ids"]
-    labels, task = {key: rows.get(LABELS[key]) for key in LABELS}, spec.sentence_task
+    labels = {"nsp": rows.get("is_random_next"), "sop": rows.get("is_swapped")}
+    task = spec.sentence_task
     if task == "none":
         return batch
-    if labels[task] is None:
+    label = labels[task]
+    if label is None:
         raise ValueError(f"rows lack {LABELS[task]}")
     is_pair = (get_segments(rows)[:, 0] > 0).astype(jnp.float32)
     batch["weights"][f"{task}_loss"] = is_pair
-    return batch | {f"{task}_labels": labels[task]}
+    return batch | ({"nsp_labels": label} if task == "nsp" else {"sop_labels": label})
 
 
-def masks(batch: dict) -> dict:
-    """Every position sees both sentences; padding is not seen."""
-    return mlm.masks(batch)
+masks = mlm.masks
 
 
-def loss(params, model: PairMaskedLM, batch: dict, masks: dict, rngs: dict):
+def loss(
+    params: Any, model: PairMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
     """Cross-entropy at the P masked positions, and of the pair at the first one."""
-    targets, weights = batch["targets"], batch["weights"]["mlm_loss"]
-    tasks = [task for task in LABELS if f"{task}_labels" in batch]
+    targets, weights = batch["targets"], batch["weights"]
+    labels = {"nsp": batch.get("nsp_labels"), "sop": batch.get("sop_labels")}
+    has_pairs = any(label is not None for label in labels.values())
 
-    def predict(model):
+    def predict(model: PairMaskedLM) -> tuple[losses.Scores, jax.Array | None]:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
-        pairs = model.pair_score(states) if tasks else None
+        pairs = model.pair_score(states) if has_pairs else None
         states = edits.gather(states, batch["masked_positions"])
-        return model.score(states, targets, weights), pairs
+        return model.score(states, targets, weights["mlm_loss"]), pairs
 
     scores, pairs = model.apply({"params": params}, rngs=rngs, method=predict)
-    terms, metrics = {"mlm_loss": scores.loss}, mlm.fill_metrics(scores.ranks, weights)
-    for task in tasks:
-        labels, is_pair = batch[f"{task}_labels"], batch["weights"][f"{task}_loss"]
-        terms[f"{task}_loss"] = losses.cross_entropy(pairs, labels, is_pair)
-        ranks = losses.target_ranks(pairs, labels)
-        metrics[f"{task}_accuracy"] = losses.rank_hits(ranks, is_pair)
+    terms = {"mlm_loss": scores.loss}
+    metrics = mlm.fill_metrics(scores.ranks, weights["mlm_loss"])
+    for task, label in labels.items():
+        if label is not None:
+            is_pair = weights[f"{task}_loss"]
+            terms[f"{task}_loss"] = losses.cross_entropy(pairs, label, is_pair)
+            ranks = losses.target_ranks(pairs, label)
+            metrics[f"{task}_accuracy"] = losses.rank_hits(ranks, is_pair)
     return terms, metrics
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Mask tokens, read both sentences, predict the tokens and the pair."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

@@ -1,45 +1,56 @@
-"""ELMo: two LSTM language models, one reading ahead and one back, of spelt words.
+"""ELMo: a forward and a backward LSTM language model over character-level words.
 
-Peters et al. 2018; allenai/bilm-tf, `bilm/training.py`. The directions share the
-characters' network and the softmax, and nothing else:
+Peters et al. 2018; allenai/bilm-tf, `bilm/training.py`. The directions share only the
+network of characters and the softmax:
 
     row       the  cat  sat
-    forward   cat  sat   -       predicts what follows, having read up to here
-    backward   -   the  cat      predicts what came before, having read from the end
+    forward   cat  sat   -       predicts the next token, having read from the start
+    backward   -   the  cat      predicts the previous token, having read from the end
     loss = mean over t of -log p(x_t | x_1 ... x_t-1) - log p(x_t | x_t+1 ... x_T)
 
-Departures: rows are independent (theirs carry the state on, 20 tokens at a time); the
-softmax is in full, in chunks of `model.loss_chunk` (theirs is of 8,192 samples); a word
-is a token of the tokenizer, spelt as it stands in the text. Their Adagrad, lr 0.2, is
+Departures: rows are independent (theirs keep the state, 20 tokens at a time); the
+softmax is complete, in chunks of `model.loss_chunk` (theirs has 8,192 samples); a word
+is a token of the tokenizer, with its spelling in the text. Their Adagrad, lr 0.2, is
 not among the optimizers. Of `model`: `d_model` is the projection (512), `d_ff` the
-cells (4,096), `num_layers` those of each direction (2); `dropout` (0.1) is on what
-every layer reads and on what is scored.
+cells (4,096), `num_layers` those of each direction (2); `dropout` (0.1) is applied to
+the input of every layer and of the softmax.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.bilm import BiLm, make_masks
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.recurrent import BEGIN_TEXT, END_TEXT
-from jaxpt.objectives.objective import ObjectiveSpec, get_segments, keep_keys
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    keep_keys,
+    make_train_step,
+)
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
 from jaxpt.ops import losses
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """The characters' network, and where states are cut.
+    """The network of characters, and the clipping of states.
 
     Attributes:
-      num_chars: of a word, its two marks counted; longer ones are cut.
+      num_chars: of a word, with its two boundary marks; longer words are cut.
       char_width: of a character's vector.
-      filters: how many filters are 1, 2, ... characters wide.
+      filters: numbers of filters that are 1, 2, ... characters wide.
       num_highway: layers after them.
-      cell_clip, proj_clip: the greatest size of a number in a cell, in a projection.
+      cell_clip, proj_clip: the largest absolute value in a cell, in a projection.
     """
 
     SECTION: ClassVar[str] = "bilm"
@@ -56,15 +67,15 @@ class Spec(ObjectiveSpec):
     cell_clip: float = 3.0
     proj_clip: float = 3.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        widest = len(self.filters)
-        is_good = widest > 0 and min(self.filters) >= 1
+        is_good = bool(self.filters) and min(self.filters) >= 1
+        least = max(len(self.filters), 3)  # a filter must fit, and the two marks
         self.check_all(
             (
                 ("char_width", self.char_width >= 1, "at least 1"),
                 ("filters", is_good, "numbers of at least 1"),
-                ("num_chars", self.num_chars >= max(widest, 3), "as long as filters"),
+                ("num_chars", self.num_chars >= least, f"at least {least}"),
                 ("num_highway", self.num_highway >= 0, "at least 0"),
                 ("cell_clip", self.cell_clip > 0, "above 0"),
                 ("proj_clip", self.proj_clip > 0, "above 0"),
@@ -72,31 +83,32 @@ class Spec(ObjectiveSpec):
         )
 
     @property
-    def lengths(self):
+    def lengths(self) -> dict[str, int]:
         return {"forward": self.row_length, "backward": self.row_length}
 
     @property
-    def coefficients(self):
+    def terms(self) -> dict[str, Term]:
         """The mean of both directions, as in bilm-tf."""
-        return {"forward_loss": 0.5, "backward_loss": 0.5}
+        ahead = Term("next token", 0.5, is_likelihood=True)
+        back = Term("previous token", 0.5, True, targets="back_targets")
+        return {"forward_loss": ahead, "backward_loss": back}
 
-    def check_network(self, model_spec, vocab):
-        kind = super().check_network(model_spec, vocab)
-        if not vocab.pieces:
-            raise UserError(
-                "tokenizer: must say what its ids are spelt as, which bilm reads"
-            )
-        return kind
+    @property
+    def needs(self) -> Needs:
+        return Needs(pieces=True)
 
-    def network_fields(self, vocab):
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
         marks = {vocab.bos: BEGIN_TEXT} | {vocab.eos: END_TEXT}
-        marks.pop(None, None)
+        kept = sorted((id_, mark) for id_, mark in marks.items() if id_ is not None)
         sizes = dataclasses.asdict(self)
         sizes.pop("row_length")
-        return sizes | {"pieces": vocab.pieces, "marks": tuple(sorted(marks.items()))}
+        sizes |= {"pieces": vocab.pieces, "marks": tuple(kept)}
+        return super().make_network(model_spec, vocab, **sizes, **fields)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Each token's neighbours as its targets; nothing is drawn.
 
     >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
@@ -120,36 +132,31 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     }
 
 
-def masks(batch: dict) -> dict:
-    """Forward, each position sees itself and its past; backward, what follows it."""
+def masks(batch: Batch) -> Masks:
+    """Forward, each position sees itself and its past; backward, its future."""
     return make_masks(batch["inputs"].shape[1], batch.get("segment_ids"))
 
 
-def loss(params, model: BiLm, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy of what follows and of what came before, at every position."""
-    mode = {"deterministic": "dropout" not in rngs}
+def loss(
+    params: Any, model: BiLm, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """Cross-entropy of the next and of the previous token, at every position."""
+    deterministic = "dropout" not in rngs
     weights = [batch["weights"][f"{way}_loss"] for way in ("forward", "backward")]
     targets = batch["targets"], batch["back_targets"]
 
-    def predict(model):
-        _, *ways = model.read(batch["inputs"], masks, **mode)
+    def predict(model: BiLm) -> list[losses.Scores]:
+        _, *ways = model.read(batch["inputs"], masks, deterministic=deterministic)
         return [
-            model.score(layers[-1], *asked, **mode)
-            for layers, *asked in zip(ways, targets, weights, strict=True)
+            model.score(layers[-1], *wanted, deterministic=deterministic)
+            for layers, *wanted in zip(ways, targets, weights, strict=True)
         ]
 
     scores = model.apply({"params": params}, rngs=rngs, method=predict)
     terms = {"forward_loss": scores[0].loss, "backward_loss": scores[1].loss}
     pairs = zip(scores, weights, strict=True)
-    hits = [losses.rank_hits(score.ranks, read) for score, read in pairs]
+    hits = [losses.rank_hits(score.ranks, weight) for score, weight in pairs]
     return terms, {"accuracy": jax.tree.map(jnp.add, *hits)}
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Read from both ends, predict each token's neighbours."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

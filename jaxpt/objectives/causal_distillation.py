@@ -1,29 +1,33 @@
-"""Distillation of a causal model: a small one learns what a large one says comes next.
+"""Distillation of a causal model: a small one learns a large one's next-token scores.
 
 Hinton et al. 2015; huggingface/transformers-research-projects,
 `distillation/distiller.py`, whose code defaults these are: 0.5 KL + 0.5 CLM, the KL at
-temperature 2 and times 4, no cosine. Both networks read `a b c`; at each place the
-student meets the next token and the teacher's distribution of it.
+temperature 2 and times 4, no cosine. Both networks read `a b c`; at each position the
+student learns from the next token and from the teacher's distribution of it.
 
     loss = 0.5 KL(p_t || p_s) at temperature 2, times 4 - 0.5 log p_s(the next token)
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.student_teacher import CausalStudent
 from jaxpt.objectives import clm
 from jaxpt.objectives.distillation import Teaching
+from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
+from jaxpt.objectives.spec import Needs, Teacher, Term
 from jaxpt.ops import losses
+from jaxpt.ops.chunked_loss import DistillationScores
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(Teaching, clm.Spec):
-    """Who teaches (see `distillation.Teaching`), and the weights of the losses.
+    """The teacher (see `distillation.Teaching`), and the weights of the losses.
 
     Attributes:
       kl_weight, clm_weight: of the two losses.
@@ -31,23 +35,29 @@ class Spec(Teaching, clm.Spec):
 
     SECTION: ClassVar[str] = "causal_distillation"
     NETWORKS: ClassVar = (CausalStudent,)
-    TEACHER: ClassVar[str] = "causal"
-    TEACHER_OBJECTIVE: ClassVar[str] = "clm"
 
     _: dataclasses.KW_ONLY
     kl_weight: float = 0.5
     clm_weight: float = 0.5
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check("clm_weight", self.clm_weight >= 0, "at least 0")
 
     @property
-    def coefficients(self):
-        return {"kl_loss": self.kl_weight, "clm_loss": self.clm_weight}
+    def terms(self) -> dict[str, Term]:
+        return {
+            "kl_loss": Term("distilled", self.kl_weight, targets=""),
+            "clm_loss": Term("next token", self.clm_weight, is_likelihood=True),
+        }
+
+    @property
+    def needs(self) -> Needs:
+        teacher = Teacher("causal", "clm", self.teacher, self.student_layers)
+        return dataclasses.replace(super().needs, teacher=teacher)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Shifts by one, as `clm` does; nothing is drawn.
 
     >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
@@ -60,35 +70,28 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return batch | {"weights": {"kl_loss": weights, "clm_loss": weights}}
 
 
-def masks(batch: dict) -> dict:
-    """Each position sees itself and its past, within its document, in both networks."""
-    return clm.masks(batch)
+masks = clm.masks
 
 
-def loss(params, model: CausalStudent, batch: dict, masks: dict, rngs: dict):
+def loss(
+    params: Any, model: CausalStudent, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
     """KL from the teacher and cross-entropy, both at every position."""
     weights = batch["weights"]["clm_loss"]
 
-    def predict(model):
+    def predict(model: CausalStudent) -> DistillationScores:
         states = model.student.batch_states(
             batch, masks, deterministic="dropout" not in rngs
         )
         taught = model.teacher_outputs(batch, masks)
         return model.distillation_loss(states, taught, batch["targets"])
 
-    found = model.apply({"params": params}, rngs=rngs, method=predict)
+    scores = model.apply({"params": params}, rngs=rngs, method=predict)
     terms = {
-        "kl_loss": (jnp.sum(found.divergences * weights), jnp.sum(weights)),
-        "clm_loss": (jnp.sum(found.nll * weights), jnp.sum(weights)),
+        "kl_loss": (jnp.sum(scores.divergences * weights), jnp.sum(weights)),
+        "clm_loss": (jnp.sum(scores.nll * weights), jnp.sum(weights)),
     }
-    return terms, {"accuracy": losses.rank_hits(found.ranks, weights)}
+    return terms, {"accuracy": losses.rank_hits(scores.ranks, weights)}
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Shift by one, read with both networks, learn from text and teacher."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

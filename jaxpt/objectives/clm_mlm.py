@@ -1,26 +1,38 @@
 """Causal and masked rows in one batch, on the same parameters and the same head.
 
-Charpentier and Samuel 2024 (GPT-BERT). A causal row `a b c d` reads a b c and predicts
-b c d. A masked row reads it with some tokens hidden, sees all of it, and predicts each
-hidden token at the place before, where the causal head predicts it too.
+Charpentier and Samuel 2024 (GPT-BERT). In a causal row `a b c d` the network reads
+a b c and predicts b c d. In a masked row some tokens are hidden, every position attends
+to all, and each hidden token is predicted at the position before it, where the causal
+head predicts it too.
 
 The kind is drawn for each row: masked with probability `mlm_share`, but causal for the
-first `clm_first` of training. GPT-BERT shares out whole devices instead. There as here
-each kind's loss is a mean of its own, and counts for its share.
+first `clm_first` of training. GPT-BERT assigns whole devices instead. In both, each
+kind's loss is a separate mean with the weight of its share.
 
     loss = (1 - mlm_share) mean over causal rows' t of -log p(x_t | x_1 ... x_t-1)
            + mlm_share mean over masked i of -log p(x_i | row)
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.one_stack import CausalMaskedLM
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives.masking import MASKED
 from jaxpt.objectives.mlm import check_fractions
-from jaxpt.objectives.objective import Needs, ObjectiveSpec, get_segments
+from jaxpt.objectives.objective import (
+    Keys,
+    Masks,
+    Sums,
+    get_segments,
+    make_train_step,
+)
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import edits, losses, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.metrics import add
@@ -31,23 +43,22 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """How many rows are masked, and when; how much of one is hidden, and behind what.
+    """How many rows are masked, and when; how many of their tokens, and by what.
 
     Attributes:
-      mlm_share: of rows that are masked rows; what is evaluated has it, too.
-      clm_first: share of the training steps, from the first on, in which every row is
-        causal. Above 0, either kind's loss counts in full.
-      mask_rate: of a masked row's tokens that have one before them, an exact count.
-      replace_mask: of those, the share shown as [MASK].
-      replace_random: of those, the share shown as a random token; the rest are shown as
-        they are.
+      mlm_share: fraction of masked rows, in evaluation too.
+      clm_first: fraction of the training steps, from the first, in which every row is
+        causal. If above 0, both kinds' losses have weight 1.
+      mask_rate: of a masked row's tokens after its first, an exact count.
+      replace_mask: of those, the fraction replaced by [MASK].
+      replace_random: of those, the fraction replaced by a random token; the rest stay
+        as they are.
     """
 
     SECTION: ClassVar[str] = "clm_mlm"
     READS: ClassVar = ObjectiveSpec.READS | {"progress"}
     NETWORKS: ClassVar = (CausalMaskedLM,)
     MIN_LENGTH: ClassVar[int] = 2
-    EXTRA_LENGTH: ClassVar[int] = 1
 
     mlm_share: float = 0.5
     clm_first: float = 0.0
@@ -55,15 +66,15 @@ class Spec(ObjectiveSpec):
     replace_mask: float = 0.8
     replace_random: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rate("mask_rate")
         self.check("mlm_share", 0 < self.mlm_share <= 1, "above 0, at most 1")
         self.check("clm_first", 0 <= self.clm_first < 1, "at least 0, below 1")
-        check_fractions(self)
+        check_fractions(self, self.replace_mask, self.replace_random)
 
     @property
-    def lengths(self):
+    def lengths(self) -> dict[str, int]:
         return {"decoder": self.row_length - 1}
 
     @property
@@ -72,52 +83,50 @@ class Spec(ObjectiveSpec):
         return int(noise.count_table(self.row_length - 1, self.mask_rate)[-1])
 
     @property
-    def num_predictions(self) -> int:
-        """Every position of a causal row, and the P of a masked one.
+    def predictions(self) -> Predictions:
+        """Every position of a causal row, the P of a masked one, none of the other.
 
-        Which of them a row is is drawn, so it has room for both.
+        The kind of a row is drawn, so it has room for both. With `clm_first` the share
+        changes, and nothing is packed.
         """
-        return self.row_length - 1 + self.num_masked
-
-    @property
-    def prediction_laws(self):
-        """All of a row of one kind, none of the other's, as the share has it.
-
-        With `clm_first` the share changes, and nothing is packed.
-        """
+        most, share = self.row_length - 1 + self.num_masked, self.mlm_share
         if self.clm_first:
-            return {}
-        none, share = exactly(0), self.mlm_share
-        causal, masked = exactly(self.row_length - 1), exactly(self.num_masked)
-        return {
+            return Predictions(most)
+        none, masked = exactly(0), exactly(self.num_masked)
+        causal = exactly(self.row_length - 1)
+        laws = {
             "clm_loss": mix([(1 - share, causal), (share, none)]),
             "mlm_loss": mix([(share, masked), (1 - share, none)]),
         }
+        return Predictions(most, laws)
 
     @property
-    def coefficients(self):
-        """Each kind's fraction of the rows.
-
-        With `clm_first` it is 1, so that each phase has its whole loss.
-        """
+    def terms(self) -> dict[str, Term]:
+        """Each kind has the weight of its share of the rows, or 1 with `clm_first`."""
+        causal, masked = 1 - self.mlm_share, self.mlm_share
         if self.clm_first:
-            return {"clm_loss": 1.0, "mlm_loss": 1.0}
-        return {"clm_loss": 1 - self.mlm_share, "mlm_loss": self.mlm_share}
+            causal = masked = 1.0
+        filled = dataclasses.replace(MASKED, coefficient=masked, is_in_place=False)
+        return {
+            "clm_loss": Term("next token", causal, is_likelihood=True),
+            "mlm_loss": filled,
+        }
 
     @property
-    def needs(self):
+    def needs(self) -> Needs:
         return Needs(specials=("mask",))
 
-    def describe_mask(self):
-        return (
-            f"Trained under two masks: a fraction of {self.mlm_share:g} of the rows, "
-            "with [MASK] in them, saw all of the text and had each masked token "
-            "predicted at the position before it; the others saw their past. To fill "
-            "a [MASK] all must be seen."
+    def text_form(self, vocab: Vocab) -> TextForm:
+        note = (
+            f"Trained with two masks: in a fraction of {self.mlm_share:g} of the rows, "
+            "with [MASK] in them, every token attended to all and each masked token "
+            "was predicted at the position before it; in the others tokens attended "
+            "to their past. To fill a [MASK], let all positions attend to all."
         )
+        return dataclasses.replace(super().text_form(vocab), mask_note=note)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Shifts by one, as clm does; in masked rows masks an exact count of tokens.
 
     A row of two tokens, of which only the second can be predicted:
@@ -136,9 +145,16 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     inputs, targets = tokens[:, :-1], tokens[:, 1:]
     segments = get_segments(rows)
     is_next = (segments[:, 1:] == segments[:, :-1]) & (segments[:, 1:] > 0)
-    progress = rows.get("progress", jnp.ones(len(tokens)))  # lacks where none is made
+    progress = rows.get("progress", jnp.ones(len(tokens)))  # absent in evaluation
+    mask_id = vocab.require("mask")
 
-    def corrupt_row(rng, inputs, targets, is_next, progress):
+    def corrupt_row(
+        rng: Array,
+        inputs: Array,
+        targets: Array,
+        is_next: Array,
+        progress: Array,
+    ) -> Batch:
         rng_kind, rng_choose, rng_replace = jax.random.split(rng, 3)
         is_masked = jax.random.uniform(rng_kind) < spec.mlm_share
         is_masked &= progress >= spec.clm_first
@@ -152,12 +168,12 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         shown = edits.replace_tokens(
             rng_replace,
             targets[positions],
-            vocab.mask,
+            mask_id,
             ordinary,
             spec.replace_mask,
             spec.replace_random,
         )
-        # The last token is no input: what is put behind the row is dropped.
+        # The last token is not an input: a position after the row is dropped.
         noised = edits.put(inputs, positions + 1, shown, weights)
         return {
             "inputs": jnp.where(is_masked, noised, inputs),
@@ -170,33 +186,35 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         }
 
     keys = row_keys(rng, rows["index"])
-    batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, progress)
+    batch: Batch = jax.vmap(corrupt_row)(keys, inputs, targets, is_next, progress)
     batch |= {"index": rows["index"], "targets": targets}
-    if "segment_ids" not in rows:
-        return batch
-    return batch | {"segment_ids": segments[:, :-1]}
+    if "segment_ids" in rows:
+        batch["segment_ids"] = segments[:, :-1]
+    return batch
 
 
-def masks(batch: dict) -> dict:
-    """In a document all is seen if its row is masked, else the past; nothing beyond."""
+def masks(batch: Batch) -> Masks:
+    """Each position attends to its document in a masked row, else to its past."""
     segments = batch.get("segment_ids")
     return {"self": attention_masks.prefix_keys(batch["is_prefix"], segments)}
 
 
-def loss(params, model: CausalMaskedLM, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy of causal rows everywhere, of masked ones where they are masked."""
+def loss(
+    params: Any, model: CausalMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """Cross-entropy at every position of causal rows, at P positions of masked ones."""
     targets, positions = batch["targets"], batch["masked_positions"]
     masked = jnp.take_along_axis(targets, positions, axis=1)
     of_causal, of_masked = (batch["weights"][k] for k in ("clm_loss", "mlm_loss"))
 
-    def predict(model):
+    def predict(model: CausalMaskedLM) -> tuple[tuple, tuple]:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         causal = model.score_term("clm_loss", states, targets, of_causal)
         states = edits.gather(states, positions)
         return causal, model.score_term("mlm_loss", states, masked, of_masked)
 
-    found = model.apply({"params": params}, rngs=rngs, method=predict)
-    (causal, of_causal, overflow), (filled, of_masked, more) = found
+    parts = model.apply({"params": params}, rngs=rngs, method=predict)
+    (causal, of_causal, overflow), (filled, of_masked, more) = parts
     terms = {"clm_loss": causal.loss, "mlm_loss": filled.loss}
     return terms, {
         "accuracy": losses.rank_hits(causal.ranks, of_causal),
@@ -205,11 +223,4 @@ def loss(params, model: CausalMaskedLM, batch: dict, masks: dict, rngs: dict):
     } | (add(overflow, more) if overflow else {})
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Read some rows causally and some masked, predict from the same head."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

@@ -1,4 +1,4 @@
-"""Replaced-token detection: a generator fills masks, a discriminator spots fakes.
+"""Replaced-token detection: a generator fills masks, a discriminator finds its fills.
 
 Clark et al. 2020; google-research/electra, `run_pretraining.py`. Departures: positions
 are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
@@ -10,15 +10,30 @@ are drawn without replacement (theirs repeat; about 17.7 of 19 are distinct).
 """
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
+from jaxpt.learn.state import TrainState
+from jaxpt.learn.update import Update
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.electra import EVERYWHERE, VARIANTS, Electra
-from jaxpt.objectives.masking import Masking, choose, map_masked_rows
+from jaxpt.nn.networks.electra import (
+    EVERYWHERE,
+    VARIANTS,
+    Electra,
+    ElectraNetwork,
+    RestoringElectra,
+)
+from jaxpt.nn.networks.network import Network
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives.masking import MASKED, Masking, choose, map_masked_rows
+from jaxpt.objectives.objective import Keys, Masks, Sums
+from jaxpt.objectives.spec import Term
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.rng import row_keys
@@ -30,20 +45,20 @@ class Spec(Masking):
     """Masking (see `Masking`), the networks, and the weights of the two losses.
 
     Attributes:
-      replace_mask: of what is hidden, the share the generator sees as [MASK]; the rest
-        it sees as it is.
-      generator_size: width, MLP and heads of the generator over the discriminator's.
-      share_embeddings: the generator reads and writes with the discriminator's
-        embeddings; otherwise it has its own, as wide as itself.
-      variant: what the second network is asked (Clark et al. 2020, section 3.4 and
-        table 5). "full": which tokens of all are replaced; "electra_15": the same of
-        the hidden ones alone; "replace_mlm": the originals of the hidden ones (BERT
-        without [MASK]); "all_tokens_mlm": the original of every token, which it may
-        copy.
+      replace_mask: fraction of the hidden tokens that the generator sees as [MASK]; it
+        sees the others as they are.
+      generator_size: width, MLP and heads of the generator as a fraction of the
+        discriminator's.
+      share_embeddings: the generator uses the discriminator's embeddings; otherwise it
+        has separate ones, of its width.
+      variant: the second network's task (Clark et al. 2020, section 3.4 and table 5).
+        "full": which of all tokens are replaced; "electra_15": the same, for the hidden
+        ones alone; "replace_mlm": the originals of the hidden ones (BERT without
+        [MASK]); "all_tokens_mlm": the original of every token, which it may copy.
       temperature: of the generator's samples.
       generator_weight: of its loss.
-      discriminator_weight: of the second network's loss, where that is binary.
-        Restoring tokens weighs 1, for which the paper has no number.
+      discriminator_weight: of the second network's loss if that is binary. Restoring
+        tokens has weight 1; the paper gives no number.
     """
 
     SECTION: ClassVar[str] = "electra"
@@ -58,7 +73,7 @@ class Spec(Masking):
     share_embeddings: bool = True
     variant: str = "full"
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check_all(
             (
@@ -72,12 +87,12 @@ class Spec(Masking):
         )
 
     @property
-    def lengths(self):
+    def lengths(self) -> dict[str, int]:
         return {"generator": self.row_length, "discriminator": self.row_length}
 
     @property
     def restores(self) -> bool:
-        """Whether the second network says what each token was."""
+        """Whether the second network predicts the original tokens."""
         return "logits" in VARIANTS[self.variant]
 
     @property
@@ -86,32 +101,41 @@ class Spec(Masking):
         return "restoring_loss" if self.restores else "discriminator_loss"
 
     @property
-    def coefficients(self):
-        second = 1.0 if self.restores else self.discriminator_weight
-        return {"generator_loss": self.generator_weight, self.second_term: second}
+    def terms(self) -> dict[str, Term]:
+        label = "original?" if self.restores else "replaced?"
+        factor = 1.0 if self.restores else self.discriminator_weight
+        return {
+            "generator_loss": dataclasses.replace(
+                MASKED, coefficient=self.generator_weight
+            ),
+            self.second_term: Term(label, factor, targets=""),
+        }
 
-    def gap(self, vocab):
-        """Nothing: the second network, which is kept, never reads a [MASK]."""
-        return ()
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """The generator fills [MASK]s; the second network, which is kept, sees none."""
+        return TextForm(gap=(vocab.require("mask"),), reads_gap=False)
 
-    def make_network(self, model_spec: ModelSpec, vocab: Vocab) -> Electra:
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
         """Both networks.
 
         Raises:
-          UserError: also where the generator would sample ids that no text holds.
+          UserError: also if the generator would sample ids that no text contains.
         """
         self.check_network(model_spec, vocab)
         if model_spec.vocab_size != vocab.size:
-            raise UserError(
+            raise ConfigError(
                 f"model.vocab_size={model_spec.vocab_size}: must be 0 or {vocab.size} "
                 f"for electra, whose generator may write any of them"
             )
-        # One that restores tokens has the generator's kind of head.
+        # A second network that restores tokens has the generator's kind of head.
         head: dict[str, Any] = {}
         if self.restores:
             head = {"head_bias": True, "head_transform": True}
         main = dataclasses.replace(model_spec, tie_embeddings=True, **head)
-        return Electra(
+        kind = Electra if "score" in VARIANTS[self.variant] else RestoringElectra
+        return kind(
             shrink(main, self),
             main,
             self.variant,
@@ -129,7 +153,7 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
     width = round(model_spec.d_model * spec.generator_size)
     num_heads = max(1, round(model_spec.num_heads * spec.generator_size))
     if width < 1 or width % num_heads:
-        raise UserError(
+        raise ConfigError(
             f"electra.generator_size={spec.generator_size}: gives width {width} and "
             f"{num_heads} heads from model.d_model={model_spec.d_model} and "
             f"model.num_heads={model_spec.num_heads}; the heads must divide the width"
@@ -146,11 +170,11 @@ def shrink(model_spec: ModelSpec, spec: Spec) -> ModelSpec:
     )
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Masks an exact count of each row's tokens for the generator: 85 % as [MASK].
 
-    The second corruption, the generator's samples, is in `loss`. The weights of the
-    second network's term are 1 where it has a question to answer.
+    The second corruption, by the generator's samples, is in the loss. The weights of
+    the second network's term are 1 at the tokens that it predicts.
 
     >>> vocab, spec = Vocab(size=6, mask=0), Spec(4, 0.5, replace_mask=1.0)
     >>> rows = {"tokens": jnp.array([[3, 4, 5, 5]]), "index": jnp.array([0])}
@@ -160,13 +184,19 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     >>> batch["weights"]["discriminator_loss"].tolist()
     [[1.0, 1.0, 1.0, 1.0]]
     """
+    mask_id = vocab.require("mask")
 
-    def corrupt_row(rng, tokens, segments, progress):
+    def corrupt_row(
+        rng: Array,
+        tokens: Array,
+        segments: Array,
+        progress: Array | None,
+    ) -> Batch:
         rng_choose, rng_replace = jax.random.split(rng)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
         is_mask = jax.random.uniform(rng_replace, targets.shape) < spec.replace_mask
-        shown = jnp.where(is_mask, vocab.mask, targets)
+        shown = jnp.where(is_mask, mask_id, targets)
         where = segments > 0
         if spec.variant not in EVERYWHERE:
             nowhere = jnp.zeros_like(tokens)
@@ -185,16 +215,28 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return map_masked_rows(corrupt_row, rng, rows, spec)
 
 
-def masks(batch: dict) -> dict:
-    """Every position sees its whole document, in both networks."""
+def masks(batch: Batch) -> Masks:
+    """Every position attends to its whole document, in both networks."""
     return {"self": attention_masks.segments(batch.get("segment_ids"))}
 
 
-def replace(batch: dict, samples):
-    """The discriminator's task: generator samples written over the original row.
+def fill(
+    model: ElectraNetwork, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[losses.Scores, Array]:
+    """Phase 1: the generator's scores and its samples at the masked positions."""
+    states = model.generate(batch, masks, deterministic="dropout" not in rngs)
+    targets, weights = batch["targets"], batch["weights"]["generator_loss"]
+    sampling = row_keys(rngs["sample"], batch["index"]), model.temperature
+    scores = model.generator.score(states, targets, weights, sampling)
+    assert scores.samples is not None  # as `sampling` is given
+    return scores, scores.samples
+
+
+def replace(batch: Batch, samples: Array) -> tuple[Array, Array]:
+    """The discriminator's input: generator samples written over the original row.
 
     Args:
-      samples: int32 [B, P], at the masked positions.
+      samples: int32 [B, P], at the masked positions; no gradient passes through them.
 
     Returns:
       ids [B, T] and labels [B, T], 1 where a token differs from the original: a sample
@@ -209,19 +251,37 @@ def replace(batch: dict, samples):
     return ids, (ids != batch["original"]).astype(jnp.float32)
 
 
-def rtd_loss(model: Electra, batch: dict, labels, states):
+def spot(
+    model: ElectraNetwork,
+    batch: Batch,
+    ids: Array,
+    labels: Array,
+    masks: Masks,
+    rngs: Keys,
+) -> tuple[Sums, Sums]:
+    """Phase 2: the second network's loss term and metrics on the generator's fills."""
+    read = batch | {"inputs": ids}
+    states = model.discriminate(read, masks, deterministic="dropout" not in rngs)
+    return SECOND_LOSSES[model.variant](model, batch, labels, states)
+
+
+def rtd_loss(
+    model: Electra, batch: Batch, labels: Array, states: Array
+) -> tuple[Sums, Sums]:
     """Binary cross-entropy of "replaced", at every token or at the masked ones."""
     scores, weights = model.score(states), batch["weights"]["discriminator_loss"]
     terms = {"discriminator_loss": losses.binary_cross_entropy(scores, labels, weights)}
     is_right = ((scores > 0) == (labels > 0)).astype(jnp.float32)
-    found = jnp.sum((scores > 0) * labels * weights)
+    detected = jnp.sum((scores > 0) * labels * weights)
     return terms, {
         "accuracy": (jnp.sum(is_right * weights), jnp.sum(weights)),
-        "recall": (found, jnp.sum(labels * weights)),
+        "recall": (detected, jnp.sum(labels * weights)),
     }
 
 
-def mlm_loss(model: Electra, batch: dict, labels, states):
+def mlm_loss(
+    model: ElectraNetwork, batch: Batch, labels: Array, states: Array
+) -> tuple[Sums, Sums]:
     """Cross-entropy of the originals at the masked positions (replace MLM)."""
     weights = batch["weights"]["generator_loss"]
     states = edits.gather(states, batch["masked_positions"])
@@ -230,27 +290,29 @@ def mlm_loss(model: Electra, batch: dict, labels, states):
     return {"restoring_loss": scores.loss}, {"accuracy": hits}
 
 
-def all_tokens_loss(model: Electra, batch: dict, labels, states):
+def all_tokens_loss(
+    model: Electra, batch: Batch, labels: Array, states: Array
+) -> tuple[Sums, Sums]:
     """Cross-entropy of every token's original, which may be copied (all-tokens MLM).
 
-    A token counts as right where its original has more than half of the probability,
-    and a replaced one as found where it is copied with less.
+    A token is right if its original has more than half of the probability. A replaced
+    one is detected if it is copied with less.
     """
     weights, is_input = batch["weights"]["restoring_loss"], labels == 0
     nll, _ = model.discriminator.token_scores(states, batch["original"])
     copy = model.score(states)
     nll = losses.copy_losses(nll, copy, is_input)
     is_right = nll < jnp.log(2.0)
-    is_found = ~is_input & (copy < 0)
+    is_detected = ~is_input & (copy < 0)
     return {"restoring_loss": (jnp.sum(nll * weights), jnp.sum(weights))}, {
         "accuracy": (jnp.sum(is_right * weights), jnp.sum(weights)),
-        "recall": (jnp.sum(is_found * weights), jnp.sum(~is_input * weights)),
+        "recall": (jnp.sum(is_detected * weights), jnp.sum(~is_input * weights)),
     }
 
 
-# What the second network learns: (model, batch, labels, states) -> terms, metrics;
-# the labels are those of `replace`.
-SECOND_LOSSES = {
+# The second network's task: (model, batch, labels of `replace`, states) -> its loss
+# term and metrics.
+SECOND_LOSSES: dict[str, Callable[..., tuple[Sums, Sums]]] = {
     "full": rtd_loss,
     "electra_15": rtd_loss,
     "replace_mlm": mlm_loss,
@@ -258,41 +320,59 @@ SECOND_LOSSES = {
 }
 
 
-def loss(params, model: Electra, batch: dict, masks: dict, rngs: dict):
-    """The generator's cross-entropy at P positions, and the second network's loss.
-
-    `rngs` holds "sample" for the generator's samples, drawn without a gradient, and
-    "dropout" to switch dropout on.
-    """
-    mode = {"deterministic": "dropout" not in rngs}
-    targets, weights = batch["targets"], batch["weights"]["generator_loss"]
-    sampling = row_keys(rngs["sample"], batch["index"]), model.temperature
-
-    def predict(model):
-        states = model.generate(batch, masks, **mode)
-        guesses = model.generator.score(states, targets, weights, sampling)
-        ids, labels = replace(batch, guesses.samples)
-        states = model.discriminate(batch | {"inputs": ids}, masks, **mode)
-        second = SECOND_LOSSES[model.variant](model, batch, labels, states)
-        return guesses, labels, second
-
-    guesses, labels, (terms, metrics) = model.apply(
-        {"params": params}, rngs=rngs, method=predict
-    )
-    (second,) = batch["weights"].keys() - {"generator_loss"}
-    asked = batch["weights"][second]
+def join(
+    batch: Batch, guesses: losses.Scores, labels: Array, second: tuple[Sums, Sums]
+) -> tuple[Sums, Sums]:
+    """The loss terms and metrics of both phases."""
+    terms, metrics = second
+    (term,) = terms
+    masked, weights = batch["weights"]["generator_loss"], batch["weights"][term]
     return {"generator_loss": guesses.loss} | terms, metrics | {
-        "fill_top1": losses.rank_hits(guesses.ranks, weights),
-        "fill_top5": losses.rank_hits(guesses.ranks, weights, k=5),
-        "replaced": (jnp.sum(labels * asked), jnp.sum(asked)),
+        "fill_top1": losses.rank_hits(guesses.ranks, masked),
+        "fill_top5": losses.rank_hits(guesses.ranks, masked, k=5),
+        "replaced": (jnp.sum(labels * weights), jnp.sum(weights)),
     }
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Mask tokens, let the generator fill them, tell which are replaced."""
+def loss(
+    params: Any, model: ElectraNetwork, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """The generator's cross-entropy at P positions, and the second network's loss.
+
+    `rngs` holds "sample" for the generator's samples, and "dropout" to enable dropout.
+    """
+
+    def both_phases(model: ElectraNetwork) -> tuple:
+        guesses, samples = fill(model, batch, masks, rngs)
+        ids, labels = replace(batch, samples)
+        return guesses, labels, spot(model, batch, ids, labels, masks, rngs)
+
+    phases = model.apply({"params": params}, rngs=rngs, method=both_phases)
+    return join(batch, *phases)
+
+
+def train_step(
+    state: TrainState,
+    rows: Rows,
+    rngs: Keys,
+    *,
+    model: ElectraNetwork,
+    vocab: Vocab,
+    spec: Spec,
+    update: Update,
+) -> tuple[TrainState, Sums]:
+    """Mask tokens; fill them with the generator; find its fills; learn from both."""
     batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
+    def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
+        seen = masks(batch)
+
+        def both_phases(model: ElectraNetwork) -> tuple:
+            guesses, samples = fill(model, batch, seen, rngs)  # 1: the generator
+            ids, labels = replace(batch, samples)
+            return guesses, labels, spot(model, batch, ids, labels, seen, rngs)  # 2
+
+        phases = model.apply({"params": params}, rngs=rngs, method=both_phases)
+        return join(batch, *phases)
 
     return update(state, batch, loss_fn, rngs, spec.coefficients)

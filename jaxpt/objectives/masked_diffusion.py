@@ -1,9 +1,9 @@
 """Masked diffusion: mask a random fraction of each row, predict all that is masked.
 
 LLaDA (Nie et al. 2025), `get_log_likelihood.py` and its guidelines; MDLM (Sahoo et al.
-2024). A row's mask rate t is uniform in (0, 1]; each token is masked by itself with
-probability t, always by [MASK]; the loss of a masked token counts 1 / t. In mean that
-bounds -log p of the row from above:
+2024). A row's mask rate t is uniform in (0, 1]. Each token is masked independently with
+probability t, always by [MASK], and the loss of a masked token has weight 1 / t. Its
+expectation is an upper bound of -log p of the row:
 
     t = 0.5    the [MASK] sat on [MASK] mat    loss = (-log p(cat) - log p(the)) / t
 
@@ -11,20 +11,25 @@ Departures: a batch's rates are spread evenly by the golden ratio (MDLM's are i 
 apart), special tokens are never masked, and the loss is a mean over the other tokens.
 
 Masked tokens get the slots (`jaxpt.ops.packing`) of rows with independent rates. Evenly
-spread rates need fewer. A microbatch takes every n-th row, whose rates are close
-together if n is a Fibonacci number: 13 microbatches leave up to 0.01 % of the
+spread rates need fewer. A microbatch takes every n-th row; their rates are close to
+each other if n is a Fibonacci number: 13 microbatches leave up to 0.01 % of the
 predictions without a slot, 21 up to 0.4 %, 55 up to 4 %. The run warns.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from jaxpt.dims import Batch, Rows
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.objectives import mlm
-from jaxpt.objectives.objective import Needs, ObjectiveSpec, map_rows
+from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops.packing import uniform_rate
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -34,19 +39,19 @@ GOLDEN = (5**0.5 - 1) / 2
 class DiffusionLM(MaskedLM):
     """A masked model that bounds a text's likelihood, and writes by unmasking."""
 
-    ABILITIES = MaskedLM.ABILITIES | {"nll_bound"}
     SCORING = (*MaskedLM.SCORING, "bound")
-    WRITES = "unmasking"
 
     mask_id: int = 0
     bound_samples: int = 8
 
-    def nll_bound(self, params, tokens, is_text, rngs):
-        """LLaDA's equation 6: of n tokens l of 1..n, spread evenly, count n / l."""
+    def nll_bound(
+        self, params: Any, tokens: Array, is_text: Array, rngs: Array
+    ) -> Array:
+        """LLaDA's equation 6: l of n tokens are masked, l in 1..n, weight n / l."""
         num_text = is_text.sum(1, keepdims=True)
         starts = jax.vmap(jax.random.uniform)(rngs)[:, None]
 
-        def bound(sample):
+        def bound(sample: Array) -> Array:
             keys = jax.vmap(jax.random.fold_in, (0, None))(rngs, sample + 1)
             draw = lambda key: jax.random.uniform(key, tokens.shape[1:])  # noqa: E731
             draws = jax.vmap(draw)(keys)
@@ -56,7 +61,7 @@ class DiffusionLM(MaskedLM):
             is_masked = is_text & (rank < num_masked)
             inputs = jnp.where(is_masked, self.mask_id, tokens)
 
-            def predict(model):
+            def predict(model: MaskedLM) -> Array:
                 seen = mlm.masks({})["self"]
                 return model.nll(model.encode(inputs, seen, deterministic=True), tokens)
 
@@ -68,11 +73,11 @@ class DiffusionLM(MaskedLM):
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """How little may be masked, and how well the likelihood is bounded.
+    """The smallest mask rate, and the precision of the likelihood bound.
 
     Attributes:
       min_rate: rates are uniform from it to 1 (LLaDA's), so that 1 / t is finite.
-      bound_samples: corruptions of each held-out row that the bound is the mean of.
+      bound_samples: corruptions of each held-out row over which the bound is averaged.
     """
 
     SECTION: ClassVar[str] = "masked_diffusion"
@@ -81,26 +86,33 @@ class Spec(ObjectiveSpec):
     min_rate: float = 1e-3
     bound_samples: int = 8
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rate("min_rate")
         self.check("bound_samples", self.bound_samples >= 1, "at least 1")
 
     @property
-    def needs(self):
+    def needs(self) -> Needs:
         return Needs(specials=("mask",))
 
     @property
-    def prediction_laws(self):
-        """The law of rows with independent rates; a batch's sum varies less."""
-        return {"loss": uniform_rate(self.row_length, self.min_rate)}
+    def terms(self) -> dict[str, Term]:
+        return {"loss": Term("masked token", selects="inverse_rates")}
 
-    def network_fields(self, vocab):
-        own = {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
-        return super().network_fields(vocab) | own
+    @property
+    def predictions(self) -> Predictions:
+        """As in rows with independent rates; a batch's sum varies less."""
+        law = uniform_rate(self.row_length, self.min_rate)
+        return Predictions(self.row_length, {"loss": law})
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        fields |= {"mask_id": vocab.mask, "bound_samples": self.bound_samples}
+        return super().make_network(model_spec, vocab, **fields)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Masks each ordinary token with the probability of its row.
 
     >>> rows = {"tokens": jnp.array([[7, 8, 9]]), "index": jnp.array([0])}
@@ -110,15 +122,15 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     ([[4, 4, 4]], [[7, 8, 9]])
     """
     rng_rate, rng_mask = jax.random.split(rng)
-    is_special = jnp.asarray(vocab.is_special)
+    is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
     spread = (jax.random.uniform(rng_rate) + rows["index"] * GOLDEN) % 1
     rates = spec.min_rate + (1 - spec.min_rate) * spread
 
-    def corrupt_row(rng, tokens, segments, rate):
+    def corrupt_row(rng: Array, tokens: Array, segments: Array, rate: Array) -> Batch:
         is_text = (segments > 0) & ~is_special[tokens]
         noise_mask = is_text & (jax.random.uniform(rng, tokens.shape) < rate)
         return {
-            "inputs": jnp.where(noise_mask, vocab.mask, tokens),
+            "inputs": jnp.where(noise_mask, mask_id, tokens),
             "targets": tokens,
             "inverse_rates": noise_mask / rate,
             "weights": {"loss": is_text.astype(jnp.float32)},
@@ -127,31 +139,23 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return map_rows(corrupt_row, rng_mask, rows, rates)
 
 
-def masks(batch: dict) -> dict:
-    """Every position sees its whole document."""
-    return mlm.masks(batch)
+masks = mlm.masks
 
 
-def loss(params, model: DiffusionLM, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy of the masked tokens over their row's rate, a mean over all."""
+def loss(
+    params: Any, model: DiffusionLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """Cross-entropy of masked tokens over their row's rate, a mean over all tokens."""
     weights = batch["weights"]["loss"]
     counted = weights * batch["inverse_rates"]
 
-    def predict(model):
+    def predict(model: DiffusionLM) -> tuple:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         return model.score_term("loss", states, batch["targets"], counted)
 
-    found = model.apply({"params": params}, rngs=rngs, method=predict)
-    scores, shown, overflow = found
+    scores, shown, overflow = model.apply({"params": params}, rngs=rngs, method=predict)
     fills = mlm.fill_metrics(scores.ranks, jnp.sign(shown))
     return {"loss": (scores.loss[0], weights.sum())}, fills | overflow
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Mask a random fraction, read from both sides, predict the masked tokens."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

@@ -1,48 +1,48 @@
-"""Which tokens a masked objective hides: tokens, whole words or spans of words.
+"""Which tokens a masked objective hides: single tokens, whole words or spans of words.
 
-What MLM, ELECTRA and what is built on them share: the settings, and one draw for a row.
+The settings and the draw that MLM, ELECTRA and the objectives built on them share.
 """
 
 import dataclasses
 import functools
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
-from jaxpt.objectives.objective import (
-    Needs,
-    ObjectiveSpec,
-    get_segments,
-    keep_keys,
-)
+from jaxpt.dims import Batch, Rows
+from jaxpt.objectives.objective import get_segments, keep_keys
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import noise, word_masking
 from jaxpt.rng import row_keys
 from jaxpt.text.tokens.vocab import Vocab
 
+# The loss term of masked tokens.
+MASKED = Term("masked token", positions="masked_positions")
+
 
 @dataclasses.dataclass(frozen=True)
 class Masking(ObjectiveSpec):
-    """How much to hide, in what pieces, and how the choice changes over a run.
+    """How much to hide, in what units, and how the choice changes over a run.
 
     Attributes:
-      mask_rate: share of a row's real tokens that is hidden, an exact count.
-      masking: "tokens", each by itself; "words", whole words (BERT's later models): a
-        word that does not fit into what is left of the count is passed over, so it may
+      mask_rate: fraction of a row's real tokens that is hidden, an exact count.
+      masking: "tokens", drawn one by one; "words", whole words (BERT's later models): a
+        word that does not fit into the rest of the count is skipped, so the count may
         be undershot; or "spans" (SpanBERT), whose last span is cut to an exact count.
-      span_p: of the geometric law that the number of words in a span is drawn from.
-      max_span_length: words at which that law is cut off and renormalised.
-      static_masks: n masks for each row, of which every visit draws one; 0 draws a new
-        one. A row is known by its tokens, so it has the same n masks in any epoch and
-        any run. BERT's data held 10 passes over the text (`data.dupe_factor` makes such
-        passes of sentence pairs), each row of which was masked once for all; RoBERTa's
-        static masks are those: with 10 for 40 epochs each is seen four times, here on
-        average.
-      mask_rate_end: the rate at the end of a run, reached in a straight line from
-        `mask_rate` (0.3 to 0.15 in GPT-BERT); 0 keeps the rate. What is evaluated is
-        hidden at the end's rate.
+      span_p: of the geometric distribution of the number of words in a span.
+      max_span_length: words at which that distribution is cut off and renormalised.
+      static_masks: n masks for each row, one of which is drawn at every visit; 0 draws
+        a new one. A row is identified by its tokens, so it has the same n masks in any
+        epoch and any run. BERT's data held 10 passes over the text
+        (`data.dupe_factor` makes such passes of sentence pairs), each masked once.
+        RoBERTa's static masks are the same: with 10 for 40 epochs each is seen four
+        times, here four times on average.
+      mask_rate_end: the rate at the end of a run, reached linearly from `mask_rate`
+        (0.3 to 0.15 in GPT-BERT); 0 keeps the rate. Evaluation uses the final rate.
     """
 
     READS: ClassVar[frozenset[str]] = ObjectiveSpec.READS | {"progress"}
@@ -55,7 +55,7 @@ class Masking(ObjectiveSpec):
     static_masks: int = 0
     mask_rate_end: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check_rate("mask_rate")
         if self.mask_rate_end != 0:
@@ -73,12 +73,13 @@ class Masking(ObjectiveSpec):
         )
 
     @property
-    def needs(self):
-        return Needs(specials=("mask",))
+    def needs(self) -> Needs:
+        words = f"{self.SECTION}.masking={self.masking}: must be tokens"
+        return Needs(specials=("mask",), word_starts=words * (self.masking != "tokens"))
 
     @property
     def last_rate(self) -> float:
-        """The rate at the end of a run, and of what is evaluated."""
+        """The rate at the end of a run, and in evaluation."""
         return self.mask_rate_end or self.mask_rate
 
     @property
@@ -87,36 +88,29 @@ class Masking(ObjectiveSpec):
         return int(self.count_table(max(self.mask_rate, self.last_rate))[-1])
 
     @property
-    def num_predictions(self) -> int:
+    def predictions(self) -> Predictions:
         """The masked positions, which alone meet the vocabulary."""
-        return self.num_masked
+        return Predictions(self.num_masked)
 
     def count_table(self, rate: float) -> np.ndarray:
         """How many of n tokens are hidden, for n = 0..row_length.
 
-        n is BERT's for tokens and words, all of the row's real tokens, special ones
-        included, be they one document or several (as in RoBERTa's packed rows). For
-        spans it is SpanBERT's, which masks before it adds special tokens.
+        For tokens and words n counts all real tokens of the row, special ones included,
+        in one document or several (as in RoBERTa's packed rows); the count is BERT's.
+        For spans it is that of SpanBERT, which masks before it adds special tokens.
         """
         is_spans = self.masking == "spans"
         make = noise.ceil_table if is_spans else noise.count_table
         return make(self.row_length, rate)
 
-    def check_network(self, model_spec, vocab):
-        kind = super().check_network(model_spec, vocab)
-        if self.masking != "tokens" and not vocab.word_starts:
-            raise UserError(
-                f"{self.SECTION}.masking={self.masking}: must be tokens with a "
-                f"tokenizer that does not tell where words begin"
-            )
-        return kind
 
+def map_masked_rows(
+    corrupt_row: Callable[..., Any], rng: Array, rows: Rows, spec: Masking
+) -> Batch:
+    """`objective.map_rows` with static masks and a changing rate.
 
-def map_masked_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
-    """`objective.map_rows`, which also knows static masks and a changing rate.
-
-    A row's key is that of its place in the batch; with static masks, that of what it
-    holds and of which of its masks is drawn.
+    A row's key depends on its place in the batch; with static masks, on its tokens and
+    the number of the mask that is drawn.
 
     Args:
       corrupt_row: (key, tokens [R], segment ids [R], progress or None) -> the row's
@@ -127,11 +121,11 @@ def map_masked_rows(corrupt_row, rng, rows: dict, spec: Masking) -> dict:
     if spec.static_masks:
         fix = functools.partial(_fix_key, num_masks=spec.static_masks)
         keys = jax.vmap(fix)(keys, tokens, segments > 0)
-    batch = jax.vmap(corrupt_row)(keys, tokens, segments, rows.get("progress"))
+    batch: Batch = jax.vmap(corrupt_row)(keys, tokens, segments, rows.get("progress"))
     return batch | keep_keys(rows)
 
 
-def _fix_key(rng, tokens, real, num_masks: int):
+def _fix_key(rng: Array, tokens: Array, real: Array, num_masks: int) -> Array:
     copy = jax.random.randint(rng, (), 0, num_masks)
     key = jax.random.key(0)
     for part in (*word_masking.hash_tokens(tokens, real), copy):
@@ -139,61 +133,89 @@ def _fix_key(rng, tokens, real, num_masks: int):
     return key
 
 
-def choose(rng, tokens, segments, vocab: Vocab, spec: Masking, progress=None):
+# Positions [P] of one row, and their weights.
+Choice = tuple[Array, Array]
+
+
+class _Row(NamedTuple):
+    """A row [R], and which of its tokens may be hidden."""
+
+    tokens: Array
+    segments: Array
+    eligible: Array
+
+    def find_words(self, vocab: Vocab) -> tuple[Array, Array]:
+        """The word of each token, and each word's first position."""
+        starts = jnp.asarray(np.array(vocab.word_starts))[self.tokens]
+        return word_masking.find_words(starts, self.eligible, self.segments)
+
+
+def choose(
+    rng: Array,
+    tokens: Array,
+    segments: Array,
+    vocab: Vocab,
+    spec: Masking,
+    progress: Array | None = None,
+) -> Choice:
     """P positions of one row and their weights: real tokens, none of them special.
 
     Args:
       segments: int [R], 1.. the documents and 0 padding; words and spans end with
-        their document. Bool, for a row that is one text.
-      progress: the share of the run that is done; None is its end.
+        their document. Bool for a row that is one text.
+      progress: the fraction of the run that is done; None is its end.
 
     Returns:
-      positions [P], all distinct, and weights [P], 0 for slots that are left over.
+      positions [P], all distinct, and weights [P], 0 for unused slots.
     """
     segments = segments.astype(jnp.int32)
     real = segments > 0
     eligible = real & ~jnp.asarray(vocab.is_special)[tokens]
     count = _count(eligible if spec.masking == "spans" else real, spec, progress)
     count = jnp.minimum(count, spec.num_masked)  # which BERT may cap
-    return SAMPLERS[spec.masking](rng, tokens, segments, eligible, count, vocab, spec)
+    row = _Row(tokens, segments, eligible)
+    return SAMPLERS[spec.masking](rng, row, count, vocab, spec)
 
 
-def _count(counted, spec: Masking, progress):
+def _count(counted: Array, spec: Masking, progress: Array | None) -> Array:
     num = counted.sum()
     if progress is None or not spec.mask_rate_end:
         return jnp.asarray(spec.count_table(spec.last_rate))[num]
     rate = spec.mask_rate + (spec.last_rate - spec.mask_rate) * progress
     exact = num * rate
-    # What float32 adds to a whole number is not to be counted.
-    found = jnp.ceil(exact - 1e-4) if spec.masking == "spans" else jnp.round(exact)
+    # A whole number may be slightly more in float32, which must not count.
+    count = jnp.ceil(exact - 1e-4) if spec.masking == "spans" else jnp.round(exact)
     most = jnp.minimum(num, spec.num_masked)
-    return jnp.clip(found.astype(jnp.int32), jnp.minimum(num, 1), most)
+    return jnp.clip(count.astype(jnp.int32), jnp.minimum(num, 1), most)
 
 
-def _choose_tokens(rng, tokens, segments, eligible, count, vocab, spec):
-    return noise.sample_positions(rng, eligible, count, spec.num_masked)
+def _choose_tokens(
+    rng: Array, row: _Row, count: Array, vocab: Vocab, spec: Masking
+) -> Choice:
+    return noise.sample_positions(rng, row.eligible, count, spec.num_masked)
 
 
-def _choose_words(rng, tokens, segments, eligible, count, vocab, spec):
-    starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
-    words, _ = word_masking.find_words(starts, eligible, segments)
-    hidden = word_masking.sample_words(rng, eligible, words, count, spec.num_masked)
+def _choose_words(
+    rng: Array, row: _Row, count: Array, vocab: Vocab, spec: Masking
+) -> Choice:
+    words, _ = row.find_words(vocab)
+    hidden = word_masking.sample_words(rng, row.eligible, words, count, spec.num_masked)
     return word_masking.find_masked_positions(hidden, spec.num_masked)
 
 
-def _choose_spans(rng, tokens, segments, eligible, count, vocab, spec):
-    starts = jnp.asarray(np.array(vocab.word_starts))[tokens]
-    found = word_masking.find_words(starts, eligible, segments)
+def _choose_spans(
+    rng: Array, row: _Row, count: Array, vocab: Vocab, spec: Masking
+) -> Choice:
+    words = row.find_words(vocab)
     lengths = word_masking.span_length_probabilities(spec.span_p, spec.max_span_length)
     hidden = word_masking.sample_spans(
-        rng, eligible, *found, count, spec.num_masked, lengths
+        rng, row.eligible, *words, count, spec.num_masked, lengths
     )
     return word_masking.find_masked_positions(hidden, spec.num_masked)
 
 
-# The strategies: (rng, tokens, segments, eligible, count, vocab, spec) -> what `choose`
-# returns.
-SAMPLERS = {
+# The strategies: (rng, row, count, vocab, spec) -> the result of `choose`.
+SAMPLERS: dict[str, Callable[..., Choice]] = {
     "tokens": _choose_tokens,
     "words": _choose_words,
     "spans": _choose_spans,

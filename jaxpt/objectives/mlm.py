@@ -1,22 +1,28 @@
 """Masked language modelling: mask some tokens, predict them from both sides.
 
 Devlin et al. 2019; constants and counting as in google-research/bert,
-`create_pretraining_data.py`. Departures: positions are drawn anew at every step, unless
-asked otherwise (RoBERTa's dynamic masking), and random words come from the ordinary
-tokens, never the special ones (fairseq's choice; BERT draws from the whole vocabulary).
+`create_pretraining_data.py`. Departures: positions are drawn again at every step,
+unless `static_masks` is set (RoBERTa's dynamic masking), and random words are ordinary
+tokens, never special ones (fairseq's choice; BERT draws from the whole vocabulary).
 
-    loss = mean over masked i of -log p(x_i | the row as it is shown)
+    loss = mean over masked i of -log p(x_i | the corrupted row)
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
+from jaxpt.learn.state import TrainState
+from jaxpt.learn.update import Update
 from jaxpt.nn.networks.one_stack import MaskedLM
-from jaxpt.objectives.masking import Masking, choose, map_masked_rows
+from jaxpt.objectives.masking import MASKED, Masking, choose, map_masked_rows
+from jaxpt.objectives.objective import Keys, Masks, Sums
+from jaxpt.objectives.spec import ObjectiveSpec, Term
 from jaxpt.ops import edits, losses
 from jaxpt.ops import masks as attention_masks
 from jaxpt.text.tokens.vocab import Vocab
@@ -24,14 +30,14 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Spec(Masking):
-    """How much to mask in what pieces (see `Masking`), and what stands there instead.
+    """How much to mask in what units (see `Masking`), and what replaces it.
 
     Attributes:
-      replace_mask: of the masked tokens, the fraction shown as [MASK]. Each token is
-        drawn by itself, also in a word or a span (BERT's; fairseq draws once for a
+      replace_mask: of the masked tokens, the fraction replaced by [MASK]. Each token is
+        drawn separately, also in a word or a span (BERT's; fairseq draws once for a
         word).
-      replace_random: of the masked tokens, the fraction shown as a random token; the
-        rest are shown as they are.
+      replace_random: of the masked tokens, the fraction replaced by a random token; the
+        rest stay as they are.
     """
 
     SECTION: ClassVar[str] = "mlm"
@@ -40,24 +46,27 @@ class Spec(Masking):
     replace_mask: float = 0.8
     replace_random: float = 0.1
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
-        check_fractions(self)
+        check_fractions(self, self.replace_mask, self.replace_random)
+
+    @property
+    def terms(self) -> dict[str, Term]:
+        return {"loss": MASKED}
 
 
-def check_fractions(spec) -> None:
-    """Raises UserError unless the spec's two `replace_` are fractions of one whole."""
-    mask, random = spec.replace_mask, spec.replace_random
+def check_fractions(spec: ObjectiveSpec, mask: float, random: float) -> None:
+    """Raises UserError unless a spec's two `replace_` are fractions of one whole."""
     if not (min(mask, random) >= 0 and mask + random <= 1 + 1e-9):
         name = spec.SECTION
-        raise UserError(
+        raise ConfigError(
             f"{name}.replace_mask={mask}, {name}.replace_random={random}: both must be "
             f"at least 0, and their sum at most 1"
         )
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """Masks an exact count of each row's tokens behind BERT's 80/10/10.
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """Masks an exact count of each row's tokens, replaced as BERT's 80/10/10.
 
     >>> vocab = Vocab(size=6, mask=0, word_starts=(True,) * 5 + (False,))
     >>> spec = Spec(row_length=4, mask_rate=0.5, masking="words", replace_mask=1.0,
@@ -69,15 +78,20 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     >>> batch["weights"]["loss"].tolist()
     [[1.0, 0.0]]
     """
-    ordinary = jnp.asarray(vocab.ordinary_ids)
+    ordinary, mask_id = jnp.asarray(vocab.ordinary_ids), vocab.require("mask")
     fractions = spec.replace_mask, spec.replace_random
 
-    def corrupt_row(rng, tokens, segments, progress):
+    def corrupt_row(
+        rng: Array,
+        tokens: Array,
+        segments: Array,
+        progress: Array | None,
+    ) -> Batch:
         rng_choose, rng_replace = jax.random.split(rng)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
         shown = edits.replace_tokens(
-            rng_replace, targets, vocab.mask, ordinary, *fractions
+            rng_replace, targets, mask_id, ordinary, *fractions
         )
         return {
             "inputs": edits.put(tokens, positions, shown, weights),
@@ -89,16 +103,18 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return map_masked_rows(corrupt_row, rng, rows, spec)
 
 
-def masks(batch: dict) -> dict:
-    """Every position sees its whole document."""
+def masks(batch: Batch) -> Masks:
+    """Every position attends to its whole document."""
     return {"self": attention_masks.segments(batch.get("segment_ids"))}
 
 
-def loss(params, model: MaskedLM, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy at the P masked positions; only they meet the vocabulary."""
+def loss(
+    params: Any, model: MaskedLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
+    """Cross-entropy at the P masked positions, which alone meet the vocabulary."""
     targets, weights = batch["targets"], batch["weights"]["loss"]
 
-    def predict(model):
+    def predict(model: MaskedLM) -> losses.Scores:
         states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
         states = edits.gather(states, batch["masked_positions"])
         return model.score(states, targets, weights)
@@ -107,18 +123,27 @@ def loss(params, model: MaskedLM, batch: dict, masks: dict, rngs: dict):
     return {"loss": scores.loss}, fill_metrics(scores.ranks, weights)
 
 
-def fill_metrics(ranks, weights) -> dict:
-    """How often a masked token is the likeliest answer, or among the first five."""
+def fill_metrics(ranks: Array, weights: Array) -> Sums:
+    """How often a masked token is the most likely answer, or among the top five."""
     hits = losses.rank_hits(ranks, weights)
     top5 = losses.rank_hits(ranks, weights, k=5)
     return {"accuracy": hits, "fill_top1": hits, "fill_top5": top5}
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
+def train_step(
+    state: TrainState,
+    rows: Rows,
+    rngs: Keys,
+    *,
+    model: MaskedLM,
+    vocab: Vocab,
+    spec: Spec,
+    update: Update,
+) -> tuple[TrainState, Sums]:
     """Mask some tokens, read from both sides, predict the masked ones."""
     batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
-    def loss_fn(params, batch, rngs):
+    def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
         return loss(params, model, batch, masks(batch), rngs)
 
     return update(state, batch, loss_fn, rngs, spec.coefficients)

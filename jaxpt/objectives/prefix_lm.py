@@ -1,31 +1,44 @@
-"""Prefix language modelling: read a prefix freely, write what follows it.
+"""Prefix language modelling: read a prefix in both directions, write its continuation.
 
 Raffel et al. 2019; t5/data/preprocessors.py (`prefix_lm`) and SeqIO's
 `PrefixLMFeatureConverter` (seqio/feature_converters.py). The prefix of each document is
 uniform in [1, L - 1].
 
-On one stack the row is read behind a start token, `a b | c d` as inputs `[PAD] a b c`:
-all of [PAD] a b sees all of itself, hence one place more than the prefix, and the loss
-is read where c and d are the targets. On an encoder and a decoder the first reads
-`a b [EOS]`, the second writes `c d [EOS]`.
+One stack reads the row after a start token, `a b | c d` as inputs `[PAD] a b c`: the
+positions [PAD] a b attend to each other, one more than the prefix has tokens, and the
+loss is computed where c and d are the targets. With an encoder and a decoder the first
+reads `a b [EOS]`, the second writes `c d [EOS]`.
 
-    loss = mean over t behind the prefix of -log p(x_t | x_1 ... x_t-1)
+    loss = mean over t after the prefix of -log p(x_t | x_1 ... x_t-1)
 
-Departures: on one stack no [EOS] is put between the two, so the text stays as it is;
-relative positions tell both directions apart (T5X's decoder takes all that lies ahead
-for the same distance).
+Departures: with one stack no [EOS] separates the two, so the text is unchanged;
+relative positions distinguish both directions (T5X's decoder gives everything ahead the
+same distance).
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
+from jaxpt.nn.model_spec import ModelSpec
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import PrefixLM
-from jaxpt.objectives.objective import Needs, ObjectiveSpec, target_loss
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives import span_corruption
+from jaxpt.objectives.objective import Masks, make_train_step, target_loss
+from jaxpt.objectives.spec import (
+    Needs,
+    ObjectiveSpec,
+    Predictions,
+    Term,
+    filled_by,
+)
 from jaxpt.ops import edits
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.packing import uniform
@@ -37,7 +50,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class PrefixSpec(ObjectiveSpec):
-    """What reads a text and then writes one, on one stack or on two.
+    """The base of objectives that read a text and then write one.
 
     Attributes:
       is_seq2seq: whether the model has an encoder and a decoder
@@ -48,64 +61,73 @@ class PrefixSpec(ObjectiveSpec):
     MIN_LENGTH: ClassVar[int] = 2
 
     _: dataclasses.KW_ONLY
-    is_seq2seq: bool = False
+    is_seq2seq: bool = filled_by("has_decoder", False)
 
     @property
     def stacks(self) -> tuple[str, ...]:
-        """The names of its stacks."""
+        """The names of the stacks."""
         return ("encoder", "decoder") if self.is_seq2seq else ("decoder",)
 
-    def check_network(self, model_spec, vocab):
-        kind = super().check_network(model_spec, vocab)
-        wanted = "at least 1" if self.is_seq2seq else "0"
-        if kind.HAS_DECODER != self.is_seq2seq:
-            raise UserError(
+    @property
+    def terms(self) -> dict[str, Term]:
+        return {"loss": Term("continuation")}
+
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """Around a prefix: the start that one stack reads, or the encoder's [EOS]."""
+        form = super().text_form(vocab)
+        if self.is_seq2seq:
+            return dataclasses.replace(form, after=(vocab.require("eos"),))
+        return dataclasses.replace(form, before=(vocab.require("pad"),))
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        network = super().make_network(model_spec, vocab, **fields)
+        if network.HAS_DECODER != self.is_seq2seq:
+            wanted = "at least 1" if self.is_seq2seq else "0"
+            raise ConfigError(
                 f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
                 f"{wanted} with is_seq2seq={self.is_seq2seq}"
             )
-        return kind
-
-    def frame(self, vocab):
-        """Around a prefix: the start that one stack reads, or the encoder's [EOS]."""
-        return ((), (vocab.eos,)) if self.is_seq2seq else ((vocab.pad,), ())
+        return network
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(PrefixSpec):
-    """Every prefix length is as likely as any other, so there is nothing to set."""
+    """Prefix lengths are uniform, hence without settings."""
 
     SECTION: ClassVar[str] = "prefix_lm"
 
     @property
-    def lengths(self):
-        """The halves of a row may both be almost all of it.
-
-        A prefix of L - 1 tokens and its [EOS] are L, as is what follows one token.
-        """
+    def lengths(self) -> dict[str, int]:
+        """Each half of a row of L tokens may have L - 1 of them, and an [EOS]."""
         return dict.fromkeys(self.stacks, self.row_length)
 
     @property
-    def prediction_laws(self):
-        """On one stack, of one text; of several a row has as many, and varies less.
+    def predictions(self) -> Predictions:
+        """All that a decoder reads; with one stack, the positions after the prefix.
 
-        A decoder's are all that it reads.
+        Their distribution is that of one text: several in a row have the same mean and
+        vary less.
         """
-        return {} if self.is_seq2seq else {"loss": uniform(1, self.row_length - 1)}
+        laws = {} if self.is_seq2seq else {"loss": uniform(1, self.row_length - 1)}
+        return Predictions(self.row_length, laws)
 
     @property
-    def needs(self):
+    def needs(self) -> Needs:
         """[PAD], with which the model starts, and for a decoder [EOS]."""
         return Needs(specials=("pad", "eos") if self.is_seq2seq else ("pad",))
 
-    def describe_mask(self):
-        return (
-            "Trained as a prefix LM: a text is read behind a [PAD], which sees with "
-            "the prompt all of the prompt, while what follows sees its past."
+    def text_form(self, vocab: Vocab) -> TextForm:
+        note = (
+            "Trained as a prefix LM: a text begins with a [PAD], which attends with "
+            "the prompt to all of the prompt, while later tokens attend to their past."
         )
+        return dataclasses.replace(super().text_form(vocab), mask_note=note)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """Cuts every document in two; nothing is hidden but what follows.
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """Splits every document into a prefix and a continuation.
 
     >>> rows = {"tokens": jnp.array([[7, 8]]), "index": jnp.array([0])}
     >>> batch = corrupt(jax.random.key(0), rows, Vocab(size=9, pad=0), Spec(2))
@@ -127,78 +149,70 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return batch | {"index": rows["index"]}
 
 
-def find_texts(tokens, segment_ids, vocab: Vocab):
-    """Segment ids [B, R] of texts that can be cut in two, closing [EOS]s left out."""
-    is_close = is_last(segment_ids) & (tokens == vocab.eos)
+def find_texts(tokens: Array, segment_ids: Array, vocab: Vocab) -> Array:
+    """Segment ids [B, R] of texts that can be split, without their closing [EOS]s."""
+    is_close = is_last(segment_ids) & (tokens == vocab.require("eos"))
     texts = jnp.where(is_close, 0, segment_ids)
     return jnp.where(segment_lengths(texts) > 1, texts, 0)
 
 
-def split_causal(tokens, lengths, segment_ids, vocab: Vocab) -> dict:
-    """The batch of one stack, whose prefixes have so many tokens: SeqIO's converter.
+def split_causal(
+    tokens: Array, lengths: Array, segment_ids: Array | None, vocab: Vocab
+) -> Batch:
+    """The batch of one stack, by prefix lengths: SeqIO's converter.
 
     Args:
       lengths: int32 [B, R], at each token the prefix length of its document.
-      segment_ids: int32 [B, R], or None where a row is one text.
+      segment_ids: int32 [B, R], or None if a row is one text.
     """
     ids = jnp.ones_like(tokens) if segment_ids is None else segment_ids
     place = segment_positions(ids)
-    batch = {
-        "inputs": edits.shift_right(tokens, vocab.pad, segment_ids),
+    batch: Batch = {
+        "inputs": edits.shift_right(tokens, vocab.require("pad"), segment_ids),
         "targets": tokens,
         "weights": {"loss": ((place >= lengths) & (ids > 0)).astype(jnp.float32)},
-        # The start stands before the prefix, which is so one place further on.
+        # The start token moves the prefix by one position.
         "is_prefix": (place <= lengths) & (ids > 0),
     }
     return batch if segment_ids is None else batch | {"segment_ids": segment_ids}
 
 
-def split_seq2seq(tokens, lengths, texts, vocab: Vocab) -> dict:
+def split_seq2seq(tokens: Array, lengths: Array, texts: Array, vocab: Vocab) -> Batch:
     """The batch of an encoder and a decoder, each half closed by [EOS]."""
     is_prefix = segment_positions(texts) < lengths
+    closes = vocab.require("eos"), vocab.require("pad")
 
-    def split(tokens, keep, ids):
-        return edits.lay_out(tokens, keep, ids, len(tokens), vocab.eos, vocab.pad)
+    def split(tokens: Array, keep: Array, ids: Array) -> tuple:
+        return edits.lay_out(tokens, keep, ids, len(tokens), *closes)
 
     inputs = jax.vmap(split)(tokens, is_prefix, texts)
     return pair(inputs, jax.vmap(split)(tokens, ~is_prefix, texts), vocab)
 
 
-def pair(inputs, targets, vocab: Vocab) -> dict:
+# Tokens [B, T] and their segment ids.
+Laid = tuple[Array, Array]
+
+
+def pair(inputs: Laid, targets: Laid, vocab: Vocab) -> Batch:
     """The batch of an encoder and a decoder from their rows and segment ids."""
-    (inputs, segment_ids), (targets, dec_segment_ids) = inputs, targets
+    ids, dec_segment_ids = targets
     return {
-        "inputs": inputs,
-        "segment_ids": segment_ids,
-        "targets": targets,
-        "dec_inputs": edits.shift_right(targets, vocab.start, dec_segment_ids),
+        "inputs": inputs[0],
+        "segment_ids": inputs[1],
+        "targets": ids,
+        "dec_inputs": edits.shift_right(ids, vocab.start, dec_segment_ids),
         "dec_segment_ids": dec_segment_ids,
         "weights": {"loss": (dec_segment_ids > 0).astype(jnp.float32)},
     }
 
 
-def masks(batch: dict) -> dict:
-    """A document's prefix sees all of itself; what follows sees that and its past."""
-    inputs, targets = batch.get("segment_ids"), batch.get("dec_segment_ids")
-    if "is_prefix" in batch:
-        return {"self": attention_masks.prefix_keys(batch["is_prefix"], inputs)}
-    return {
-        "self": attention_masks.segments(inputs),
-        "dec_self": attention_masks.causal(targets),
-        "cross": attention_masks.segments(targets, inputs),
-    }
+def masks(batch: Batch) -> Masks:
+    """A document's prefix attends to all of itself; the rest to that and its past."""
+    if "is_prefix" not in batch:
+        return span_corruption.masks(batch)
+    segment_ids = batch.get("segment_ids")
+    return {"self": attention_masks.prefix_keys(batch["is_prefix"], segment_ids)}
 
 
-def loss(params, model, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy at what follows the prefix, [EOS] included."""
-    return target_loss(params, model, batch, masks, rngs)
-
-
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Cut each document in two, read the prefix freely, predict the rest."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+loss = target_loss  # after the prefix, [EOS] included
+train_step = make_train_step(corrupt, masks, loss)

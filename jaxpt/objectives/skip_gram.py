@@ -1,44 +1,47 @@
-"""word2vec: each word's one vector tells which words stand near it.
+"""word2vec: each word has one vector, which predicts the words near it.
 
 Mikolov et al. 2013b, skip-gram with negative sampling; `word2vec.c` of
-code.google.com/archive/p/word2vec. The static baseline: a token has the same vector
-wherever it stands.
+code.google.com/archive/p/word2vec. The static baseline: a token has the same vector in
+every context.
 
     the cat sat on the mat     of `sat`, 2 to either side (a random 1 to `window`):
     pairs      sat-the sat-cat sat-on sat-the       log s(v u)
     negatives  5 words for each pair, by count^0.75  log s(-v u)
 
-Frequent words are left out of a row before its windows are laid, so that these reach
-further. Departures: a word's negatives are drawn once for all of its pairs, each time
-anew (the expected loss is the same; the gradient costs a tenth); special tokens are no
-words; rows and optimizer are everyone's, not one pass of SGD. Sums of products of two
-vectors are float32 whatever `model.dtype` is. Of `model`, `d_model` alone is read.
+Frequent words are dropped from a row before its windows are formed, so that these
+reach further. Departures: a word's negatives are drawn once per step for all of its
+pairs (the expected loss is the same; the gradient costs a tenth); special tokens are
+not words; rows and optimizer are those of other objectives, not one pass of SGD. Sums
+of products of two vectors are float32 for any `model.dtype`. Of `model`, only `d_model`
+is used.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
 from jaxpt.nn.networks.skip_gram import SkipGram
-from jaxpt.objectives.objective import Needs, ObjectiveSpec, map_rows
+from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step, map_rows
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Predictions, Term
 from jaxpt.ops import edits
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """How far words reach, which are left out, and what they are told from.
+    """The windows, the words that are dropped, and the negatives.
 
     Attributes:
-      window: the most places to either side; each word's own is drawn from 1 to it.
-      num_negatives: words drawn beside each pair.
+      window: the most positions to either side; each word's is drawn from 1 to it.
+      num_negatives: random words for each pair.
       negative_power: they are drawn by their count to this power.
       subsample: t; a word of frequency f is kept with probability sqrt(t / f) + t / f,
-        as in word2vec.c (the paper prints the first part alone); 0 keeps all.
+        as in word2vec.c (the paper prints only the first part); 0 keeps all.
     """
 
     SECTION: ClassVar[str] = "skip_gram"
@@ -50,7 +53,7 @@ class Spec(ObjectiveSpec):
     negative_power: float = 0.75
     subsample: float = 1e-3
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check_all(
             (
@@ -62,32 +65,27 @@ class Spec(ObjectiveSpec):
         )
 
     @property
-    def lengths(self):
-        """Positions that are looked up; there is no stack."""
+    def lengths(self) -> dict[str, int]:
+        """Positions that are looked up, without any stack."""
         return {"words": self.row_length}
 
     @property
-    def num_predictions(self) -> int:
+    def predictions(self) -> Predictions:
         """The most pairs of a row's words, and their negatives."""
-        return self.row_length * (2 * self.window + self.num_negatives)
+        return Predictions(self.row_length * (2 * self.window + self.num_negatives))
 
     @property
-    def needs(self):
-        """How often each token stands in the text."""
-        return Needs(counts=True)
+    def terms(self) -> dict[str, Term]:
+        pair = Term("neighbour", positions="masked_positions", is_in_place=False)
+        return {"loss": pair}
 
-    def check_network(self, model_spec, vocab):
-        kind = super().check_network(model_spec, vocab)
-        if not any(np.array(vocab.counts)[vocab.ordinary_ids] if vocab.counts else ()):
-            raise UserError(
-                "skip_gram: must know how often each token stands in the text, and "
-                "some do"
-            )
-        return kind
+    @property
+    def needs(self) -> Needs:
+        return Needs(counts=True)
 
 
 def keep_probabilities(vocab: Vocab, spec: Spec) -> np.ndarray:
-    """The probability [V] that a word is not left out of its row; 0 of special tokens.
+    """The probability [V] that a word is kept in its row; 0 for special tokens.
 
     >>> vocab = Vocab(size=3, pad=0, counts=(5, 900, 100))
     >>> keep_probabilities(vocab, Spec(4, subsample=0.1)).round(4).tolist()
@@ -101,7 +99,7 @@ def keep_probabilities(vocab: Vocab, spec: Spec) -> np.ndarray:
 
 
 def noise_borders(vocab: Vocab, spec: Spec) -> np.ndarray:
-    """uint32 [V]: a draw of 32 bits is the first word whose border is above it."""
+    """uint32 [V]: 32 random bits draw the first word whose border is above them."""
     weights = _word_counts(vocab) ** spec.negative_power * (_word_counts(vocab) > 0)
     fractions = np.cumsum(weights) / weights.sum()
     return np.minimum(np.round(fractions * 2.0**32), 2.0**32 - 1).astype(np.uint32)
@@ -111,7 +109,7 @@ def _word_counts(vocab: Vocab) -> np.ndarray:
     return np.where(vocab.is_special, 0, np.array(vocab.counts, np.float64))
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
     """Pairs each word that is kept with its neighbours, and draws its negatives.
 
     >>> rows = {"tokens": jnp.array([[1, 2, 3]]), "index": jnp.array([0])}
@@ -128,14 +126,14 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     offsets = np.concatenate([-away[::-1], away])
     length, last = spec.row_length, int(np.flatnonzero(_word_counts(vocab))[-1])
 
-    def corrupt_row(rng, tokens, segments):
+    def corrupt_row(rng: Array, tokens: Array, segments: Array) -> Batch:
         rng_keep, rng_window, rng_noise = jax.random.split(rng, 3)
         probability = jnp.asarray(probabilities)[tokens]
         kept = (jax.random.uniform(rng_keep, tokens.shape) < probability) & (
             segments > 0
         )
         reach = jax.random.randint(rng_window, (length, 1), 1, spec.window + 1)
-        left = edits.compact(tokens, kept, length)  # what stands beside what, then
+        left = edits.compact(tokens, kept, length)  # the neighbours, without gaps
         whose = edits.compact(segments, kept, length)
         place = (jnp.cumsum(kept) - 1)[:, None] + offsets
         is_there = (place >= 0) & (place < length) & (jnp.abs(offsets) <= reach)
@@ -154,22 +152,24 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return map_rows(corrupt_row, rng, rows)
 
 
-def masks(batch: dict) -> dict:
-    """Each position sees itself alone; what stands near it is predicted, not read."""
+def masks(batch: Batch) -> Masks:
+    """Each position sees only itself; its neighbours are predicted, not read."""
     return {"self": jnp.eye(batch["inputs"].shape[1], dtype=bool)[None, None]}
 
 
-def loss(params, model: SkipGram, batch: dict, masks: dict, rngs: dict):
+def loss(
+    params: Any, model: SkipGram, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
     """-log s(v u) of each pair and -log s(-v u) of each of its negatives.
 
-    A negative that is the pair's own neighbour is left out, as in word2vec.c.
+    A negative that equals the pair's neighbour is left out, as in word2vec.c.
     """
     ids = batch["inputs"]
     shape = (*ids.shape, -1)
     near, far = batch["targets"].reshape(shape), batch["negatives"].reshape(shape)
     is_pair = batch["weights"]["loss"].reshape(shape)
 
-    def predict(model):
+    def predict(model: SkipGram) -> tuple[Array, Array]:
         return model.score(ids, near), model.score(ids, far)
 
     scores, noise = model.apply({"params": params}, method=predict)
@@ -178,17 +178,9 @@ def loss(params, model: SkipGram, batch: dict, masks: dict, rngs: dict):
     total = jnp.sum(is_pair * jax.nn.softplus(-scores))
     total += jnp.sum(times * jax.nn.softplus(noise))
     num_pairs = jnp.sum(is_pair)
-    terms = {"loss": (total, num_pairs)}
-    is_right = jnp.sum(is_pair * (scores > 0)), num_pairs
-    is_told = jnp.sum(times * (noise < 0)), jnp.sum(times)
-    return terms, {"recall": is_right, "rejected": is_told}
+    accepted = jnp.sum(is_pair * (scores > 0)), num_pairs
+    rejected = jnp.sum(times * (noise < 0)), jnp.sum(times)
+    return {"loss": (total, num_pairs)}, {"recall": accepted, "rejected": rejected}
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Pair each word with its neighbours, tell them from random words."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

@@ -6,20 +6,26 @@ from the top of the vocabulary, and no sentinel closes the targets.
 
     loss = mean over t of -log p(y_t | y_1 ... y_t-1, inputs), y the targets
 
-A row is one text, or packed documents (`segment_ids`). Those are corrupted one by one,
-each as if it stood alone, and closed by [EOS] on both sides; the [EOS] that ends a raw
-document is never noise, it is that close.
+A row is one text, or packed documents (`segment_ids`). Packed documents are corrupted
+independently, and closed by [EOS] on both sides; the [EOS] that ends a raw document is
+never noise, as it is this close.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
+from jaxpt.learn.state import TrainState
+from jaxpt.learn.update import Update
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
-from jaxpt.objectives.objective import Needs, ObjectiveSpec, target_loss
+from jaxpt.nn.text_form import TextForm
+from jaxpt.objectives.objective import Keys, Masks, Sums, target_loss
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term, filled_by
 from jaxpt.ops import edits, noise
 from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.segments import is_last, segment_lengths
@@ -29,12 +35,12 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Spec(ObjectiveSpec):
-    """How much is noise, in spans of which mean length (T5: 0.15 and 3).
+    """How much is noise, and the mean length of its spans (T5: 0.15 and 3).
 
     Attributes:
-      noise_density: share of a row's tokens that is noise.
+      noise_density: fraction of a row's tokens that is noise.
       mean_span_length: tokens of a noise span, on average.
-      max_documents: the most that are packed into a row; 0 where rows are one text.
+      max_documents: the most that are packed into a row; 0 if a row is one text.
     """
 
     SECTION: ClassVar[str] = "span_corruption"
@@ -43,9 +49,9 @@ class Spec(ObjectiveSpec):
 
     noise_density: float = 0.15
     mean_span_length: float = 3.0
-    max_documents: int = 0
+    max_documents: int = filled_by("max_documents", 0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_documents(self.max_documents)
         check_noise(self.noise_density, self.mean_span_length)
         super().__post_init__()
@@ -54,7 +60,7 @@ class Spec(ObjectiveSpec):
         num_noise, num_spans = noise.count_spans(*self.noise)
         num_clean = self.row_length - num_noise
         if num_spans > min(num_noise, num_clean):
-            raise UserError(
+            raise ConfigError(
                 f"span_corruption.noise_density={self.noise_density}: {num_spans} "
                 f"spans do not fit {num_noise} noise and {num_clean} clean tokens; "
                 f"raise span_corruption.mean_span_length"
@@ -72,7 +78,7 @@ class Spec(ObjectiveSpec):
         noise_density: float = 0.15,
         mean_span_length: float = 3.0,
         max_documents: int = 0,
-        **settings,
+        **settings: Any,
     ) -> "Spec":
         """The spec whose rows fill an encoder of `seq_len` positions: T5's helper.
 
@@ -80,7 +86,9 @@ class Spec(ObjectiveSpec):
         """
         check_noise(noise_density, mean_span_length)
         if seq_len < 3:
-            raise UserError(f"data.seq_len={seq_len}: span_corruption needs at least 3")
+            raise ConfigError(
+                f"data.seq_len={seq_len}: span_corruption needs at least 3"
+            )
         length = noise.raw_length(seq_len, noise_density, mean_span_length)
         if max_documents > 0:
             most, _ = noise.packed_lengths(
@@ -91,11 +99,8 @@ class Spec(ObjectiveSpec):
         return cls(length, *spans, max_documents, **settings)
 
     @property
-    def lengths(self):
-        """EOS included; of packed rows, the most there are.
-
-        The most is exact: some row of `max_documents` documents fills it.
-        """
+    def lengths(self) -> dict[str, int]:
+        """With [EOS]; of packed rows the maximum, which some row reaches."""
         if self.max_documents:
             inputs, targets = (
                 int(most[-1])
@@ -106,36 +111,41 @@ class Spec(ObjectiveSpec):
         return {"encoder": inputs, "decoder": targets}
 
     @property
-    def needs(self):
+    def terms(self) -> dict[str, Term]:
+        return {"loss": Term("hidden spans")}
+
+    @property
+    def needs(self) -> Needs:
         num_spans = noise.count_spans(*self.noise)[1]
         return Needs(specials=("pad", "eos"), num_sentinels=num_spans)
 
-    def frame(self, vocab):
-        """[EOS] closes a text that the encoder reads."""
-        return (), (vocab.eos,)
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """[EOS] closes a text that the encoder reads; sentinels are its gaps."""
+        after = (vocab.require("eos"),)
+        return dataclasses.replace(super().text_form(vocab), after=after)
 
 
 def check_documents(num: int) -> None:
-    """Raises UserError for a number of packed documents that is none."""
+    """Raises UserError for a negative number of packed documents."""
     if num < 0:
-        raise UserError(f"data.max_documents={num}: must be at least 0")
+        raise ConfigError(f"data.max_documents={num}: must be at least 0")
 
 
 def check_noise(density: float, mean_span: float) -> None:
-    """Raises UserError where T5's arithmetic would have no answer."""
+    """Raises UserError if T5's arithmetic has no solution."""
     name = "span_corruption"
     if not 0 < density < 1:
-        raise UserError(
+        raise ConfigError(
             f"{name}.noise_density={density}: must be between 0 and 1, both excluded"
         )
     if not mean_span >= 1:
-        raise UserError(f"{name}.mean_span_length={mean_span}: must be at least 1")
+        raise ConfigError(f"{name}.mean_span_length={mean_span}: must be at least 1")
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """A text becomes an input with sentinels and a target with the spans behind them.
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """A text becomes an input with sentinels, and a target with the spans after them.
 
-    The decoder starts from [PAD], as T5's does, in every document.
+    In every document the decoder starts from [PAD], as T5's does.
 
     Raises:
       ValueError: packed rows, and a spec whose `max_documents` is 0.
@@ -144,20 +154,21 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         return _corrupt_packed(rng, rows, vocab, spec)
     sentinels = jnp.asarray(vocab.sentinels, jnp.int32)
     num_inputs, num_targets = noise.corrupted_lengths(*spec.noise)
+    eos = vocab.require("eos")
 
-    def corrupt_row(rng, tokens):
+    def corrupt_row(rng: Array, tokens: Array) -> Batch:
         noise_mask = noise.random_spans(rng, *spec.noise)
         return {
-            # What is left over behind the text is one place, filled with [EOS].
+            # One position remains after the text, for [EOS].
             "inputs": edits.spans_to_sentinels(
-                tokens, noise_mask, sentinels, num_inputs, vocab.eos
+                tokens, noise_mask, sentinels, num_inputs, eos
             ),
             "targets": edits.spans_to_sentinels(
-                tokens, ~noise_mask, sentinels, num_targets, vocab.eos
+                tokens, ~noise_mask, sentinels, num_targets, eos
             ),
         }
 
-    batch = jax.vmap(corrupt_row)(row_keys(rng, rows["index"]), rows["tokens"])
+    batch: Batch = jax.vmap(corrupt_row)(row_keys(rng, rows["index"]), rows["tokens"])
     return batch | {
         "index": rows["index"],
         "dec_inputs": edits.shift_right(batch["targets"], vocab.start),
@@ -165,36 +176,24 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     }
 
 
-def _corrupt_packed(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """`corrupt` of packed rows, whose documents may end in [EOS] or not."""
+def _corrupt_packed(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """`corrupt` of packed rows, whose documents may or may not end in [EOS]."""
     if not spec.max_documents:
         raise ValueError("rows with segment_ids need a Spec with max_documents > 0")
     sentinels = jnp.asarray(vocab.sentinels, jnp.int32)
-    lengths = spec.lengths
+    lengths, eos, pad = spec.lengths, vocab.require("eos"), vocab.require("pad")
 
-    def corrupt_row(rng, tokens, segments):
-        is_close = is_last(segments) & (tokens == vocab.eos)
+    def corrupt_row(rng: Array, tokens: Array, segments: Array) -> Batch:
+        is_close = is_last(segments) & (tokens == eos)
         texts = jnp.where(is_close, 0, segments)
         noise_mask = noise.random_spans_packed(rng, texts, *spec.noise[1:])
         inputs, segment_ids = edits.spans_to_sentinels_packed(
-            tokens,
-            noise_mask,
-            texts,
-            sentinels,
-            lengths["encoder"],
-            vocab.eos,
-            vocab.pad,
+            tokens, noise_mask, texts, sentinels, lengths["encoder"], eos, pad
         )
-        # One token has nothing noise_mask, hence nothing to predict.
+        # A text of one token has no noise, hence nothing to predict.
         texts = jnp.where(segment_lengths(texts) > 1, texts, 0)
         targets, dec_segment_ids = edits.spans_to_sentinels_packed(
-            tokens,
-            ~noise_mask,
-            texts,
-            sentinels,
-            lengths["decoder"],
-            vocab.eos,
-            vocab.pad,
+            tokens, ~noise_mask, texts, sentinels, lengths["decoder"], eos, pad
         )
         return {
             "inputs": inputs,
@@ -205,7 +204,7 @@ def _corrupt_packed(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         }
 
     keys = row_keys(rng, rows["index"])
-    batch = jax.vmap(corrupt_row)(keys, rows["tokens"], rows["segment_ids"])
+    batch: Batch = jax.vmap(corrupt_row)(keys, rows["tokens"], rows["segment_ids"])
     return batch | {
         "index": rows["index"],
         "dec_inputs": edits.shift_right(
@@ -214,8 +213,8 @@ def _corrupt_packed(rng, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     }
 
 
-def masks(batch: dict) -> dict:
-    """In each document the encoder sees all, the decoder its past and the encoder."""
+def masks(batch: Batch) -> Masks:
+    """Per document the encoder attends to all, the decoder to its past and to that."""
     inputs, targets = batch.get("segment_ids"), batch.get("dec_segment_ids")
     return {
         "self": attention_masks.segments(inputs),
@@ -224,16 +223,27 @@ def masks(batch: dict) -> dict:
     }
 
 
-def loss(params, model: EncoderDecoder, batch: dict, masks: dict, rngs: dict):
+def loss(
+    params: Any, model: EncoderDecoder, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
     """Cross-entropy at every target position, sentinels and [EOS] included (T5)."""
     return target_loss(params, model, batch, masks, rngs)
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Replace spans by sentinels; the decoder writes them out."""
+def train_step(
+    state: TrainState,
+    rows: Rows,
+    rngs: Keys,
+    *,
+    model: EncoderDecoder,
+    vocab: Vocab,
+    spec: Spec,
+    update: Update,
+) -> tuple[TrainState, Sums]:
+    """Replace spans by sentinels; the decoder writes the spans."""
     batch = corrupt(rngs["corrupt"], rows, vocab, spec)
 
-    def loss_fn(params, batch, rngs):
+    def loss_fn(params: Any, batch: Batch, rngs: Keys) -> tuple[Sums, Sums]:
         return loss(params, model, batch, masks(batch), rngs)
 
     return update(state, batch, loss_fn, rngs, spec.coefficients)

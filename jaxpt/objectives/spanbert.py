@@ -4,34 +4,40 @@
            i's span, and i's place in it)
 
 Joshi et al. 2020; facebookresearch/SpanBERT, `data/masking.py`, `models/pair_bert.py`;
-one stretch of text a row and no next-sentence prediction, as there. Departures: the
-edges' loss is divided by its own count (theirs by that and 1, of each device), random
-words come from the same document (theirs from all text), and in both special tokens,
-which the source adds after it has masked, are no edge of a span.
+one stretch of text per row and no next-sentence prediction, as there. Departures: the
+edges' loss is divided by its count (theirs by the count plus 1, on each device), random
+words come from the same document (theirs from all text). In both, special tokens, which
+the source adds after masking, are not edges of a span.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
+from jaxpt.dims import Batch, Rows
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import SpanMaskedLM
 from jaxpt.objectives import mlm
-from jaxpt.objectives.masking import choose, map_masked_rows
+from jaxpt.objectives.masking import MASKED, choose, map_masked_rows
+from jaxpt.objectives.objective import Keys, Masks, Sums, make_train_step
+from jaxpt.objectives.spec import Term
 from jaxpt.ops import edits, losses, word_masking
 from jaxpt.text.tokens.vocab import Vocab
 
 
 @dataclasses.dataclass(frozen=True)
 class Spec(mlm.Spec):
-    """What is hidden (see `Masking`), what stands there, and what the edges tell.
+    """What is hidden (see `Masking`), what replaces it, and the loss of the edges.
 
     Attributes:
-      replace_mask: of the spans, the share shown as [MASK]s. Drawn once for each span.
-      replace_random: of the spans, the share shown as random tokens; the rest are shown
-        as they are.
-      max_targets: tokens of a span that its edges tell, from its first on.
+      replace_mask: of the spans, the fraction replaced by [MASK]s. Drawn once per span.
+      replace_random: of the spans, the fraction replaced by random tokens; the rest
+        stay as they are.
+      max_targets: the first tokens of a span, which its edges predict.
       place_width: of the embedding of a token's place in its span.
       boundary_weight: of the edges' loss.
     """
@@ -46,25 +52,31 @@ class Spec(mlm.Spec):
     place_width: int = 200
     boundary_weight: float = 1.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         self.check("max_targets", self.max_targets >= 1, "at least 1")
         self.check("place_width", self.place_width >= 1, "at least 1")
         self.check("boundary_weight", self.boundary_weight > 0, "above 0")
 
     @property
-    def coefficients(self):
-        return {"mlm_loss": 1.0, "boundary_loss": self.boundary_weight}
+    def terms(self) -> dict[str, Term]:
+        edges = dataclasses.replace(
+            MASKED, label="from the edges", coefficient=self.boundary_weight
+        )
+        return {"mlm_loss": MASKED, "boundary_loss": edges}
 
-    def network_fields(self, vocab):
-        return {"num_places": self.max_targets, "place_width": self.place_width}
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        sizes = {"num_places": self.max_targets, "place_width": self.place_width}
+        return super().make_network(model_spec, vocab, **sizes, **fields)
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """Masks spans of each row, 80 % as [MASK]s, 10 % as random words, 10 % as they are.
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """Masks spans of each row: 80 % [MASK]s, 10 % random words, 10 % unchanged.
 
-    A span at the edge of its document, or beside a special token, has no edge to be
-    told from; the others carry their first `max_targets` tokens as targets.
+    A span at the edge of its document, or next to a special token, lacks an edge and is
+    not predicted from its edges; of the others the first `max_targets` tokens are.
 
     >>> vocab = Vocab(size=10, mask=0, word_starts=(True,) * 10)
     >>> rows = {"tokens": jnp.arange(4, 10)[None], "index": jnp.array([8])}
@@ -76,9 +88,14 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     >>> batch["weights"]["boundary_loss"].tolist()
     [[1.0, 1.0]]
     """
-    is_special = jnp.asarray(vocab.is_special)
+    is_special, mask_id = jnp.asarray(vocab.is_special), vocab.require("mask")
 
-    def corrupt_row(rng, tokens, segments, progress):
+    def corrupt_row(
+        rng: Array,
+        tokens: Array,
+        segments: Array,
+        progress: Array | None,
+    ) -> Batch:
         rng_choose, rng_kind, rng_word = jax.random.split(rng, 3)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
@@ -91,13 +108,13 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
         text = (segments > 0) & ~is_special[tokens]
         visible = text & ~noise_mask
         words = word_masking.sample_visible(
-            rng_word, tokens, visible, segments, positions, vocab.mask
+            rng_word, tokens, visible, segments, positions, mask_id
         )
         kind = jax.random.uniform(rng_kind, tokens.shape)[starts]
         fractions = spec.replace_mask, spec.replace_random
-        shown = edits.replace_by(kind, targets, vocab.mask, words, *fractions)
+        shown = edits.replace_by(kind, targets, mask_id, words, *fractions)
 
-        def is_edge(place):
+        def is_edge(place: Array) -> Array:
             is_in = (place >= 0) & (place < len(tokens))
             same = segments[place] == segments[positions]
             return is_in & same & text[place]
@@ -116,33 +133,27 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     return map_masked_rows(corrupt_row, rng, rows, spec)
 
 
-def masks(batch: dict) -> dict:
-    """Every position sees its whole document."""
-    return mlm.masks(batch)
+masks = mlm.masks
 
 
-def loss(params, model: SpanMaskedLM, batch: dict, masks: dict, rngs: dict):
+def loss(
+    params: Any, model: SpanMaskedLM, batch: Batch, masks: Masks, rngs: Keys
+) -> tuple[Sums, Sums]:
     """Cross-entropy of the masked tokens: by their own states, and by the edges."""
+    weights = batch["weights"]
     own, edges = model.apply(
         {"params": params},
         batch,
         masks,
+        (weights["mlm_loss"], weights["boundary_loss"]),
         deterministic="dropout" not in rngs,
         rngs=rngs,
         method="score_both",
     )
-    weights = batch["weights"]
     hits = losses.rank_hits(edges.ranks, weights["boundary_loss"])
     metrics = mlm.fill_metrics(own.ranks, weights["mlm_loss"])
     terms = {"mlm_loss": own.loss, "boundary_loss": edges.loss}
     return terms, metrics | {"boundary_accuracy": hits}
 
 
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Mask spans, predict their tokens from their states and from the edges."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+train_step = make_train_step(corrupt, masks, loss)

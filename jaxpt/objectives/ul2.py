@@ -1,37 +1,44 @@
-"""UL2's mixture of denoisers: short spans, long or many spans, and what follows.
+"""UL2's mixture of denoisers: short spans, long or many spans, and continuations.
 
 Tay et al. 2022; the listing in its appendix (google-research#1405). Each document draws
-one denoiser, and its input begins with that one's mode token:
+one denoiser, and its input begins with the denoiser's mode token:
 
     R  [NLU]  spans of mean 3 or 8, 15 % noise      T5's span corruption
-    S  [S2S]  all behind a prefix, uniform in [1, L - 1]           prefix LM
+    S  [S2S]  all after a prefix, uniform in [1, L - 1]           prefix LM
     X  [NLG]  spans of mean 3 or 8, 50 %; of mean 64, 15 or 50 %
 
-On an encoder and a decoder the first reads `[NLU] the <s0> sat [EOS]`, the second
+With an encoder and a decoder the first reads `[NLU] the <s0> sat [EOS]`, the second
 writes `<s0> cat [EOS]`; one stack reads both, `[NLU] the <s0> sat <s0> cat [EOS]`, the
 input as a prefix. S has no sentinel, as in the listing.
 
-    loss = mean over t of -log p(y_t | y_1 ... y_t-1, input), y what is written
+    loss = mean over t of -log p(y_t | y_1 ... y_t-1, input), y the targets
 
-Departures: all denoisers read rows of one length (theirs cut the text for each anew),
-so shapes are those of the denoiser that needs most, the others fill up with padding;
-spans may be anywhere (`random_roll`), where theirs always end the text: 15 % of 512
-tokens in spans of mean 64 is one span, which would be the suffix in every row.
+Departures: all denoisers read rows of one length (theirs cut the text again for each),
+so shapes are those of the denoiser that needs most, and others are padded; spans may be
+anywhere (`random_roll`), while theirs always end the text: 15 % of 512 tokens in spans
+of mean 64 is one span, which would be the suffix in every row.
 """
 
 import dataclasses
 import functools
 import math
-from typing import ClassVar
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch, Rows
+from jaxpt.errors import ConfigError
+from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
+from jaxpt.nn.networks.one_stack import PrefixLM
+from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import prefix_lm
-from jaxpt.objectives.objective import Needs, get_segments, target_loss
+from jaxpt.objectives.objective import get_segments, make_train_step, target_loss
 from jaxpt.objectives.span_corruption import check_documents
+from jaxpt.objectives.spec import Needs, Predictions, Term, filled_by
 from jaxpt.ops import edits, noise
 from jaxpt.ops.packing import exactly, mix, uniform
 from jaxpt.ops.prefixes import join_halves, prefix_lengths
@@ -42,7 +49,7 @@ from jaxpt.text.tokens.vocab import Vocab
 
 @dataclasses.dataclass(frozen=True)
 class Denoiser:
-    """One of the mixture: its mode token, its rate, and its spans (S has none)."""
+    """A denoiser: its mode token, its rate, and its spans (S has none)."""
 
     mode: str
     rate: float
@@ -50,16 +57,16 @@ class Denoiser:
     mean_span: float = 0.0
 
     def count(self, length: int) -> tuple[np.ndarray, np.ndarray]:
-        """Hidden tokens and spans of texts of 0..length tokens; 0 of S."""
+        """Hidden tokens and spans of texts of 0..length tokens; 0 for S."""
         if self.mode == "s2s":
             nothing = np.zeros(length + 1, np.int32)
             return nothing, nothing
         return noise.span_tables(length, self.density, self.mean_span)
 
     def count_marks(self, length: int, is_rolled: bool) -> np.ndarray:
-        """The most sentinels of texts of 0..length tokens.
+        """The maximum number of sentinels of texts of 0..length tokens.
 
-        One more than spans where a text that is rolled may begin within one.
+        One more than spans if a rolled text may begin within a span.
         """
         num_noise, num_spans = (table.astype(int) for table in self.count(length))
         return num_spans + (is_rolled & (num_noise > num_spans))
@@ -67,20 +74,20 @@ class Denoiser:
 
 @dataclasses.dataclass(frozen=True)
 class Spec(prefix_lm.PrefixSpec):
-    """Which denoisers there are, and how often each is drawn.
+    """The denoisers, and how often each is drawn.
 
     Attributes:
-      rates: of R, S and X, as weights; each is shared out evenly to its denoisers. The
-        default draws all seven alike.
+      rates: weights of R, S and X, each divided evenly among its denoisers. The default
+        draws all seven with the same probability.
       r_densities, r_mean_spans, x_densities, x_mean_spans: of the denoisers of R and of
-        X, one after the other.
-      random_roll: spans may begin anywhere in the text; else a text begins with what is
-        shown and ends with what is hidden (T5's default).
-      max_documents: the most that are packed into a row; 0 where rows are one text.
+        X, in order.
+      random_roll: spans may begin anywhere in the text; otherwise a text begins with a
+        shown span and ends with a hidden one (T5's default).
+      max_documents: the most that are packed into a row; 0 if a row is one text.
     """
 
     SECTION: ClassVar[str] = "ul2"
-    PREFERS_DECODER: ClassVar[bool] = True
+    NETWORKS: ClassVar = (EncoderDecoder, PrefixLM)
 
     rates: tuple[float, float, float] = (2.0, 1.0, 4.0)
     r_densities: tuple[float, ...] = (0.15, 0.15)
@@ -88,9 +95,9 @@ class Spec(prefix_lm.PrefixSpec):
     x_densities: tuple[float, ...] = (0.5, 0.5, 0.15, 0.5)
     x_mean_spans: tuple[float, ...] = (3.0, 8.0, 64.0, 64.0)
     random_roll: bool = True
-    max_documents: int = 0
+    max_documents: int = filled_by("max_documents", 0)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         check_documents(self.max_documents)
         super().__post_init__()
         rates = self.rates
@@ -102,22 +109,25 @@ class Spec(prefix_lm.PrefixSpec):
 
     def _check_spans(self, densities: str, means: str) -> None:
         of_densities, of_means = getattr(self, densities), getattr(self, means)
-        for name, values, is_good, allowed in (
+        rules: tuple[tuple[str, tuple[float, ...], Callable, str], ...] = (
             (densities, of_densities, lambda x: 0 < x < 1, "above 0 and below 1"),
             (means, of_means, lambda x: x >= 1, "at least 1"),
-        ):
+        )
+        for name, values, is_good, allowed in rules:
             if not values or not all(map(is_good, values)):
-                raise UserError(f"ul2.{name}={values}: must be numbers, each {allowed}")
+                raise ConfigError(
+                    f"ul2.{name}={values}: must be numbers, each {allowed}"
+                )
         if len(of_densities) != len(of_means):
-            raise UserError(
-                f"ul2.{means}={of_means}: must be as many as ul2.{densities}="
+            raise ConfigError(
+                f"ul2.{means}={of_means}: must be the same number as ul2.{densities}="
                 f"{of_densities}"
             )
         for density, mean in zip(of_densities, of_means, strict=True):
             num_noise, num_spans = noise.count_spans(self.row_length, density, mean)
             num_clean = self.row_length - num_noise
             if num_spans > min(num_noise, num_clean):
-                raise UserError(
+                raise ConfigError(
                     f"ul2.{densities}={of_densities}: {num_spans} spans do not fit "
                     f"{num_noise} noise and {num_clean} clean tokens; raise "
                     f"ul2.{means}"
@@ -125,56 +135,61 @@ class Spec(prefix_lm.PrefixSpec):
 
     @property
     def denoisers(self) -> tuple[Denoiser, ...]:
-        """Those that are drawn at all."""
+        """The denoisers with a rate above 0."""
         r, s, x = self.rates
         r_spans = list(zip(self.r_densities, self.r_mean_spans, strict=True))
         x_spans = list(zip(self.x_densities, self.x_mean_spans, strict=True))
-        found = [Denoiser("nlu", r / len(r_spans), *each) for each in r_spans]
-        found.append(Denoiser("s2s", s))
-        found += [Denoiser("nlg", x / len(x_spans), *each) for each in x_spans]
-        return tuple(each for each in found if each.rate > 0)
+        denoisers = [Denoiser("nlu", r / len(r_spans), *each) for each in r_spans]
+        denoisers.append(Denoiser("s2s", s))
+        denoisers += [Denoiser("nlg", x / len(x_spans), *each) for each in x_spans]
+        return tuple(each for each in denoisers if each.rate > 0)
 
     @property
     def max_spans(self) -> int:
-        """The most hidden spans of a text, hence sentinels."""
+        """The maximum number of hidden spans of a text, hence of sentinels."""
         length, is_rolled = self.row_length, self.random_roll
         marks = [each.count_marks(length, is_rolled).max() for each in self.denoisers]
         return int(max(marks))
 
     @classmethod
-    def for_seq_len(cls, seq_len: int, **settings) -> "Spec":
-        """The spec whose rows fill the first stack of `seq_len` positions at most."""
+    def for_seq_len(cls, seq_len: int, **settings: Any) -> "Spec":
+        """The longest rows for a first stack of `seq_len` positions."""
         longest = cls(row_length=max(seq_len, 2), **settings)
         most = next(iter(most_places(longest).values()))
         length = int((most <= seq_len).sum()) - 1
         if length < 2:
-            raise UserError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
+            raise ConfigError(f"data.seq_len={seq_len}: ul2 needs at least {most[2]}")
         return dataclasses.replace(longest, row_length=length)
 
     @property
-    def lengths(self):
-        """The most that a row may take, padding too."""
+    def lengths(self) -> dict[str, int]:
+        """The maximum, padding included."""
         return {name: int(most[-1]) for name, most in most_places(self).items()}
 
     @property
-    def prediction_laws(self):
-        """Each denoiser's, at most; nothing is packed of rows that hold several texts.
+    def predictions(self) -> Predictions:
+        """An upper bound of each denoiser's number.
 
-        How many these hold is not known.
+        Rows of several texts are not packed: their number of texts is unknown.
         """
+        most = self.lengths["decoder"]
         if self.max_documents:
-            return {}
+            return Predictions(most)
         length, parts = self.row_length, []
         for each in self.denoisers:
             num_noise, marks = each.count(length)[0], each.count_marks(length, True)
-            count = uniform(2, length)  # S: what follows the prefix, and [EOS]
+            count = uniform(2, length)  # S: the continuation, and [EOS]
             if each.mode != "s2s":
                 count = exactly(int(num_noise[-1] + marks[-1] + 1))
             parts.append((each.rate, count))
-        return {"loss": mix(parts)}
+        return Predictions(most, {"loss": mix(parts)})
 
     @property
-    def needs(self):
+    def terms(self) -> dict[str, Term]:
+        return {"loss": Term("hidden spans or continuation")}
+
+    @property
+    def needs(self) -> Needs:
         """A mode token for each denoiser, and sentinels for the most spans."""
         modes = dict.fromkeys(each.mode for each in self.denoisers)
         return Needs(
@@ -182,34 +197,37 @@ class Spec(prefix_lm.PrefixSpec):
             num_sentinels=self.max_spans,
         )
 
-    def feature_mode(self, vocab):
-        """Of the first denoiser: R's, unless it is never drawn."""
-        return (vocab.require(self.denoisers[0].mode),)
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """Texts are read in the mode of the first denoiser: R's, if it is drawn.
 
-    def continuation(self, vocab):
-        """S writes on without any mark; it is not drawn in every run."""
-        if any(each.mode == "s2s" for each in self.denoisers):
-            return (vocab.require("s2s"),), ()
-        return super().continuation(vocab)
-
-    def describe_mask(self):
-        return (
-            "Trained as UL2: a text is read behind a [PAD], which sees with the input, "
-            "its mode token first, all of the input, while what follows sees its past."
+        S, if it is drawn, continues a text without any mark.
+        """
+        mode = (vocab.require(self.denoisers[0].mode),)
+        form = dataclasses.replace(
+            super().text_form(vocab),
+            mode=mode,
+            lead=mode,
+            mask_note="Trained as UL2: a text begins with a [PAD], which attends with "
+            "the input, mode token first, to all of the input, while later tokens "
+            "attend to their past.",
         )
+        if any(each.mode == "s2s" for each in self.denoisers):
+            return dataclasses.replace(form, lead=(vocab.require("s2s"),), mark=())
+        return form
 
 
 @functools.lru_cache
 def most_places(spec: Spec) -> dict[str, np.ndarray]:
-    """The most places that texts of r tokens in all can take, for r = 0..row_length.
+    """The most positions that texts of r tokens in total take, for r = 0..row_length.
 
-    In each stack; at most `max_documents` texts, each of the denoiser that takes most.
+    In each stack, for at most `max_documents` texts, each with the denoiser that takes
+    the most.
     """
     size = np.arange(spec.row_length + 1)
     inputs, targets = [], []
     for each in spec.denoisers:
         if each.mode == "s2s":
-            # Any cut: as much as can be in either half, and in both together.
+            # Any split: the maximum of either half, and of both together.
             inputs.append((size - 1, size))
             targets.append(size - 1)
             continue
@@ -218,22 +236,22 @@ def most_places(spec: Spec) -> dict[str, np.ndarray]:
         inputs.append((size - num_noise + marks, size + 2 * marks))
         targets.append(num_noise + marks)
     is_text = size > 1
-    # A mode token before the input, an [EOS] behind each half (one stack: the last).
-    found = {
+    # A mode token before the input, [EOS] after each half (one stack: the last).
+    places = {
         "encoder": (np.max([own for own, _ in inputs], 0) + 2) * is_text,
         "decoder": (np.max(targets, 0) + 1) * is_text,
     }
     if not spec.is_seq2seq:
-        found = {"decoder": (np.max([both for _, both in inputs], 0) + 2) * is_text}
-    rising = {name: np.maximum.accumulate(most) for name, most in found.items()}
+        places = {"decoder": (np.max([both for _, both in inputs], 0) + 2) * is_text}
+    rising = {name: np.maximum.accumulate(most) for name, most in places.items()}
     num = max(spec.max_documents, 1)
     return {name: noise.max_total(most, num) for name, most in rising.items()}
 
 
-def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
-    """Each document as its denoiser has it; one of a single token is left out.
+def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
+    """Corrupts each document by its denoiser; one of a single token is left out.
 
-    With S alone, two tokens can only be cut between them:
+    With S alone, two tokens can only be split in the middle:
 
     >>> rows = {"tokens": jnp.array([[7, 8]]), "index": jnp.array([0])}
     >>> spec = Spec(2, rates=(0, 1, 0), is_seq2seq=True)
@@ -249,48 +267,47 @@ def corrupt(rng: jax.Array, rows: dict, vocab: Vocab, spec: Spec) -> dict:
     tokens = rows["tokens"]
     segments = get_segments(rows)
     lengths = spec.lengths
-    sentinels = jnp.asarray(vocab.sentinels or (vocab.pad,), jnp.int32)
-    modes = jnp.array([getattr(vocab, each.mode) for each in spec.denoisers])
+    eos, pad = vocab.require("eos"), vocab.require("pad")
+    sentinels = jnp.asarray(vocab.sentinels or (pad,), jnp.int32)
+    modes = jnp.array([vocab.require(each.mode) for each in spec.denoisers])
     is_plain = jnp.array([each.mode == "s2s" for each in spec.denoisers])
 
-    def corrupt_row(rng, tokens, texts):
+    def corrupt_row(
+        rng: Array, tokens: Array, texts: Array
+    ) -> tuple[prefix_lm.Laid, prefix_lm.Laid]:
         rng_kind, rng_noise = jax.random.split(rng)
         kind = sample_kinds(rng_kind, texts, spec)
         noise_mask = noise_documents(rng_noise, texts, kind, spec)
-        # Of S nothing stands where tokens were noise_mask, neither here nor there.
+        # S leaves no sentinel for hidden tokens, in neither half.
         shown, keep = edits.mark_spans(tokens, noise_mask, texts, sentinels)
         keep &= ~(is_plain[kind] & noise_mask)
-        close = vocab.eos if spec.is_seq2seq else None
+        close = eos if spec.is_seq2seq else None
         length = lengths["encoder" if spec.is_seq2seq else "decoder"]
-        inputs = edits.lay_out(
-            shown, keep, texts, length, close, vocab.pad, modes[kind]
-        )
-        told, keep, opening = edits.mark_targets(tokens, noise_mask, texts, sentinels)
+        inputs = edits.lay_out(shown, keep, texts, length, close, pad, modes[kind])
+        hidden, keep, opening = edits.mark_targets(tokens, noise_mask, texts, sentinels)
         keep &= ~is_plain[kind] | noise_mask
         opening = jnp.where(is_plain[kind], -1, opening)
         length = lengths["decoder"]
-        targets = edits.lay_out(
-            told, keep, texts, length, vocab.eos, vocab.pad, opening
-        )
+        targets = edits.lay_out(hidden, keep, texts, length, eos, pad, opening)
         return inputs, targets
 
     keys = row_keys(rng, rows["index"])
     texts = prefix_lm.find_texts(tokens, segments, vocab)
     inputs, targets = jax.vmap(corrupt_row)(keys, tokens, texts)
-    put_together = prefix_lm.pair if spec.is_seq2seq else join
-    return put_together(inputs, targets, vocab) | {"index": rows["index"]}
+    make_batch = prefix_lm.pair if spec.is_seq2seq else join
+    return make_batch(inputs, targets, vocab) | {"index": rows["index"]}
 
 
-def sample_kinds(rng, texts, spec: Spec):
-    """Which of `spec.denoisers` each token's document [R] is for."""
+def sample_kinds(rng: Array, texts: Array, spec: Spec) -> Array:
+    """The index in `spec.denoisers` of each token's document, [R]."""
     rates = np.array([each.rate for each in spec.denoisers])
     edges = jnp.asarray(np.cumsum(rates / rates.sum())[:-1], jnp.float32)
     drawn = jax.random.uniform(rng, texts.shape)
     return jnp.searchsorted(edges, drawn[segment_starts(texts)], side="right")
 
 
-def noise_documents(rng, texts, kind, spec: Spec):
-    """Each document's noise mask [R]: an exact count, or what follows a prefix."""
+def noise_documents(rng: Array, texts: Array, kind: Array, spec: Spec) -> Array:
+    """Each document's noise mask [R]: an exact count, or all after a prefix."""
     rng_spans, rng_roll, rng_prefix = jax.random.split(rng, 3)
     size, place = segment_lengths(texts), segment_positions(texts)
     tables = np.array([each.count(len(texts)) for each in spec.denoisers])
@@ -304,34 +321,19 @@ def noise_documents(rng, texts, kind, spec: Spec):
     return jnp.where(is_plain, follows, noise_mask) & (texts > 0)
 
 
-def join(inputs, targets, vocab: Vocab) -> dict:
-    """The batch of one stack, which reads each document's target behind its input."""
+def join(inputs: prefix_lm.Laid, targets: prefix_lm.Laid, vocab: Vocab) -> Batch:
+    """The batch of one stack, which reads each document's target after its input."""
     rows, ids, is_target = join_halves(inputs, targets)
     follows = edits.shift_right(is_target.astype(jnp.int32), 0, ids)
     return {
-        "inputs": edits.shift_right(rows, vocab.pad, ids),
+        "inputs": edits.shift_right(rows, vocab.require("pad"), ids),
         "segment_ids": ids,
         "targets": rows,
         "weights": {"loss": is_target.astype(jnp.float32)},
-        "is_prefix": (follows == 0) & (ids > 0),  # of the inputs, one place later
+        "is_prefix": (follows == 0) & (ids > 0),  # of inputs, one position later
     }
 
 
-def masks(batch: dict) -> dict:
-    """A document's input sees all of itself; its target sees that and its past."""
-    return prefix_lm.masks(batch)
-
-
-def loss(params, model, batch: dict, masks: dict, rngs: dict):
-    """Cross-entropy at every target, sentinels and [EOS] included."""
-    return target_loss(params, model, batch, masks, rngs)
-
-
-def train_step(state, rows: dict, rngs: dict, *, model, vocab, spec, update):
-    """Corrupt each document by a denoiser of its own, predict its targets."""
-    batch = corrupt(rngs["corrupt"], rows, vocab, spec)
-
-    def loss_fn(params, batch, rngs):
-        return loss(params, model, batch, masks(batch), rngs)
-
-    return update(state, batch, loss_fn, rngs, spec.coefficients)
+masks = prefix_lm.masks
+loss = target_loss  # at every target, sentinels and [EOS] included
+train_step = make_train_step(corrupt, masks, loss)

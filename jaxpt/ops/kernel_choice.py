@@ -40,7 +40,7 @@ import dataclasses
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DeviceError
 
 KERNELS = ("auto", "xla", "cudnn", "splash")
 
@@ -93,7 +93,7 @@ def select_kernel(kernel: str, need: AttentionRequest, strict: bool = True) -> s
         return "cpu" if is_written and not need.has_dropout else "xla"
     lacks = _lacks(kernel, need)
     if lacks and strict:
-        raise UserError(
+        raise DeviceError(
             f"model.attention={kernel}: must be auto or xla here: {kernel} {lacks}"
         )
     return "xla" if lacks else kernel

@@ -17,8 +17,9 @@ from jaxtyping import Float, Int
 
 from jaxpt.analysis import attention_maps, similarity
 from jaxpt.analysis.attention_maps import HeadCounter
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import check_output, hold, write_json
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.report import analysis_page, analysis_plots
 from jaxpt.report.formats import to_plain
 from jaxpt.text.dataset import split_count
@@ -124,7 +125,9 @@ def _write(result: dict, to: Path) -> None:
             ):  # of an earlier call
                 (to / f"{name}.png").unlink(missing_ok=True)
     except OSError as error:
-        raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
+        raise CheckpointError(
+            f"--to={to}: cannot be written: {error.strerror}"
+        ) from None
 
 
 def _check_flags(spec: AnalysisSpec) -> None:
@@ -132,10 +135,10 @@ def _check_flags(spec: AnalysisSpec) -> None:
     for name in ("num_tokens", "length", "layer", "head"):
         least, value = int(name == "num_tokens"), getattr(spec, name)
         if value < least:
-            raise UserError(f"--{name}={value}: must be at least {least}")
+            raise ConfigError(f"--{name}={value}: must be at least {least}")
     for name in ("layer", "head"):
         if getattr(spec, name) and not spec.text:
-            raise UserError(f"--{name}={getattr(spec, name)}: needs --text")
+            raise ConfigError(f"--{name}={getattr(spec, name)}: needs --text")
 
 
 def load_members(folders: Sequence[Path]) -> list[Member]:
@@ -148,11 +151,13 @@ def load_members(folders: Sequence[Path]) -> list[Member]:
     first = ""
     for folder in folders:
         if any(folder.resolve() == other.folder.resolve() for other in members):
-            raise UserError(f"--runs={folder}: is named twice; name each run once")
+            raise CheckpointError(
+                f"--runs={folder}: is named twice; name each run once"
+            )
         task, tokenizer = load_task(folder)
         sha = tokenizers.fingerprint(tokenizer)
         if first and sha != first:
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={folder}: has another tokenizer than {members[0].folder}; "
                 f"states are compared token by token, so all runs must share one"
             )
@@ -180,7 +185,7 @@ def choose_length(members: Sequence[Member], length: int) -> int:
     shortest = min(members, key=text_limit)
     most = text_limit(shortest)
     if length > most:
-        raise UserError(
+        raise ConfigError(
             f"--length={length}: must be at most {most}, the tokens of text that "
             f"{shortest.folder} reads"
         )
@@ -197,7 +202,7 @@ def read_rows(
     """
     num = spec.num_tokens // length
     if num < MIN_ROWS:
-        raise UserError(
+        raise ConfigError(
             f"--num_tokens={spec.num_tokens}: must be at least {MIN_ROWS * length}, "
             f"{MIN_ROWS} rows of {length} tokens"
         )
@@ -214,7 +219,7 @@ def read_rows(
         rows = np.concatenate(parts) if parts else np.zeros((0, length), np.int32)
     if len(rows) < MIN_ROWS:
         flag = f"--file={spec.file}" if spec.file else f"--runs={member.folder}"
-        raise UserError(
+        raise ConfigError(
             f"{flag}: the text has {len(rows)} rows of {length} tokens; at least "
             f"{MIN_ROWS} are needed (see --length)"
         )
@@ -226,7 +231,7 @@ def _read_file(path: str, tokenizer: Tokenizer) -> np.ndarray:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
-        raise UserError(f"--file={path}: cannot be read: {reason}") from None
+        raise ConfigError(f"--file={path}: cannot be read: {reason}") from None
     return tokenizer.encode(text)
 
 
@@ -243,17 +248,17 @@ def encode_sentence(
     ids = members[0].tokenizer.encode_prompt(spec.text)
     most = min(map(text_limit, members))
     if not 0 < len(ids) <= most:
-        raise UserError(
+        raise ConfigError(
             f"--text: has {len(ids)} tokens; must have 1 to {most}, what all runs read"
         )
     for member in members:
         limits, own = {}, member.task.model_spec
-        if member.task.model.HAS_ATTENTION:
+        if isinstance(member.task.model, HasTransformer):
             depths = own.num_layers, own.num_decoder_layers or own.num_layers
             limits = {"layer": min(depths), "head": own.num_heads}
         for name, limit in limits.items():
             if (value := getattr(spec, name)) > limit:
-                raise UserError(
+                raise ConfigError(
                     f"--{name}={value}: must be at most {limit}, those of "
                     f"{member.folder}"
                 )
@@ -284,7 +289,7 @@ def measure_heads(
     program: Program, params, rows: Int[np.ndarray, "N T"], tokenizer: Tokenizer
 ) -> dict:
     """What the heads of each kind of attention attend to; {} without attention."""
-    if not program.task.model.HAS_ATTENTION:
+    if not isinstance(program.task.model, HasTransformer):
         return {}
     tables = {
         "special": tokenizer.vocab.is_special,

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.files.folder import load_config, load_measured
-from jaxpt.objectives.distillation import get_teaching
 from jaxpt.report.formats import MISSING, format_count, format_flops, group_by_name
 from jaxpt.text.dataset import Split
 from jaxpt.training.task import Task
@@ -78,9 +77,10 @@ def find_teacher_costs(plan: Plan) -> dict[str, float | None]:
       the costs by their names in a result.json, None if the teacher's folder does not
       have them; {} for a plan without a teacher.
     """
-    if not plan.spec.TEACHER:
+    teacher = plan.spec.needs.teacher
+    if teacher is None:
         return {}
-    folder = Path(named := get_teaching(plan.spec).teacher)
+    folder = Path(named := teacher.run)
     path, unknown = folder / "result.json", dict.fromkeys(KEYS.values())
     if not named or not path.exists():  # of an imported model, or no longer there
         return unknown

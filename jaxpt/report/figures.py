@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.generation.sampling import SampleSpec, next_distribution
 from jaxpt.generation.unmasking import fill_masks
 from jaxpt.report import passage, plots
@@ -51,7 +51,9 @@ def draw(
             if processes.is_first():
                 plot(*data, path, **options)
         except OSError as error:
-            raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+            raise CheckpointError(
+                f"{path}: cannot be written: {error.strerror}"
+            ) from error
 
     shared = list_shared(report)
     levels = {entry["metric"]: find_levels(report, entry) for entry in shared}
@@ -74,6 +76,7 @@ def draw(
         if program.fill_logits:
             examples = mask_examples(program, tokenizer, params, text)
             save(f"mask_fill_{name}", plots.mask_fill, examples)
+        if "heldout_top1" in entry["metrics"]:
             rows = {
                 label: {
                     f"top-{k}": entry["metrics"][f"heldout_top{k}{suffix}"]

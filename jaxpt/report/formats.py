@@ -11,7 +11,7 @@ MISSING = "\N{EM DASH}"  # in a table, for a number that does not exist
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value of a report is a finite number; None stands for any other."""
+    """Whether a value of a report is a finite number; None replaces any other."""
     return isinstance(value, numbers.Real) and math.isfinite(value)
 
 

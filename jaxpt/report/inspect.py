@@ -15,8 +15,8 @@ import numpy as np
 
 from jaxpt.config.plan import make_plans
 from jaxpt.config.settings import read_sections, to_dict
-from jaxpt.dims import BATCH_KEYS, ROW_KEYS
-from jaxpt.errors import UserError
+from jaxpt.dims import BATCH_KEYS, ROW_KEYS, TOKEN_KEYS
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import disk
 from jaxpt.ops.masks import materialise
 from jaxpt.report import pages, passage
@@ -29,10 +29,6 @@ from jaxpt.training.data import describe_rows, make_feed
 from jaxpt.training.task import Task
 from jaxpt.training.text_progress import make_reporter
 
-TOKEN_KEYS = (
-    *("tokens", "inputs", "original", "dec_inputs", "targets"),
-    *("back_targets", "negatives"),
-)
 MASK_COLUMNS = 40
 
 
@@ -91,7 +87,9 @@ def write_views(
         save_figure(draw_views(views, heading), paths[0])
         disk.replace(paths[1], page.encode())
     except OSError as error:
-        raise UserError(f"--to={folder}: cannot be written: {error.strerror}") from None
+        raise CheckpointError(
+            f"--to={folder}: cannot be written: {error.strerror}"
+        ) from None
     return paths
 
 
@@ -114,7 +112,7 @@ def _describe_view(view: View) -> dict:
 
 def _check_step(step: int) -> None:
     if step < 0:
-        raise UserError(f"--step={step}: must be at least 0")
+        raise ConfigError(f"--step={step}: must be at least 0")
 
 
 def inspect_rows(
@@ -136,7 +134,7 @@ def inspect_rows(
     batch_size = task.plan.train.batch_size
     _check_step(step)
     if not 1 <= num_rows <= batch_size:
-        raise UserError(
+        raise ConfigError(
             f"--num_rows={num_rows}: must be from 1 to train.batch_size={batch_size}"
         )
     width = width or shutil.get_terminal_size((100, 24)).columns
@@ -144,7 +142,7 @@ def inspect_rows(
     rows = feed[step]
     batch = passage.corrupt_batch(task, rows, step)
     batch = jax.tree.map(np.asarray, batch)
-    terms = passage.read_terms(task, batch)
+    terms = task.spec.terms
     lines = [
         f"{task.plan.objective_name}, step {step}: {batch_size} rows of "
         f"{task.spec.row_length} tokens ({task.plan.rows.rows})",

@@ -7,14 +7,16 @@ that step's random key.
 import dataclasses
 import difflib
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import cast
 
 import jax
 import numpy as np
 
 from jaxpt.config.plan import Plan
-from jaxpt.errors import UserError
+from jaxpt.dims import Batch
+from jaxpt.errors import ConfigError
 from jaxpt.objectives import OBJECTIVES
+from jaxpt.objectives.spec import Term
 from jaxpt.ops.masks import materialise
 from jaxpt.rng import split_step, stream
 from jaxpt.text.dataset import Split
@@ -27,57 +29,7 @@ from jaxpt.training.task import Task, make_task
 # the input, a token of the input that replaces it, a target of a loss, and no token.
 KINDS = ("plain", "masked", "replacement", "target", "empty")
 
-
-class Term(NamedTuple):
-    """A loss term, as far as it is shown.
-
-    Attributes:
-      label: what it predicts, in a few words.
-      targets: batch key of the token ids, or of the row labels, that it predicts; "" if
-        it predicts neither (a probability for each position, a teacher's state).
-      positions: batch key of the positions [P] at which it predicts; "" for all.
-      answers: names of the values 0, 1, ... of a row label.
-      selects: batch key, above 0 where the term predicts, if its weights are above 0
-        elsewhere too.
-      is_in_place: whether it predicts the tokens of the text at its positions.
-    """
-
-    label: str
-    targets: str = "targets"
-    positions: str = ""
-    answers: tuple[str, ...] = ()
-    selects: str = ""
-    is_in_place: bool = True
-
-
 Terms = Mapping[str, Term]
-# Of objectives whose Spec does not declare its terms.
-_UNDECLARED = {
-    "discriminator_loss": Term("replaced?", targets=""),
-    "restoring_loss": Term("original?", targets=""),
-    "kl_loss": Term("distilled", targets=""),
-    "cosine_loss": Term("distilled state", targets=""),
-    "backward_loss": Term("backward targets", targets="back_targets"),
-    "nsp_loss": Term("is B next?", "nsp_labels", answers=("yes", "no")),
-    "sop_loss": Term("A before B?", "sop_labels", answers=("yes", "no")),
-}
-
-
-def read_terms(task: Task, batch: dict) -> Terms:
-    """The loss terms of an objective by name, as its Spec declares them."""
-    if declared := getattr(task.spec, "terms", None):
-        return declared
-    num_positions = np.shape(batch.get("masked_positions", ()))[-1:]
-    terms = {}
-    for name in task.spec.coefficients:
-        term, weights = _UNDECLARED.get(name, Term("target")), batch["weights"][name]
-        if term.targets == "targets" and np.shape(weights)[-1:] == num_positions:
-            is_in_place = "negatives" not in batch
-            term = term._replace(positions="masked_positions", is_in_place=is_in_place)
-        if "inverse_rates" in batch:
-            term = term._replace(selects="inverse_rates")
-        terms[name] = term
-    return terms
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,7 +66,7 @@ def check_names(config: dict, names: list[str]) -> None:
     known = dict.fromkeys((*OBJECTIVES, *compared))
     for name in names:
         if name not in known:
-            raise UserError(f"--objectives={name}: must be among {', '.join(known)}")
+            raise ConfigError(f"--objectives={name}: must be among {', '.join(known)}")
 
 
 def view(
@@ -136,7 +88,7 @@ def view(
     return View(
         name=name,
         title=(task.objective.__doc__ or "").partition("\n")[0],
-        strips=tuple(make_strips(row, batch, tokenizer, read_terms(task, batch))),
+        strips=tuple(make_strips(row, batch, tokenizer, task.spec.terms)),
         mask=compose_mask(task, batch, tokenizer),
         signal=_count_signal(whole, train, step),
         flops=whole.count_flops() / whole.spec.row_length,
@@ -174,7 +126,7 @@ def _count_signal(task: Task, train: Split, step: int) -> dict[str, float]:
     rows = make_feed(task, train)[step]
     num_raw = (rows.get("segment_ids", np.ones_like(rows["tokens"])) > 0).sum()
     batch = corrupt_batch(task, rows, step)
-    weights = prediction_weights(batch, read_terms(task, batch))
+    weights = prediction_weights(batch, task.spec.terms)
     return {name: float(weight.sum()) / num_raw for name, weight in weights.items()}
 
 
@@ -314,7 +266,7 @@ def compose_mask(task: Task, batch: dict, tokenizer: Tokenizer | None = None) ->
     Args:
       tokenizer: labels positions with their tokens; without it they are numbered.
     """
-    masks = task.objective.masks(batch)
+    masks = task.objective.masks(cast(Batch, batch))
     ids = {key: batch[key][0] for key in ("inputs", "dec_inputs") if key in batch}
 
     def label(key, letter):

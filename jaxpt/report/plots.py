@@ -39,7 +39,7 @@ WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 CAPTIONS = {
     "learning_curves": (
-        "Learning curves against raw tokens, FLOPs and training seconds. Thin lines "
+        "Learning curves against FLOPs, raw tokens and training seconds. Thin lines "
         "are seeds, the thick line is their mean; dotted lines are baselines. Shared "
         "metrics are comparable across objectives, losses are not."
     ),

@@ -8,7 +8,7 @@ import os
 import pathlib
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files import checksums, disk
 from jaxpt.generation.samples import Piece, show_blank
 from jaxpt.report import page_tables, page_views, pages
@@ -35,7 +35,7 @@ from jaxpt.report.summary import (
 )
 from jaxpt.training.workdir import flatten
 
-WIDE = 1000  # pixels; a wider picture has a row of its own
+WIDE = 1000  # pixels; a wider picture gets a separate row
 AS_CHARTS = ("learning_curves", "shared_metrics")  # figures that the page draws as SVG
 ANSWER_HEADS = ("metric", "result", "difference", "certainty", "cost of a run")
 
@@ -61,7 +61,7 @@ def write_report(report: dict, workdir: str | os.PathLike) -> pathlib.Path:
         # A path from the command line may contain bytes that are not UTF-8.
         disk.replace(path, page.encode(errors="xmlcharrefreplace"))
     except OSError as error:
-        raise UserError(f"{path}: cannot be written: {error.strerror}") from error
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
     return path
 
 
@@ -111,12 +111,21 @@ def _list_facts(report: dict, groups: dict[str, list[dict]]) -> list[tuple[str, 
     for entry in list_shared(report):
         better = "Higher" if entry["higher_is_better"] else "Lower"
         text = f"{entry['description']} {better} is better.".strip()
+        if (num := _count_choices(report)) and " N " in text:
+            text = text.replace(" N ", f" {num} ") + f" Chance level: {1 / num:.3g}."
         levels = find_levels(report, entry).items()
         if levels:
             words = (f"{name} {format_number(value)}" for name, value in levels)
             text += f" Baselines: {', '.join(words)}."
         facts.append((entry["label"].capitalize(), text))
     return facts
+
+
+def _count_choices(report: dict) -> int:
+    """`eval.num_choices` of a comparison, or of all runs of a report; 0 if unknown."""
+    config = report["config"]
+    nested = config.get("eval", {}).get("num_choices", 0)
+    return nested or config.get("shared", {}).get("eval.num_choices", 0)
 
 
 def _list_warnings(report: dict) -> list[str]:
@@ -168,7 +177,7 @@ def _list_pictures(report: dict, workdir: pathlib.Path) -> dict[str, list[tuple]
         try:
             content = (workdir / filename).read_bytes()
         except OSError as error:
-            raise UserError(
+            raise CheckpointError(
                 f"figures.{name}: cannot read {workdir / filename}: {error.strerror}"
             ) from error
         if name in AS_CHARTS:

@@ -100,7 +100,7 @@ class Collector:
 
 
 def list_samples(report: dict) -> list[str]:
-    """A line for each objective: a sample of its own task, on the first passage."""
+    """A line for each objective: a sample of its task, on the first passage."""
     lines = []
     for name, taken in report.get("samples", {}).items():
         for form, of_passages in list(taken["forms"].items())[:1]:

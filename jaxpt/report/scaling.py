@@ -21,7 +21,7 @@ import numpy as np
 
 from jaxpt.analysis import scaling_laws
 from jaxpt.analysis.scaling_laws import Law, Points
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
 from jaxpt.nn.networks.network import Network
@@ -74,18 +74,20 @@ def read_runs(
         value = run.result["metrics"].get(metric)
         if value is None:
             known = ", ".join(run.result["metrics"])
-            raise UserError(f"--metric={metric}: {run.folder} has only {known}")
+            raise ConfigError(f"--metric={metric}: {run.folder} has only {known}")
         if not math.isfinite(value) or value <= 0:
-            raise UserError(f"--runs={run.folder}: {metric}={value}; must be above 0")
+            raise CheckpointError(
+                f"--runs={run.folder}: {metric}={value}; must be above 0"
+            )
         other = first.setdefault(run.objective, run)
         if not is_same_text(run, other):
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={run.folder}: has read other text than {other.folder}; all "
                 f"losses of a fit must be of the same text and tokenizer"
             )
         params = count_params(run.task.model, count)
         if not params:
-            raise UserError(f"--count={count}: leaves no parameters of {run.folder}")
+            raise ConfigError(f"--count={count}: leaves no parameters of {run.folder}")
         point = params, run.result["raw_tokens"], run.result["flops"], value
         groups.setdefault(run.objective, []).append(point)
     return _make_points(groups)
@@ -105,10 +107,10 @@ def read_csv(path: Path) -> dict[str, Points]:
             rows, header = list(reader), reader.fieldnames or []
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         reason = getattr(error, "strerror", None) or "is not CSV in UTF-8"
-        raise UserError(f"--csv={path}: cannot be read: {reason}") from None
+        raise ConfigError(f"--csv={path}: cannot be read: {reason}") from None
     for column in COLUMNS:
         if column not in header and column != "flops":
-            raise UserError(
+            raise ConfigError(
                 f"--csv={path}: has no column {column}; must have params, tokens, loss "
                 f"and may have flops and name, not {', '.join(header) or 'nothing'}"
             )
@@ -120,7 +122,7 @@ def read_csv(path: Path) -> dict[str, Points]:
         point = tuple(values[column] for column in COLUMNS)
         groups.setdefault(row.get("name") or "runs", []).append(point)
     if not groups:
-        raise UserError(f"--csv={path}: has no rows")
+        raise ConfigError(f"--csv={path}: has no rows")
     return _make_points(groups)
 
 
@@ -136,7 +138,7 @@ def _read_number(path: Path, line: int, column: str, text: str | None) -> float:
     except ValueError:
         value = math.nan
     if not (math.isfinite(value) and value > 0):
-        raise UserError(
+        raise ConfigError(
             f"--csv={path}: line {line} has {column}={text!r}; must be a number above 0"
         )
     return value
@@ -150,7 +152,7 @@ def fit_scaling(groups: Groups, to: Path | None, num_draws: int = 200) -> list[s
         nothing has been written.
     """
     if num_draws < 20:
-        raise UserError(f"--num_draws={num_draws}: must be at least 20")
+        raise ConfigError(f"--num_draws={num_draws}: must be at least 20")
     if to is not None:
         check_output(to, NAME)
     lines, fits = [], {}
@@ -181,7 +183,9 @@ def write(groups: Groups, fits: Mapping[str, dict], to: Path) -> None:
             scaling_plot.draw(groups, fits, to / "scaling.png")
             write_json(to / NAME, result)
     except OSError as error:
-        raise UserError(f"--to={to}: cannot be written: {error.strerror}") from None
+        raise CheckpointError(
+            f"--to={to}: cannot be written: {error.strerror}"
+        ) from None
 
 
 def fit_group(name: str, points: Points, num_draws: int) -> dict:
@@ -195,7 +199,7 @@ def fit_group(name: str, points: Points, num_draws: int) -> dict:
     parametric = _fit_parametric(points, num_draws)
     parabolas = _fit_parabolas(points, num_draws)
     if "law" not in parametric and not parabolas["valleys"]:
-        raise UserError(
+        raise ConfigError(
             f"{name}: cannot be fitted. Approach 3: {parametric['lacks']}. Approach 2: "
             f"{'; '.join(parabolas['lacks'])}"
         )

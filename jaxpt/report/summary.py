@@ -360,8 +360,8 @@ def list_tuning(report):
             more = "draw more or widen the range of" if drawn else "widen"
             lines.append(
                 f"WARNING: the best {' and '.join(record['at_edge'])} of {name} is the "
-                f"smallest or the largest value tried; a better one may be outside the "
-                f"range: {more} compare.tune"
+                f"smallest or the largest value tried; better values may be outside "
+                f"the range: {more} compare.tune"
             )
     return lines
 

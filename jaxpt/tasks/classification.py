@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from scipy.special import expit, softmax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import class_metrics, class_report, label_set_metrics
 from jaxpt.tasks.model import apply_head, class_loss
@@ -127,12 +127,12 @@ def _check_training(table: Table, spec: Spec, known: Labels, names: list) -> Non
     check_labels(table, spec.label, known, "label")
     for name in known:
         if name not in present:
-            raise UserError(
+            raise DataError(
                 f"{table.name}: no example has the label {name!r} of task.labels, so "
                 f"it cannot be learned"
             )
     if spec.metric == "f1" and len(known) != 2:
-        raise UserError(
+        raise ConfigError(
             f"task.metric=f1: must be macro_f1 or another with {len(known)} labels"
         )
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.writing import Writing
 from jaxpt.text.tokens.encoding import Tokenizer
 
@@ -93,7 +93,7 @@ class TextEncoder:
     def __post_init__(self) -> None:
         least = self.frame.num_special(is_pair=True) + 2
         if self.max_len < least:
-            raise UserError(
+            raise ConfigError(
                 f"task.max_len={self.max_len}: must be at least {least}, for two texts "
                 f"of one token and the special tokens around them"
             )
@@ -163,7 +163,7 @@ class TextEncoder:
             sources, types = [0, 1, 0, 2, 0], [0, 0, 0, kind, kind]
         sizes = [len(part) for part in parts]
         if not sum(sizes):
-            raise UserError(
+            raise DataError(
                 "a text of a task is empty: this network adds no special tokens, so "
                 "the text must not be empty"
             )

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ from jaxpt.generation.sampling import SampleSpec, generate
 from jaxpt.nn.adaptation.adapt import adapted
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.prompts import make_room
+from jaxpt.nn.networks.abilities import WritesText
 from jaxpt.nn.networks.network import Network
 from jaxpt.nn.task_heads import FORMS
 from jaxpt.ops import losses
@@ -188,7 +189,8 @@ def write_answers(
       longest: the maximum length of an input. It may exceed the model's `max_len` if
         positions are relative, as in training.
     """
-    decoder = model.network.make_decoder(writing.start if writing.has_decoder else None)
+    network = cast(WritesText, model.network)
+    decoder = network.make_decoder(writing.start if writing.has_decoder else None)
     batch = make_room(batch, model.adaptation.num_prompts)
     prompts, lengths = align_right(batch["inputs"], batch["segment_ids"])
     # This removes only padding.

@@ -9,7 +9,7 @@ import fnmatch
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.labelled.tables import Table
 
 References = tuple[str, ...]
@@ -34,7 +34,7 @@ def read_references(
     columns = [column for column in columns if column not in others]
     if not columns:
         listed = ", ".join(map(repr, table.columns))
-        raise UserError(f"{table.name}: no column {target!r}; it has {listed}")
+        raise DataError(f"{table.name}: no column {target!r}; it has {listed}")
     references = []
     for row in range(len(table)):
         texts: list[str] = []
@@ -43,7 +43,7 @@ def read_references(
         # A table of one reference each may have an empty one.
         texts = [text for text in texts if text.strip()] or texts[:1]
         if not texts:
-            raise UserError(
+            raise DataError(
                 f"{table.where(row)}: {target!r} must be a text, or several; is null"
             )
         references.append(tuple(x.replace(drop, "") if drop else x for x in texts))
@@ -56,7 +56,7 @@ def _list_texts(table: Table, column: str, row: int) -> list[str]:
         return []
     texts = value if isinstance(value, list) else [value]
     if not all(isinstance(text, str) for text in texts):
-        raise UserError(
+        raise DataError(
             f"{table.where(row)}: {column!r} must be text or a list of texts, is "
             f"{value!r:.40}"
         )
@@ -75,7 +75,7 @@ def join_groups(
     for row, value in enumerate(table.columns[group]):
         source, before = groups.get(value, (sources[row], ()))
         if source != sources[row]:
-            raise UserError(
+            raise DataError(
                 f"{table.where(row)}: {group}={value!r}: rows of one group must have "
                 f"the same task.inputs"
             )

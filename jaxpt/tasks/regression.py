@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
 from jaxpt.tasks.model import TaskModel
@@ -78,7 +78,7 @@ def read(
         is_free = spec.low == spec.high
         if value is None or not (is_free or spec.low <= value <= spec.high):
             allowed = "a number" if is_free else f"from {spec.low} to {spec.high}"
-            raise UserError(
+            raise DataError(
                 f"{table.where(row)}: {spec.label}={cell!r}: must be {allowed}"
             )
         examples.append(Example(texts[row], pairs[row], value))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -33,7 +33,7 @@ def need_seqeval() -> Any:
         import seqeval.metrics
         import seqeval.scheme
     except ImportError as error:
-        raise UserError("entity F1 needs seqeval: pip install 'jaxpt[eval]'") from error
+        raise DataError("entity F1 needs seqeval: pip install 'jaxpt[eval]'") from error
     return seqeval
 
 
@@ -121,7 +121,7 @@ def exact_match(predicted: str, right: str) -> float:
 
 
 def word_f1(predicted: str, right: str) -> float:
-    """F1 of the words of two normalised answers; equality if one has no words.
+    """F1 of the words of two normalised answers; equality if either has no words.
 
     >>> round(word_f1("cat on mat", "the cat sat on a mat"), 6)
     0.857143

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.ops import losses
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import apply_head
@@ -155,7 +155,7 @@ def read(
         if spec.spans:
             text, spans = _read_span(cell, context, spec.null_mark, where)
         if not spans and not spec.has_null:
-            raise UserError(f"{where}: has no answer; set task.has_null=True")
+            raise DataError(f"{where}: has no answer; set task.has_null=True")
         golds = tuple(text[start:stop] for start, stop in spans)
         examples.append(Example(question, text, golds, spans))
     if not spec.group or labels is None:
@@ -169,12 +169,12 @@ def _read_answers(cell: Any, context: str, where: str) -> tuple[tuple[int, int],
         return ()
     texts, starts = cell.get("text"), cell.get("answer_start")
     if not isinstance(texts, list) or not isinstance(starts, list):
-        raise UserError(f"{where}: must have the lists text and answer_start")
+        raise DataError(f"{where}: must have the lists text and answer_start")
     spans = []
     for text, start in zip(texts, starts, strict=True):
         actual = context[start : start + len(text)]
         if actual != text or not text:
-            raise UserError(
+            raise DataError(
                 f"{where}: {text!r:.40} is not at {start} of the text, which has "
                 f"{actual!r:.40} there"
             )
@@ -189,7 +189,7 @@ def _read_span(
     match = _PAIR.match(str(cell))
     start, stop = map(int, match.groups()) if match else (0, 0)
     if not 0 <= start < stop <= len(context):
-        raise UserError(
+        raise DataError(
             f"{where}={cell!r}: must be (begin, end) of the text, which has "
             f"{len(context)} characters"
         )
@@ -210,7 +210,7 @@ def _join_groups(table: Table, group: str, examples: list[Example]) -> list[Exam
     for value, rows in rows_of.items():
         own = [examples[row] for row in rows]
         if len({(each.question, each.context) for each in own}) > 1:
-            raise UserError(
+            raise DataError(
                 f"{table.where(rows[0])}: {group}={value!r}: rows of one group must "
                 f"have one question and one text"
             )
@@ -235,7 +235,7 @@ def encode(
         ids, begins, ends = encoder.spans(example.context)
         room = encoder.max_len - encoder.frame.num_special(is_pair=True) - len(question)
         if room < 1:
-            raise UserError(
+            raise ConfigError(
                 f"task.max_len={encoder.max_len}: must be above "
                 f"{encoder.max_len - room}, a question and the special tokens; or set "
                 f"task.max_question below {spec.max_question}"

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.encoder import TextEncoder, Words
 from jaxpt.tasks.model import apply_head, class_loss
 from jaxpt.tasks.span_metrics import SCHEMES, entity_metrics, find_scheme, need_seqeval
@@ -86,12 +86,12 @@ def read(
         for column, value in ((spec.words, words), (spec.tags, tags)):
             is_list = isinstance(value, list) and value
             if not is_list or not all(isinstance(text, str) for text in value):
-                raise UserError(
+                raise DataError(
                     f"{table.where(row)}: {column!r} must be a list of strings, is "
                     f"{value!r:.40}"
                 )
         if len(words) != len(tags):
-            raise UserError(
+            raise DataError(
                 f"{table.where(row)}: {len(words)} words ({spec.words!r}) have "
                 f"{len(tags)} tags ({spec.tags!r})"
             )
@@ -115,7 +115,7 @@ def _check_training(table: Table, spec: Spec, known: Labels) -> None:
         need_seqeval()
     elif spec.metric != "accuracy":
         shown = ", ".join(map(repr, known[:8]))
-        raise UserError(
+        raise ConfigError(
             f"task.metric={spec.metric}: must be accuracy, because the tags {shown} "
             f"are not entities of one scheme: {', '.join(SCHEMES)}"
         )

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.model import TaskModel
 from jaxpt.text.labelled.tables import Table
@@ -97,7 +97,7 @@ class TaskSpec:
     def check(self, name: str, is_good: bool, allowed: str) -> None:
         """Raises UserError, naming the setting, unless its value is good."""
         if not is_good:
-            raise UserError(f"task.{name}={getattr(self, name)}: must be {allowed}")
+            raise ConfigError(f"task.{name}={getattr(self, name)}: must be {allowed}")
 
     @property
     def columns(self) -> Collection[str]:
@@ -218,7 +218,7 @@ def read_label(value: Any) -> str:
 def check_labels(table: Table, column: str, labels: Labels, kind: str) -> None:
     """Raises UserError unless the training data has two labels or more."""
     if len(labels) < 2:
-        raise UserError(
+        raise DataError(
             f"{table.name}: {column} has the one {kind} {', '.join(labels)!r}; must "
             f"have two at least"
         )
@@ -237,7 +237,7 @@ def number_labels(
         for name in names:
             if name not in index:
                 source = "task.labels" if spec.labels else "the training data"
-                raise UserError(
+                raise DataError(
                     f"{table.where(row)}: {column}={name!r}: {source} has "
                     f"{', '.join(map(repr, labels))}"
                 )

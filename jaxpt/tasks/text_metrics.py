@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.tasks.metrics import class_metrics
 from jaxpt.text.stores.sentences import cut_sentences
 
@@ -28,7 +28,7 @@ def need_rouge() -> Any:
     try:
         import rouge_score.rouge_scorer
     except ImportError as error:
-        raise UserError("ROUGE needs rouge-score: pip install 'jaxpt[eval]'") from error
+        raise DataError("ROUGE needs rouge-score: pip install 'jaxpt[eval]'") from error
     return rouge_score
 
 
@@ -41,7 +41,7 @@ def need_sacrebleu() -> Any:
     try:
         import sacrebleu
     except ImportError as error:
-        raise UserError("BLEU needs sacrebleu: pip install 'jaxpt[eval]'") from error
+        raise DataError("BLEU needs sacrebleu: pip install 'jaxpt[eval]'") from error
     return sacrebleu
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import jax
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.generation.sampling import SampleSpec
 from jaxpt.tasks.encoder import TextEncoder
 from jaxpt.tasks.metrics import number_metrics
@@ -197,7 +197,7 @@ def read(
     for column in filter(None, (*spec.inputs, spec.group)):
         if column not in table.columns:
             listed = ", ".join(map(repr, table.columns))
-            raise UserError(f"{table.name}: no column {column!r}; it has {listed}")
+            raise DataError(f"{table.name}: no column {column!r}; it has {listed}")
     inputs = zip(*(table.texts(column) for column in spec.inputs), strict=True)
     sources = [join_source(spec, texts) for texts in inputs]
     if spec.kind == "classes":
@@ -220,7 +220,9 @@ def _read_classes(
     check_labels(table, spec.target, known, "label")
     words = spec.words or known
     if len(set(map(_squeeze, words))) < len(words):
-        raise UserError(f"task.words={words}: must differ in more than case and space")
+        raise ConfigError(
+            f"task.words={words}: must differ in more than case and space"
+        )
     numbers = number_labels(table, spec.target, [[x] for x in names], known, spec)
     return [
         Example(source, words[label], (words[label],), label, words=words)
@@ -233,7 +235,7 @@ def _read_numbers(table: Table, spec: Spec, sources: list[str]) -> list[Example]
     for row, cell in enumerate(table.columns[spec.target]):
         value = read_number(str(cell))
         if value is None:
-            raise UserError(
+            raise DataError(
                 f"{table.where(row)}: {spec.target}={cell!r}: must be a number"
             )
         text = round_fifth(value)
@@ -259,7 +261,7 @@ def _read_golds(table: Table, spec: Spec, row: int) -> tuple[str, ...]:
     golds = [golds] if isinstance(golds, str) else golds
     is_good = isinstance(golds, list) and all(isinstance(x, str) for x in golds)
     if not is_good or not golds:
-        raise UserError(
+        raise DataError(
             f"{table.where(row)}: {spec.target} must be an answer, or several, is "
             f"{cell!r:.40}"
         )
@@ -296,7 +298,7 @@ def encode(
     """
     writing = encoder.writing
     if writing is None:
-        raise UserError(
+        raise ConfigError(
             "task.name=text_to_text: needs a network that generates from left to "
             "right: a causal LM, a prefix LM or an encoder with a decoder"
         )

@@ -11,7 +11,7 @@ import dataclasses
 import numpy as np
 from jaxtyping import Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 
 Row = dict[str, np.ndarray]
 IGNORED = -1  # the target of positions without a prediction
@@ -61,13 +61,13 @@ class Writing:
         """
         if max_target >= self.max_len + self.has_decoder:
             allowed = "at most" if self.has_decoder else "below"
-            raise UserError(
+            raise ConfigError(
                 f"task.max_target={max_target}: must be {allowed} the model's "
                 f"{self.max_len} positions (model.max_len)"
             )
         room = self.longest(max_len, max_target) - len(self.before) - len(self.after)
         if room < 1:
-            raise UserError(
+            raise ConfigError(
                 f"task.max_len={max_len}: must be above {max_len - room}, the special "
                 f"tokens and, in one stack, task.max_target={max_target}"
             )

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.library import open_stores
 from jaxpt.text.rows.corpus import Corpus, cut, select
 from jaxpt.text.stores.prepare import Reporter
@@ -154,7 +154,7 @@ def _hold_out(corpus: Corpus, fraction: Fraction) -> tuple[Corpus, Corpus]:
         border = int((1 - fraction) * size)
         parts = cut(corpus, 0, border, "rest"), cut(corpus, border, size, "held")
     if not all(part.num_tokens for part in parts):
-        raise UserError(
+        raise DataError(
             f"compare.tune_fraction={float(fraction)}: leaves nothing of a text of "
             f"{corpus.num_tokens} tokens for training, or nothing for tuning"
         )
@@ -198,7 +198,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
     elif by_documents:
         is_valid = _spread(num_main, fraction)
         if not is_valid.any() or is_valid.all():
-            raise UserError(
+            raise DataError(
                 f"data.split='documents': {num_main} document(s) leave none for valid "
                 f"at data.valid_fraction {float(fraction)}; use data.split=position"
             )
@@ -209,7 +209,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
     else:
         border = int((1 - fraction) * main.num_tokens)
         if border == 0:
-            raise UserError(
+            raise DataError(
                 f"data.valid_fraction={float(fraction)}: of {main.num_tokens} tokens "
                 "nothing is left for train"
             )
@@ -228,7 +228,7 @@ def _split(store: Store, spec: TextSpec, has_valid: bool) -> dict[str, Corpus]:
 
 def _check_tokens(part: Corpus, name: str, path: str) -> None:
     if not part.num_tokens:
-        raise UserError(
+        raise DataError(
             f"data.path={path}: the {name} split has no token; "
             "it needs more text, or a tokenizer that knows its characters"
         )

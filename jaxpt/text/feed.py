@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.rows.corpus import as_dict
 from jaxpt.text.rows.forms import Rows
 
@@ -66,7 +66,7 @@ class Feed:
         indices: Sequence[int] | None = None,
     ):
         if spec.batch_size < 1:
-            raise UserError(f"train.batch_size={spec.batch_size}: must be at least 1")
+            raise DataError(f"train.batch_size={spec.batch_size}: must be at least 1")
         size = spec.batch_size
         index = np.arange(size) if indices is None else np.array(indices, np.int64)
         if not (len(index) and index[0] >= 0 and index[-1] < size):
@@ -175,14 +175,14 @@ def make_quotas(weights: Sequence[float]) -> np.ndarray:
     """
     values = np.array(weights, np.float64)
     if not ((values > 0) & np.isfinite(values)).all():
-        raise UserError(f"data.mixture={list(weights)}: every weight must be above 0")
+        raise DataError(f"data.mixture={list(weights)}: every weight must be above 0")
     exact = values / values.sum() * BLOCK
     quotas = np.floor(exact).astype(np.int64)
     order = np.argsort(quotas - exact, kind="stable")
     quotas[order[: BLOCK - int(quotas.sum())]] += 1
     if not quotas.all():
         part = int(np.argmin(quotas))
-        raise UserError(
+        raise DataError(
             f"data.mixture: source {part + 1} of {len(quotas)} has "
             f"{exact[part] / BLOCK:.2g} of the rows: must be at least 1 in {BLOCK}"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.sources.hashes import Hashes
 from jaxpt.text.sources.source import (
     SourceSpec,
@@ -43,7 +43,7 @@ def open_stores(
     """
     sources = spec.sources
     if folder is not None and (len(sources) > 1 or spec.valid_path):
-        raise UserError(
+        raise DataError(
             f"--to={folder}: can hold one text; prepare the sources of data.mixture "
             "and data.valid_path one by one"
         )
@@ -61,7 +61,7 @@ def open_stores(
             store = opened.get(source.path) or open_store(source.path)
             wanted = tokenizers.fingerprint(tokenizer)
             if tokenizers.fingerprint(store.tokenizer) != wanted:
-                raise UserError(
+                raise DataError(
                     f"data.path={source.path}: was prepared with another tokenizer "
                     f"({store.card['tokenizer']['spec']['kind']}, "
                     f"{store.card['vocab_size']} tokens)"
@@ -140,7 +140,7 @@ def _find_tokenizer(spec: TextSpec, reporter: Reporter) -> Tokenizer:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizers.save(tokenizer, path)
     except OSError as error:
-        raise UserError(f"data.cache_dir: {path}: {error.strerror}") from error
+        raise DataError(f"data.cache_dir: {path}: {error.strerror}") from error
     return tokenizer
 
 
@@ -208,7 +208,7 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
     for name, value in settings.items():
         made = store.card["settings"].get(name)
         if value not in (made, getattr(default, name)):
-            raise UserError(
+            raise DataError(
                 f"data.{name}={value!r}: the store {path} was prepared with {made!r}"
             )
     if spec.tokenizer.kind == "file":
@@ -217,7 +217,7 @@ def _check_store(spec: TextSpec, path: str, store: Store) -> None:
     for name, value in dataclasses.asdict(TokenizerSpec()).items():
         mine = list(wanted[name]) if isinstance(value, tuple) else wanted[name]
         if wanted[name] != value and mine != made[name]:
-            raise UserError(
+            raise DataError(
                 f"tokenizer.{name}={mine!r}: the store {path} was prepared with "
                 f"another tokenizer, whose tokenizer.{name} is {made[name]!r}"
             )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.text.sources.source import SourceSpec, parse_mixture
 from jaxpt.text.stores.sentences import SENTENCES
 from jaxpt.text.tokens.tokenizer import TokenizerSpec
@@ -58,21 +58,23 @@ class TextSpec:
             value = getattr(self, name)
             if value not in allowed:
                 listed = ", ".join(repr(item) for item in allowed)
-                raise UserError(f"data.{name}={value!r}: must be one of {listed}")
+                raise ConfigError(f"data.{name}={value!r}: must be one of {listed}")
         if not 0 < self.valid_fraction < 1:
-            raise UserError(
+            raise ConfigError(
                 f"data.valid_fraction={self.valid_fraction}: must be between 0 and 1"
             )
         for name in ("limit_chars", "heldout_chars"):
             if getattr(self, name) < 0:
-                raise UserError(f"data.{name}={getattr(self, name)}: must be 0 or more")
+                raise ConfigError(
+                    f"data.{name}={getattr(self, name)}: must be 0 or more"
+                )
         if self.heldout_chars and not self.limit_chars:
-            raise UserError(
+            raise ConfigError(
                 f"data.heldout_chars={self.heldout_chars}: needs data.limit_chars, "
                 "after which it begins"
             )
         if self.mixture and self.path not in ("", "sotu"):
-            raise UserError(
+            raise ConfigError(
                 f"data.path={self.path}: must be empty if data.mixture is set"
             )
 

@@ -7,7 +7,6 @@ numeric name as a step. Here each of these is detected before a value is read.
 import contextlib
 import logging
 import os
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import orbax.checkpoint as ocp
 from jax.tree_util import keystr, tree_flatten_with_path
 
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.training import manifest
 
 
@@ -33,8 +32,8 @@ class Checkpointer:
 
     Args:
       directory: a local or mounted path.
-      keep: number of finished steps to keep, at least 1.
-      warn: gets a line about each step that is skipped; prints to stderr if None.
+      keep: finished steps to keep, at least 1.
+      warn: called with a line about each step that is passed over; logs if None.
     """
 
     def __init__(
@@ -44,16 +43,18 @@ class Checkpointer:
         warn: Callable[[str], None] | None = None,
     ):
         if keep < 1:
-            raise UserError(f"checkpoint keep: {keep}; must be at least 1")
+            raise CheckpointError(f"checkpoint keep: {keep}; must be at least 1")
         if "://" in str(directory):
-            raise UserError(
+            raise CheckpointError(
                 f"checkpoint directory: {directory}; must be a local or mounted path"
             )
         self.directory = Path(directory).expanduser().absolute()
         if os.path.exists(self.directory) and not os.path.isdir(self.directory):
-            raise UserError(f"checkpoint directory: {directory} is not a directory")
+            raise CheckpointError(
+                f"checkpoint directory: {directory} is not a directory"
+            )
         self._keep = keep
-        self._warn = warn or (lambda line: print(line, file=sys.stderr))
+        self._warn = warn or logging.getLogger(__name__).warning
         self._manager: ocp.CheckpointManager | None = None
         self._thread: threading.Thread | None = None
         self._failure: str | None = None
@@ -88,14 +89,14 @@ class Checkpointer:
         step = int(step)
         leaves = _flatten(state)
         try:
-            if not processes.on_first(lambda: self._make_room(step)):
+            if not processes.on_first(self._make_room, step):
                 return
             manager = self._open_manager()
             manager.reload()  # Orbax would believe that steps removed by us still exist
             manager.save(step, args=ocp.args.PyTreeSave(leaves), force=True)
         except OSError as error:
             self._discard_manager()
-            raise UserError(self._describe_failure(step, error)) from error
+            raise CheckpointError(self._describe_failure(step, error)) from error
         self._thread = threading.Thread(
             target=self._finish, args=(step, _tabulate(leaves)), name="checkpoint"
         )
@@ -113,7 +114,7 @@ class Checkpointer:
 
         def check():
             if failure:
-                raise UserError(failure)
+                raise CheckpointError(failure)
 
         try:
             processes.on_all(check)
@@ -172,7 +173,7 @@ class Checkpointer:
         """The step to read and all finished ones; None if there are none."""
         finished = self.steps()
         if step is not None and step not in finished:
-            raise UserError(
+            raise CheckpointError(
                 f"checkpoint step: {step} is not saved in {self.directory}; saved: "
                 f"{', '.join(map(str, finished)) or 'none'}"
             )
@@ -197,7 +198,7 @@ class Checkpointer:
                 faults.append(f"checkpoint: step {step} is damaged: {fault}")
                 if len(candidates) > 1:
                     self._warn(faults[-1])
-        raise UserError(
+        raise CheckpointError(
             f"{faults[-1]}; no intact step is left to read: put the files back, or "
             f"move {self.directory} away to start again"
         )
@@ -208,7 +209,7 @@ class Checkpointer:
         below = {path for path in saved if path.startswith(prefix)}
         for path in sorted(below | expected.keys()):
             if saved.get(path) != expected.get(path):
-                raise UserError(
+                raise CheckpointError(
                     f"checkpoint step {step} in {self.directory}: {path} is stored as "
                     f"{_show(saved.get(path))}, expected {_show(expected.get(path))}"
                 )
@@ -235,7 +236,9 @@ class Checkpointer:
                 except manifest.Damaged as fault:
                     self._warn(f"checkpoint: step {step} is saved again: {fault}")
             elif path := manifest.find_foreign(self.directory, step):
-                raise UserError(f"checkpoint: {path} is in the way: not a checkpoint")
+                raise CheckpointError(
+                    f"checkpoint: {path} is in the way: not a checkpoint"
+                )
         manifest.remove(self.directory, step)
         self.directory.mkdir(parents=True, exist_ok=True)
         return True

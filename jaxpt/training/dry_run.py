@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.text.dataset import load_text
 from jaxpt.training.check import check_run
 from jaxpt.training.data import with_token_counts
@@ -37,7 +37,7 @@ def dry_run(config, given: Collection[str] = ()) -> dict[str, Any]:
     """
     plan = make_plan(config, given, is_run=True)
     if lacks_teacher(plan):
-        raise UserError(
+        raise ConfigError(
             f"--dry_run: {plan.objective_name} trains a teacher first; name one "
             f"({plan.spec.SECTION}.teacher=RUN)"
         )

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import UNVERSIONED, load_config, load_json
 from jaxpt.statistics.examples import Examples
@@ -142,10 +142,10 @@ def find_folders(words: Iterable[str]) -> list[Path]:
             matches = [Path(path) for path in sorted(glob.glob(part))]
             matches = [path for path in matches if path.is_dir()]
             if not matches:
-                raise UserError(f"--runs={part}: matches no folder; {RUNS}")
+                raise CheckpointError(f"--runs={part}: matches no folder; {RUNS}")
             found += matches
     if not found:
-        raise UserError(f"--runs: {RUNS}, such as --runs runs/a runs/b")
+        raise ConfigError(f"--runs: {RUNS}, such as --runs runs/a runs/b")
     return found
 
 
@@ -163,14 +163,14 @@ def load_runs(folders: Iterable[Path], takes_diverged: bool = False) -> list[Fou
     for folder in folders:
         place = os.path.realpath(folder)
         if place in places:
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={folder}: is the same folder as {places[place]}; name each "
                 f"run once"
             )
         places[place] = folder
         run = _load_run(folder)
         if run.has_diverged and not takes_diverged:
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={folder}: its run diverged at step "
                 f"{run.result['diverged_at']} ({run.result['reason']}); leave it out"
             )
@@ -191,10 +191,14 @@ def _load_run(folder: Path) -> FoundRun:
         examples = load_examples(folder)
     except UserError as error:
         is_named = str(folder) in str(error)
-        raise error if is_named else UserError(f"--runs={folder}: {error}") from None
+        raise (
+            error if is_named else CheckpointError(f"--runs={folder}: {error}")
+        ) from None
     except (OSError, ValueError, KeyError, AttributeError, zipfile.BadZipFile) as error:
         kind = type(error).__name__
-        raise UserError(f"--runs={folder}: is damaged ({kind}: {error})") from None
+        raise CheckpointError(
+            f"--runs={folder}: is damaged ({kind}: {error})"
+        ) from None
     if not divergence:
         _check_result(folder, result, settings)
     return FoundRun(
@@ -213,18 +217,18 @@ def _load_run(folder: Path) -> FoundRun:
 def _check_kind(folder: Path) -> None:
     """Raises UserError if a folder holds no run, or an unfinished one."""
     if not folder.exists():
-        raise UserError(f"--runs={folder}: not found; {RUNS}")
+        raise CheckpointError(f"--runs={folder}: not found; {RUNS}")
     if not folder.is_dir():
-        raise UserError(f"--runs={folder}: is a file; {RUNS}")
+        raise CheckpointError(f"--runs={folder}: is a file; {RUNS}")
     if (folder / "compare.json").exists():
-        raise UserError(
+        raise CheckpointError(
             f"--runs={folder}: holds a comparison; name its runs, "
             f"{folder / 'runs' / '*-seed*'}"
         )
     if not (folder / "config.json").exists():
-        raise UserError(f"--runs={folder}: holds no run; {RUNS}")
+        raise CheckpointError(f"--runs={folder}: holds no run; {RUNS}")
     if not any((folder / name).exists() for name in ("result.json", DIVERGED)):
-        raise UserError(
+        raise CheckpointError(
             f"--runs={folder}: its run is not finished (there is no result.json); "
             f"finish it with jaxpt train --workdir={folder}, or leave it out"
         )
@@ -237,7 +241,7 @@ def _check_sums(folder: Path) -> None:
         if path.exists():
             checksums.read(path)
         elif checksums.has_checksum(path):
-            raise UserError(
+            raise CheckpointError(
                 f"--runs={folder}: {name} was removed after it was written; "
                 f"{checksums.CURE}"
             )
@@ -250,7 +254,7 @@ def _check_result(folder: Path, result: dict, settings: dict) -> None:
     path = folder / "result.json"
     for name in NEEDED:
         if not isinstance(result, dict) or name not in result:
-            raise UserError(f"{path}: has no {name}; must be a run's result.json")
+            raise CheckpointError(f"{path}: has no {name}; must be a run's result.json")
     for name, setting in (
         ("objective", "objective"),
         ("seed", "train.seed"),
@@ -259,7 +263,7 @@ def _check_result(folder: Path, result: dict, settings: dict) -> None:
         if name == "steps" and settings["train.seconds"]:
             continue  # a budget of seconds decides the number of steps
         if result[name] != settings[setting]:
-            raise UserError(
+            raise CheckpointError(
                 f"{path}: is of {name}={result[name]}, but the run's config.json has "
                 f"{setting}={settings[setting]}; finish the run with jaxpt train "
                 f"--workdir={folder}, or leave it out"

@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 
 from jaxpt.config.sections import TrainSpec
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.learn.state import TrainState
 from jaxpt.nn.model_spec import find_differences
 from jaxpt.nn.networks.student_teacher import begin
 from jaxpt.nn.scan import list_specs
-from jaxpt.objectives.distillation import get_teaching
+from jaxpt.objectives.spec import Teacher
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.checkpoint import Checkpointer
@@ -30,7 +30,7 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
         has other parameters, or a model that uses the same ones differently; or the
         objective needs a teacher and none is named.
     """
-    if task.spec.TEACHER:
+    if task.spec.needs.teacher:
         _check_teacher(task, tokenizer)
     path = task.plan.train.init_from
     if not path:
@@ -40,13 +40,13 @@ def check_start(task: Task, tokenizer: Tokenizer) -> None:
     mine, held = _list_shapes(task), _list_shapes(theirs)
     for leaf in sorted(mine.keys() | held.keys()):
         if mine.get(leaf) != held.get(leaf):
-            raise UserError(
+            raise CheckpointError(
                 f"{name}: its {theirs.plan.objective_name} model has {leaf} "
                 f"{held.get(leaf, 'not at all')}, this {task.plan.objective_name} one "
                 f"{mine.get(leaf, 'not at all')}; they must have the same parameters"
             )
     for setting, own, other in _compare_networks(task, theirs):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its {theirs.plan.objective_name} model has {setting}={other}, "
             f"this {task.plan.objective_name} one {own}; they must make the same of "
             f"their parameters"
@@ -82,7 +82,7 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     theirs = _load_other(name, path, tokenizer)
     mine = list_specs(task.model)["teacher_spec"]
     for key, value in find_differences(mine, theirs.model_spec):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its model has model.{key}={value}, that of "
             f"{task.plan.objective_name}.teacher_model "
             f"{getattr(mine, key)}; leave teacher_model out, or "
@@ -91,12 +91,20 @@ def _check_teacher(task: Task, tokenizer: Tokenizer) -> None:
     jax.eval_shape(lambda: _begin(task, _init(task), theirs, _init(theirs)))
 
 
+def _get_teacher(task: Task) -> Teacher:
+    """The teacher of an objective that needs one."""
+    teacher = task.spec.needs.teacher
+    assert teacher is not None
+    return teacher
+
+
 def _name_teacher(task: Task) -> tuple[str, str]:
     """The setting with its value, and the folder as a path."""
-    path = get_teaching(task.spec).teacher
-    name = f"{task.plan.objective_name}.teacher={path}"
+    teacher = _get_teacher(task)
+    path = teacher.run
+    name = f"{task.plan.objective_name}.{teacher.setting}={path}"
     if not path:
-        raise UserError(f"{name}: must name the folder of the run that teaches")
+        raise CheckpointError(f"{name}: must name the folder of the run that teaches")
     return name, path
 
 
@@ -104,12 +112,12 @@ def _load_other(name: str, path: str, tokenizer: Tokenizer) -> Task:
     """The task of another run, which must have the same tokenizer and a checkpoint."""
     theirs, read = load_task(Path(path))
     if tokenizers.fingerprint(read) != tokenizers.fingerprint(tokenizer):
-        raise UserError(
+        raise CheckpointError(
             f"{name}: its tokenizer is another; it must be this one, as with "
             f"tokenizer.kind=file and tokenizer.path={Path(path) / 'tokenizer.json'}"
         )
     if not (Path(path) / "checkpoints").is_dir():
-        raise UserError(f"{name}: holds no finished checkpoint")
+        raise CheckpointError(f"{name}: holds no finished checkpoint")
     return theirs
 
 
@@ -123,7 +131,8 @@ def make_start(program: Program, spec: TrainSpec) -> TrainState:
       UserError: `train.init_from` or the teacher has no good checkpoint of these
         parameters.
     """
-    state, has_teacher = program.init_state(spec.seed), program.task.spec.TEACHER
+    state = program.init_state(spec.seed)
+    has_teacher = program.task.spec.needs.teacher is not None
     if not spec.init_from and not has_teacher:
         return state
     params = state.params
@@ -147,9 +156,10 @@ def _begin(task: Task, params, theirs: Task, taught):
       UserError: the student's parameters differ from those layers.
     """
     goes_on = task.plan.train.init_from
-    layers = () if goes_on else get_teaching(task.spec).student_layers
+    teacher = _get_teacher(task)
+    layers = () if goes_on else teacher.layers
     parts = theirs.model.export_parts(taught)
-    _, lent = parts[task.spec.TEACHER]
+    _, lent = parts[teacher.head]
     return begin(params, lent, layers)
 
 
@@ -181,7 +191,7 @@ def _restore(name: str, path: str, theirs: Task, template):
         kept = "ema" if theirs.has_ema else "params"
         restored = checkpointer.restore(template, under=kept)
     if restored is None:
-        raise UserError(f"{name}: holds no finished checkpoint")
+        raise CheckpointError(f"{name}: holds no finished checkpoint")
     return restored[0]
 
 

@@ -5,12 +5,14 @@ Rows are framed as in training.
 
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from jaxpt.nn import inspection
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.training.program import Program
 
 
@@ -40,7 +42,7 @@ def read_attention(
     None if the network has no attention.
     """
     model = program.task.model
-    if not model.HAS_ATTENTION:
+    if not isinstance(model, HasTransformer):
         return
     start_id = program.task.vocab.start if model.HAS_DECODER else None
     ask = partial(inspection.attention_weights, model, start_id=start_id)
@@ -55,7 +57,8 @@ def read_visible(program: Program, length: int) -> dict[str, Bool[np.ndarray, "T
     """The attention mask of the rows of `read_attention`."""
     params = program.abstract_state().params
     whole = length + sum(map(len, program.frame))
-    found = inspection.attention_masks(program.task.model, params, whole)
+    model: Any = program.task.model
+    found = inspection.attention_masks(model, params, whole)
     return {name: np.asarray(mask) for name, mask in found.items()}
 
 

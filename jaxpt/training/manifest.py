@@ -15,7 +15,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 from jaxpt.files import disk
 
 FORMAT = 1
@@ -135,7 +135,7 @@ def _scan(directory: Path) -> list[os.DirEntry]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UserError(
+        raise CheckpointError(
             f"checkpoint directory: {directory}: {error.strerror}"
         ) from error
 
@@ -156,7 +156,7 @@ def _read(path: Path, step: int) -> dict[str, Any]:
     if not is_intact:
         raise Damaged(f"{path} was altered")
     if manifest["format"] != FORMAT:
-        raise UserError(
+        raise CheckpointError(
             f"{path}: format {manifest['format']}; this version reads {FORMAT}"
         )
     return manifest

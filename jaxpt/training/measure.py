@@ -4,7 +4,7 @@ import dataclasses
 import math
 from typing import NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.evaluation.choices import Choices, find_choices, measure_choices
 from jaxpt.evaluation.cloze import measure_cloze
 from jaxpt.evaluation.likelihood import (
@@ -15,6 +15,7 @@ from jaxpt.evaluation.likelihood import (
 )
 from jaxpt.evaluation.probe import has_labels, measure_probe
 from jaxpt.evaluation.words import Questions, find_questions, measure_words
+from jaxpt.nn.networks.abilities import FillsMasks, ScoresCandidates
 from jaxpt.ops import metrics as sums
 from jaxpt.ops.metrics import perplexity
 from jaxpt.statistics.examples import Examples, means
@@ -52,7 +53,7 @@ NOTHING = Measured({}, {}, {})
 
 def list_parts(task: Task) -> dict[str, str]:
     """By metric, the part of the network that it measures, if it is not the whole."""
-    part = task.model.FILLS_BY
+    part = task.model.FILLS_BY if isinstance(task.model, FillsMasks) else ""
     return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
 
@@ -108,19 +109,20 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         )
         found |= of_labels
     if spec.num_words:
-        gap = program.task.spec.gap(program.task.vocab)
+        gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
         found |= measure_words(program.read_gap, params, questions, spec.batch_size)
-    if spec.num_choices and program.choice_scores:
+    model, scores = program.task.model, program.choice_scores
+    if spec.num_choices and scores and isinstance(model, ScoresCandidates):
         _check_length(program, "word_context", spec.word_context, 1, 2)
         asked = list_choices(program.task, corpora)
         found |= measure_choices(
-            program.choice_scores,
+            scores,
             params,
             asked,
             spec.batch_size,
-            program.task.model.scores_ratio,
+            model.scores_ratio,
         )
     return Measured(means(found), found, probes)
 
@@ -130,7 +132,7 @@ def _check_length(
 ) -> None:
     most = (program.text_length - more) // sides
     if length > most:
-        raise UserError(
+        raise ConfigError(
             f"eval.{name}={length}: must be at most {most}, as "
             f"{program.task.plan.objective_name} reads {program.task.read_length} "
             f"tokens at once"
@@ -153,7 +155,7 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
         spec.word_context,
     )
     if found is None:
-        raise UserError(
+        raise ConfigError(
             f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
             f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
             f"must be 0"
@@ -181,7 +183,7 @@ def list_questions(
         spec.word_context,
     )
     if found is None:
-        raise UserError(
+        raise ConfigError(
             f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
             f"than two words that occur often enough in both splits; must be 0"
         )
@@ -214,10 +216,9 @@ def measure(
     """
     fresh = program.init_state(seed).params
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
-    # Of several terms, one is the causal loss, which may have had no row.
-    causal = "clm_loss" if "clm_loss" in program.task.spec.coefficients else "loss"
-    if program.token_nll and f"valid_{causal}" in metrics:
-        metrics["val_perplexity"] = perplexity(metrics[f"valid_{causal}"])
+    likelihood = _find_likelihood(program.task, metrics)
+    if likelihood is not None:
+        metrics["val_perplexity"] = perplexity(likelihood)
     if program.fill_logits:
         metrics |= _measure_own_fills(program, params, fresh, corpora)
     earlier: dict[str, Examples] = {}
@@ -242,6 +243,22 @@ def measure(
     examples.pop("probe_majority_random", None)  # the same as of trained parameters
     new.pop("probe_majority_random", None)
     return Measured(metrics | means(new), examples, probes)
+
+
+def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
+    """-log p of a token of valid text: the mean of the terms that are likelihoods.
+
+    A term may have had no row.
+    """
+    terms = {
+        name: term.coefficient
+        for name, term in task.spec.terms.items()
+        if term.is_likelihood and f"valid_{name}" in metrics
+    }
+    total = sum(terms.values())
+    if not total:
+        return None
+    return sum(metrics[f"valid_{name}"] * (x / total) for name, x in terms.items())
 
 
 def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
@@ -279,10 +296,13 @@ def _measure_own_fills(
     program: Program, params, fresh, corpora: dict[str, Split]
 ) -> dict[str, float]:
     """Accuracy on the objective's own masks, also of the initial parameters."""
-    found = {}
+    found: dict[str, float] = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
         of_these = evaluate(program.eval_step, chosen, *rows)
-        for k in (1, 5):
-            found[f"heldout_top{k}{suffix}"] = of_these[f"fill_top{k}"]
+        found |= {  # an objective need not count them
+            f"heldout_top{k}{suffix}": of_these[f"fill_top{k}"]
+            for k in (1, 5)
+            if {"fill_top1", "fill_top5"} <= of_these.keys()
+        }
     return found

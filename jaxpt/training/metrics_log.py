@@ -4,23 +4,25 @@ import collections
 import contextlib
 import hashlib
 import json
+import logging
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TextIO
+from typing import Any
 
 import rich.console
 import rich.progress
 import rich.table
 
-from jaxpt.errors import UserError
+from jaxpt import logs
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.training.trackers import make_trackers
 
+_log = logging.getLogger(__name__)
 METRICS_FILE = "metrics.jsonl"
 FLUSH_SECONDS = 10.0
 RECENT_UPDATES = 10
@@ -157,7 +159,7 @@ class MetricWriter:
 
     def _user_error(self, error: OSError) -> UserError:
         where = error.filename or self._path.parent
-        return UserError(f"metrics: {where} cannot be written: {error.strerror}")
+        return CheckpointError(f"metrics: {where} cannot be written: {error.strerror}")
 
 
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
@@ -179,13 +181,12 @@ def read_last_line(workdir: Path, step: int) -> dict:
 
 
 class Progress:
-    """A progress bar on a terminal, else a line per update; a context manager.
+    """A progress bar on a terminal, else a logged line per update; a context manager.
 
     Args:
-      total_steps: number of steps of the run.
-      start_step: the step that the run resumes from.
-      prefix: start of every update, such as "mlm seed 1".
-      stream: standard output if None.
+      total_steps: of the whole run.
+      start_step: the step resumed from.
+      prefix: opens every update, "mlm seed 1".
       clock: seconds, from any origin.
     """
 
@@ -194,23 +195,19 @@ class Progress:
         total_steps: int,
         start_step: int = 0,
         prefix: str = "",
-        stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
     ):
         self._total_steps = total_steps
         self._prefix = prefix
-        self._stream = sys.stdout if stream is None else stream
         self._clock = clock
         self._recent = collections.deque([(start_step, clock())], maxlen=RECENT_UPDATES)
-        self._bar = None
-        if self._stream.isatty():
-            console = rich.console.Console(file=self._stream)
-            if not console.is_dumb_terminal:
-                self._bar = _make_bar(console)
-                self._task = self._bar.add_task(
-                    prefix, total=total_steps, completed=start_step
-                )
-                self._bar.start()
+        self._bar: rich.progress.Progress | None = None
+        if console := logs.open_bar():
+            self._bar = _make_bar(console)
+            self._task = self._bar.add_task(
+                prefix, total=total_steps, completed=start_step
+            )
+            self._bar.start()
 
     def __enter__(self) -> "Progress":
         return self
@@ -241,24 +238,15 @@ class Progress:
             parts.append(f"mfu {100 * mfu:.1f}%")
         parts.append(f"ETA {self._estimate(step)}")
         text = "  ".join(parts)
-        if self._bar is None:
-            self.line(text)
-        else:
+        _log.info(text, extra=logs.UPDATE)
+        if self._bar is not None:
             self._bar.update(self._task, completed=step, description=text, refresh=True)
-
-    def line(self, text: str) -> None:
-        """Prints a message, above the bar if there is one."""
-        if self._bar is None:
-            print(text, file=self._stream, flush=True)
-        else:
-            self._bar.console.print(
-                text, markup=False, highlight=False, emoji=False, soft_wrap=True
-            )
 
     def close(self) -> None:
         """Leaves the bar in its last state."""
         if self._bar is not None:
             self._bar.stop()
+            logs.close_bar()
 
     def _estimate(self, step: int) -> str:
         """Time left at the rate of recent updates, which excludes compilation."""
@@ -293,14 +281,14 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     try:
         lines = checksums.read_log(path, LOST).split(b"\n")[:-1]
     except OSError as error:
-        raise UserError(f"metrics: {path}: {error.strerror}") from error
+        raise CheckpointError(f"metrics: {path}: {error.strerror}") from error
     parsed = []
     for number, line in enumerate(lines, start=1):
         try:
             row = {key: _from_json(value) for key, value in json.loads(line).items()}
             row["step"] = int(row["step"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            raise UserError(
+            raise CheckpointError(
                 f"metrics: {path} line {number}: {line[:60].decode(errors='replace')}; "
                 'must be a JSON object with a "step"'
             ) from error

@@ -15,7 +15,7 @@ with a key that nothing else uses. No result of a run depends on its samples.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +25,12 @@ from jaxpt.generation import samples
 from jaxpt.generation.samples import Part, Sample
 from jaxpt.generation.sampling import SampleSpec, generate, pad_left
 from jaxpt.generation.unmasking import unmask
+from jaxpt.nn.networks.abilities import (
+    DetectsReplaced,
+    FillsMasks,
+    WritesText,
+    name_writing,
+)
 from jaxpt.rng import row_keys, stream
 from jaxpt.text.dataset import Split, split_count
 from jaxpt.text.rows.forms import windows
@@ -66,14 +72,16 @@ def list_forms(task: Task) -> list[str]:
     """The forms of sample of a network; first the one that it is trained for."""
     model = task.model
     has_sentinels = task.spec.needs.num_sentinels > 0
-    is_infilling = model.HAS_DECODER and bool(task.spec.gap(task.vocab))
-    writes = model.WRITES == "left_to_right"
+    form = task.spec.text_form(task.vocab)
+    is_infilling = model.HAS_DECODER and bool(form.gap)
+    writes = isinstance(model, WritesText)
+    is_plain = not (has_sentinels or is_infilling)
     rules = {
-        "fakes": model.can_spot,
+        "fakes": isinstance(model, DetectsReplaced),
         "spans": writes and has_sentinels,
         "rewriting": writes and is_infilling and not has_sentinels,
-        "continuation": bool(model.WRITES) and not (has_sentinels or is_infilling),
-        "fills": "fill_logits" in model.ABILITIES,
+        "continuation": bool(name_writing(model)) and is_plain,
+        "fills": isinstance(model, FillsMasks),
     }
     return [form for form, is_given in rules.items() if is_given]
 
@@ -128,7 +136,8 @@ def _make_rows(program: Program, passages: np.ndarray, is_hidden: np.ndarray) ->
 
 def _fill_scores(task: Task, params, rows: dict) -> jax.Array:
     """Logits [B, T, V], with -inf for special tokens."""
-    logits = task.model.fill_logits(params, rows["masked"]).astype(jnp.float32)
+    model: Any = task.model
+    logits = model.fill_logits(params, rows["masked"]).astype(jnp.float32)
     return logits.at[..., np.array(task.nonwords, int)].set(-jnp.inf)
 
 
@@ -164,14 +173,14 @@ def _make_fakes(program: Program, tokenizer: Tokenizer, passages: np.ndarray) ->
     task = program.task
     is_hidden = _hide(program, passages)
     rows = _make_rows(program, passages, is_hidden)
-    before = len(find_framing(task).before)
+    before, model = len(find_framing(task).before), cast(Any, task.model)
 
     def spot(params, rows):
         keys = row_keys(stream(0, 0, "sample"), rows["index"])
         scores = _fill_scores(task, params, rows)
         drawn = jax.vmap(jax.random.categorical)(keys, scores).astype(jnp.int32)
         tokens = jnp.where(rows["is_hidden"], drawn, rows["tokens"])
-        return tokens, task.model.replaced_logits(params, tokens)
+        return tokens, model.replaced_logits(params, tokens)
 
     compiled = program.compile_reader(spot)
 
@@ -251,7 +260,7 @@ def _make_unmasker(
     framing = find_framing(task)
     write = partial(
         unmask,
-        task.model.fill_logits,
+        cast(Any, task.model).fill_logits,
         num_tokens=num_tokens,
         rng=stream(0, 0, "sample"),
         spec=SampleSpec(temperature=0.0),

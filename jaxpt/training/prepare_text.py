@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from jaxpt.config.plan import make_plan
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.text.library import open_stores, train_tokenizer
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.text_progress import make_reporter
@@ -19,9 +19,11 @@ def write_tokenizer(config, path: Path) -> None:
     """
     spec, reporter = make_plan(config).text, make_reporter()
     if spec.tokenizer.kind == "file":
-        raise UserError("tokenizer.kind='file': is loaded, must be one that is trained")
+        raise ConfigError(
+            "tokenizer.kind='file': is loaded, must be one that is trained"
+        )
     if path.exists():
-        raise UserError(f"--to={path}: exists already; must be a new file")
+        raise CheckpointError(f"--to={path}: exists already; must be a new file")
     start = time.perf_counter()
     tokenizer = train_tokenizer(spec, reporter)
     seconds = time.perf_counter() - start
@@ -29,7 +31,7 @@ def write_tokenizer(config, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         tokenizers.export(tokenizer, path)
     except OSError as error:
-        raise UserError(f"--to={path}: {error.strerror}") from error
+        raise CheckpointError(f"--to={path}: {error.strerror}") from error
     vocab = tokenizer.vocab
     named = ", ".join(
         f"{text} {id_}" for id_, text in list(vocab.special_names.items())[:8]
@@ -47,7 +49,7 @@ def prepare_text(config, folder: Path | None, workers: int) -> None:
       UserError: a text cannot be read or tokenized, or a folder cannot be written.
     """
     if workers < 0:
-        raise UserError(f"--workers={workers}: must be at least 0")
+        raise ConfigError(f"--workers={workers}: must be at least 0")
     open_stores(
         make_plan(config).text,
         folder=folder,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jax
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError
 
 FOLDER = "profile"
 
@@ -33,7 +33,7 @@ class Profiler:
             try:
                 jax.profiler.start_trace(str(self._folder))
             except OSError as error:
-                raise UserError(
+                raise CheckpointError(
                     f"{self._folder}: cannot be written: {error.strerror}"
                 ) from error
             self._is_open = True

@@ -19,12 +19,22 @@ from jaxpt.evaluation.cloze import score_masked
 from jaxpt.evaluation.probe import pool_states
 from jaxpt.evaluation.words import BESIDE
 from jaxpt.learn.state import TrainState, make_state
-from jaxpt.nn.networks.network import Gap
+from jaxpt.nn.decoding import Decoder
+from jaxpt.nn.networks.abilities import (
+    BoundsLikelihood,
+    DecodesAnswers,
+    FillsMasks,
+    Gap,
+    HasLikelihood,
+    PredictsNext,
+    ScoresCandidates,
+    WritesText,
+)
 from jaxpt.objectives.objective import eval_step
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.rng import row_keys, stream
 from jaxpt.training import sharding
-from jaxpt.training.run_framing import find_frame
+from jaxpt.training.run_framing import find_form
 from jaxpt.training.task import Task
 from jaxpt.training.train_calls import TrainCalls
 
@@ -102,34 +112,42 @@ class Program:
             self._whole,
             self.devices if self.is_pmap else None,
         )
-        model, can = task.model, task.model.ABILITIES
+        model = task.model
         given: dict[str, Any] = {"model": model, "vocab": task.vocab, "spec": task.spec}
         step = functools.partial(eval_step, task.objective, **given)
         self.eval_step = self._measure(step)
-        self.frame = find_frame(task)
+        self.form = find_form(task)
+        self.frame = self.form.before, self.form.after
         self.features = self._measure(self._framed_features)
         self.pooled_layers = self._measure(self._pooled_layers)
         self.read_gap = self._measure(self._gap_features)
-        self.choice_scores = None
-        # A decoder scores choices if its training shows it gaps.
-        if model.can_choose and (not model.HAS_DECODER or task.spec.gap(task.vocab)):
+        # None if the network lacks the ability.
+        self.choice_scores: Any = None
+        self.token_nll: Any = None
+        self.nll_bound: Any = None
+        self.fill_logits: Any = None
+        self.fill_scores: Any = None
+        self.next_logits: Any = None
+        self.decoder: Decoder | None = None
+        # A decoder chooses if its training shows it gaps.
+        has_gap = not model.HAS_DECODER or self.form.gap
+        if isinstance(model, ScoresCandidates) and has_gap:
             self.choice_scores = self._measure(self._score_choices)
-        # None for abilities that the network lacks.
-        self.token_nll = self._if(can, "token_nll", model.token_nll)
-        self.nll_bound = self._if(can, "nll_bound", self._bound_nll)
-        self.fill_logits = self._if(can, "fill_logits", model.fill_logits)
-        self.fill_scores = self._if(can, "fill_logits", self._score_fills)
-        self.next_logits = self._if(can, "next_logits", model.next_logits)
-        self.decoder = None
-        if model.WRITES == "left_to_right":
+        if isinstance(model, HasLikelihood):
+            self.token_nll = self._measure(model.token_nll)
+        if isinstance(model, BoundsLikelihood):
+            self.nll_bound = self._measure(self._bound_nll)
+        if isinstance(model, FillsMasks):
+            self.fill_logits = self._measure(model.fill_logits)
+            self.fill_scores = self._measure(self._score_fills)
+        if isinstance(model, PredictsNext):
+            self.next_logits = self._measure(model.next_logits)
+        if isinstance(model, WritesText):
             start_id = task.vocab.start if model.HAS_DECODER else None
             self.decoder = model.make_decoder(start_id)
 
     def _lay(self, *axes) -> NamedSharding:
         return NamedSharding(self.mesh, PartitionSpec(*axes))
-
-    def _if(self, can: frozenset[str], name: str, function: Callable):
-        return self._measure(function) if name in can else None
 
     def _put_around(self, tokens):
         """Plain text [B, T] with the special tokens that training puts around it."""
@@ -159,15 +177,14 @@ class Program:
 
         For a decoder also its state just before it writes the missing tokens.
         """
-        model, spec, vocab = self.task.model, self.task.spec, self.task.vocab
-        left, right = rows["left"], rows["right"]
-        gap = jnp.array(spec.gap(vocab), left.dtype)
+        model, (left, right) = self.task.model, (rows["left"], rows["right"])
+        gap = jnp.array(self.form.shown_gap, left.dtype)
         gap = jnp.broadcast_to(gap, (len(left), len(gap)))
         tokens = jnp.concatenate([left, gap, right], axis=1)
         beside = left.shape[1] + np.array(BESIDE)
         states = self._framed_features(params, tokens)[:, beside]
-        start = spec.answer_start(vocab, left) if model.HAS_DECODER else None
-        if start is not None:
+        start = self.form.answer_before(left)
+        if isinstance(model, DecodesAnswers) and start is not None:
             framed = self._put_around(tokens)
             answer = model.answer_states(params, framed, start)[:, -1:]
             states = jnp.concatenate([states, answer.astype(states.dtype)], axis=1)
@@ -175,28 +192,27 @@ class Program:
 
     def _score_choices(self, params, rows: dict):
         """Scores [B, N] of "candidates" for a gap between "left" and "right" [B, C]."""
-        spec, vocab = self.task.spec, self.task.vocab
         left, right, candidates = (rows[k] for k in ("left", "right", "candidates"))
-        gap = jnp.array(spec.gap(vocab), left.dtype)
+        gap = jnp.array(self.form.shown_gap, left.dtype)
         gap = jnp.broadcast_to(gap, (len(left), len(gap)))
         whole, gapped = (
             self._put_around(jnp.concatenate([left, between, right], axis=1))
             for between in (candidates[:, :1], gap)
         )
         index = len(self.frame[0]) + left.shape[1]
-        answer, ends = None, None
-        if self.task.model.HAS_DECODER:
-            answer = spec.answer_start(vocab, left)
-            ends = spec.answer_ends(vocab, right)
-        found = Gap(whole, index, gapped, candidates, answer, ends)
-        return self.task.model.choice_scores(params, found)
+        answer, ends = self.form.answer_before(left), self.form.answer_after(right)
+        question = Gap(whole, index, gapped, candidates, answer, ends)
+        model: Any = self.task.model
+        return model.choice_scores(params, question)
 
     def _bound_nll(self, params, rows: dict, rng):
         read = rows["tokens"], rows["is_text"], row_keys(rng, rows["index"])
-        return self.task.model.nll_bound(params, *read)
+        model: Any = self.task.model
+        return model.nll_bound(params, *read)
 
     def _score_fills(self, params, rows: dict, allowed):
-        logits = self.task.model.fill_logits(params, rows["tokens"])
+        model: Any = self.task.model
+        logits = model.fill_logits(params, rows["tokens"])
         return score_masked(logits, rows["positions"], rows["targets"], allowed)
 
     def compile_reader(self, function: Callable) -> Callable:

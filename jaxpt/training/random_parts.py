@@ -8,7 +8,7 @@ in the run's folder; they count until the run has been trained.
 from collections.abc import Iterable
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.files.folder import CHECKPOINTS, load_json, write_json
 from jaxpt.training import manifest
 from jaxpt.training.task import Task
@@ -59,4 +59,4 @@ def check_language_model(task: Task, what: str) -> None:
       UserError: the head is random.
     """
     if any(part.split("/")[0] not in OTHER_HEADS for part in task.random_parts):
-        raise UserError(f"{what}: {describe_random_parts(task)}; train the run first")
+        raise DataError(f"{what}: {describe_random_parts(task)}; train the run first")

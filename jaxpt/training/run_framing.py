@@ -1,54 +1,82 @@
-"""What a run puts around a text: the one place that `fill`, `generate` and exports ask.
+"""The special tokens that a run puts around a text, for its use, scores and exports.
 
-Rows of joined text (`data.rows=chunks` and its like) have nothing around them, and so
-nothing is put around a text that such a run is to read; what an objective itself puts
-there (T5's [EOS]), or a form of rows ([CLS] and [SEP] of pairs), a text gets too.
+Rows of joined text (`data.rows=chunks` and similar) have nothing around them, so such a
+run reads a text without special tokens. Whatever an objective adds (T5's [EOS]), or a
+form of rows ([CLS] and [SEP] of pairs), is added to a text too.
 """
 
 import dataclasses
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files.folder import load_json
+from jaxpt.nn.model_spec import LIMITED
+from jaxpt.nn.text_form import TextForm
 from jaxpt.text.rows.forms import SEGMENTED
 from jaxpt.text.rows.paired import PAIRS
 from jaxpt.text.tokens.framing import Framing, from_json
 from jaxpt.text.tokens.vocab import Vocab
 from jaxpt.training.task import Task
+from jaxpt.zero_shot.score_rows import mark_words
 
 NAME = "framing.json"
 
+Ids = tuple[int, ...]
+
 
 def find_framing(task: Task) -> Framing:
-    """What stands around a text for this run, as in the rows it was trained on.
+    """The special tokens around a text, as in the rows of training.
 
-    A model that was made elsewhere keeps what it came with.
+    A model that was imported keeps its own.
     """
     vocab = task.vocab
     if vocab.framing is not None:
         return vocab.framing
-    before, after = task.spec.frame(vocab)
+    form = task.spec.text_form(vocab)
+    before, after = form.before, form.after
     if not (before or after) and task.plan.rows.rows in PAIRS:
         before, after = (vocab.require("cls"),), (vocab.require("sep"),)
     ends = () if vocab.eos is None else (vocab.eos,)
-    # A text follows the [EOS] of another in rows of joined text; else nothing that is
-    # known precedes it. No rows of ours hold [BOS].
+    # In rows of joined text a text follows the [EOS] of another one; otherwise nothing
+    # known precedes it. No rows of ours contain [BOS].
     is_joined = task.plan.rows.rows not in SEGMENTED
     return Framing(before, after, bos=vocab.eos if is_joined else None, ends=ends)
 
 
-def find_frame(task: Task) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The ids before and after a text whose hidden states are read.
+def find_form(task: Task) -> TextForm:
+    """How a text is written for this run's network (`TextForm`).
 
-    What stands there in training, UL2's mode token included.
+    Before a text that is read from left to right: the imported model's ids, or else the
+    [EOS] that closed the previous text if rows are joined texts, or nothing.
     """
-    framing = find_framing(task)
-    mode = () if task.vocab.framing else task.spec.feature_mode(task.vocab)
-    return framing.before + mode, framing.after
+    vocab, spec, framing = task.vocab, task.model_spec, find_framing(task)
+    form = task.spec.text_form(vocab)
+    left = framing.before
+    if not left and framing.bos is not None:
+        left = (framing.bos,)
+    return dataclasses.replace(
+        form,
+        before=framing.before + (form.mode if vocab.framing is None else ()),
+        after=framing.after,
+        mode=(),
+        lead=framing.before + (form.lead if vocab.framing is None else ()),
+        left=left,
+        right=() if vocab.eos is None else (vocab.eos,),
+        tail=framing.after,
+        start=vocab.start if task.model.HAS_DECODER else 0,
+        is_word_start=mark_words(vocab.word_starts, vocab.pieces, spec.vocab_size),
+        max_len=spec.max_len if spec.positions in LIMITED else 0,
+    )
+
+
+def find_frame(task: Task) -> tuple[Ids, Ids]:
+    """The ids before and after a text whose hidden states are read, mode included."""
+    form = find_form(task)
+    return form.before, form.after
 
 
 def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
-    """The vocabulary with what the model of this folder came with, if it did.
+    """The vocabulary with the special tokens of the folder's imported model, if any.
 
     Raises:
       UserError: the folder's framing is damaged.
@@ -60,5 +88,5 @@ def with_framing(vocab: Vocab, workdir: Path) -> Vocab:
     try:
         framing = from_json(values)
     except UserError as error:
-        raise UserError(f"{path}: {error}; import the model again") from None
+        raise CheckpointError(f"{path}: {error}; import the model again") from None
     return dataclasses.replace(vocab, framing=framing)

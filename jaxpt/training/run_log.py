@@ -2,12 +2,14 @@
 
 import contextlib
 import datetime
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
 import numpy as np
 
+from jaxpt import logs
 from jaxpt.distributed import processes
 from jaxpt.learn.schedules import make_schedules
 from jaxpt.ops import metrics as sums
@@ -18,8 +20,9 @@ from jaxpt.training.metrics_log import MetricWriter, Progress
 from jaxpt.training.program import MFU_NOTE, Program, device_peak
 from jaxpt.training.workdir import flatten
 
-WARN_SECONDS = 2 * 3600.0  # a longer run starts with a warning
-MAX_LEFT_OUT = 1e-3  # share of predictions that may lack a slot (`jaxpt.ops.packing`)
+_log = logging.getLogger(__name__)
+WARN_SECONDS = 2 * 3600.0  # a run that trains longer is warned of when it begins
+MAX_LEFT_OUT = 1e-3  # of the predictions, without a slot (`jaxpt.ops.packing`)
 
 
 class RunLog:
@@ -60,15 +63,23 @@ class RunLog:
                 given = self.spec.trackers, flatten(self.task.plan.config)
                 writer = MetricWriter(self.workdir, step, *given)
                 self._writer = open_.enter_context(writer)
+                open_.enter_context(logs.run_log(self.workdir))
                 self._progress = open_.enter_context(
                     Progress(self.spec.steps, step, prefix=self.label)
                 )
             yield
 
     def say(self, text: str) -> None:
-        """Prints a line."""
+        """Logs a line of progress."""
+        self._add_line(logging.INFO, text)
+
+    def warn(self, text: str) -> None:
+        """Logs a warning."""
+        self._add_line(logging.WARNING, text)
+
+    def _add_line(self, level: int, text: str) -> None:
         if self._progress is not None:
-            self._progress.line(f"{self.label}  {text}" if self.label else text)
+            _log.log(level, f"{self.label}  {text}" if self.label else text)
 
     def describe_run(self) -> list[str]:
         """Lines that describe the model, the budget, the device and the text."""
@@ -143,11 +154,11 @@ class RunLog:
             return
         self._has_warned = True
         name = self.task.plan.objective_name
-        self.say(
-            f"warning: {name} leaves {left_out / total:.2%} of its predictions out of "
+        self.warn(
+            f"{name} leaves {left_out / total:.2%} of its predictions out of "
             f"the loss (more than {MAX_LEFT_OUT:.1%}), because batches have more of "
             f"them than slots; lower train.num_microbatches or raise train.batch_size, "
-            f"or correct `prediction_laws` of your objective"
+            f"or correct `predictions` in your objective's Spec"
         )
 
     def log_call(

@@ -15,11 +15,11 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
 from jaxpt.config.sections import TrainSpec
-from jaxpt.errors import UserError
+from jaxpt.errors import DeviceError
 from jaxpt.nn.networks.network import Rules
 from jaxpt.ops.layout import ROW_AXES
 from jaxpt.training.task import Task
@@ -131,12 +131,12 @@ def shape_mesh(spec: TrainSpec, num_devices: int) -> tuple[int, int, int]:
     """
     tensor = spec.tensor
     if num_devices % tensor:
-        raise UserError(
+        raise DeviceError(
             f"train.tensor={tensor}: must divide the number of devices, {num_devices}"
         )
     fsdp = spec.fsdp or num_devices // tensor
     if num_devices % (fsdp * tensor):
-        raise UserError(
+        raise DeviceError(
             f"train.fsdp={fsdp}: must, times train.tensor={tensor}, divide the "
             f"{num_devices} devices there are"
         )
@@ -151,7 +151,8 @@ def make_mesh(shape: tuple[int, int, int], devices) -> Mesh:
         )
     else:  # by process: the tensor axis, which communicates most, stays in a machine
         arranged = np.array(devices).reshape(shape)
-    return Mesh(arranged, AXES)
+    # XLA chooses the sharding of what a step computes, whatever JAX's default is.
+    return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
@@ -166,7 +167,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
     train, (data, fsdp, tensor) = task.plan.train, shape
     if train.batch_size % (data * fsdp * train.num_microbatches):
         kinds = "devices" if tensor == 1 else f"groups of {tensor} devices"
-        raise UserError(
+        raise DeviceError(
             f"train.batch_size={train.batch_size}: must be a multiple of {data * fsdp} "
             f"{kinds} times train.num_microbatches={train.num_microbatches}"
         )
@@ -180,7 +181,7 @@ def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:
             ("d_ff", spec.d_ff),
         ):
             if number % tensor:
-                raise UserError(
+                raise DeviceError(
                     f"train.tensor={tensor}: must divide {whose}{field}={number}"
                 )
 

@@ -5,7 +5,7 @@ import dataclasses
 import optax
 
 from jaxpt.config.plan import Plan
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, UserError
 from jaxpt.learn.optimizer import make_optimizer
 from jaxpt.learn.update import Update
 from jaxpt.nn.attention import list_requests
@@ -81,7 +81,7 @@ class Task:
     def count_flops(self) -> float:
         """FLOPs of training on one row, in a batch on one device."""
         num_rows = self.plan.train.batch_size // self.plan.train.num_microbatches
-        predictions = self.spec.mean_predictions(num_rows)
+        predictions = self.spec.predictions.mean(num_rows)
         return self.model.count_flops(self.spec.lengths, predictions)
 
     def count_costs(self, num_steps: int) -> dict[str, float]:
@@ -129,7 +129,7 @@ def with_vocab(spec: ModelSpec, vocab: Vocab) -> ModelSpec:
       UserError: the model has fewer ids than the vocabulary.
     """
     if 0 < spec.vocab_size < vocab.size:
-        raise UserError(
+        raise ConfigError(
             f"model.vocab_size={spec.vocab_size}: must be at least {vocab.size}, the "
             f"tokenizer's ids, or 0 for the same number"
         )
@@ -143,7 +143,7 @@ def find_stops(tokenizer: Tokenizer, framing: Framing, stop: str) -> tuple[int, 
         try:
             named = tokenizer.encode_prompt(stop).tolist()
         except UserError:
-            raise UserError(
+            raise ConfigError(
                 f"--stop={stop!r}: must have characters of the tokenizer's vocabulary"
             ) from None
         ids += named if len(named) == 1 else []

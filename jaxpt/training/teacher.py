@@ -6,7 +6,6 @@ from pathlib import Path
 from jaxpt.config.plan import Plan, make_plan
 from jaxpt.distributed import processes
 from jaxpt.objectives import find_section
-from jaxpt.objectives.distillation import get_teaching
 from jaxpt.text.dataset import Split
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.training.data import with_token_counts
@@ -16,16 +15,19 @@ from jaxpt.training.task import Task, make_task
 
 def lacks_teacher(plan: Plan) -> bool:
     """Whether the objective learns from another run, and none is named."""
-    return bool(plan.spec.TEACHER) and not get_teaching(plan.spec).teacher
+    teacher = plan.spec.needs.teacher
+    return teacher is not None and not teacher.run
 
 
 def make_teacher_task(
     plan: Plan, tokenizer: Tokenizer, corpora: dict[str, Split], given: Collection[str]
 ) -> Task:
     """The teacher's task: the plan's config with the teacher's objective."""
+    wanted = plan.spec.needs.teacher
+    assert wanted is not None  # of an objective with a teacher
     train_section = plan.config.get("train", {}) | {"init_from": ""}  # the student's
     config = plan.config | {
-        "objective": plan.spec.TEACHER_OBJECTIVE,
+        "objective": wanted.objective,
         "train": train_section,
     }
     teacher = make_plan(config, given, is_run=True)
@@ -47,11 +49,14 @@ def with_teacher(
     Raises:
       UserError, DivergedError, Stopped: as `loop.train`.
     """
-    if not lacks_teacher(plan):
+    teacher = plan.spec.needs.teacher
+    if teacher is None or teacher.run:
         return plan
     task = processes.on_all(make_teacher_task, plan, tokenizer, corpora, given)
     train(task, tokenizer, corpora, folder, label="teacher")
     section = find_section(plan.objective_name)
-    name = f"{section}.teacher"
-    taught = processes.on_all(plan.change, {section: {"teacher": str(folder)}})
-    return taught.tell(f"{name}={folder} ({task.plan.objective_name}, trained first)")
+    taught = processes.on_all(plan.change, {section: {teacher.setting: str(folder)}})
+    name = f"{section}.{teacher.setting}"
+    return taught.add_filled(
+        f"{name}={folder} ({task.plan.objective_name}, trained first)"
+    )

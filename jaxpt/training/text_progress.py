@@ -1,34 +1,29 @@
-"""Progress of text preparation: a bar on a terminal, else a line now and then."""
+"""Progress of preparing text: a bar on a terminal, else a line every ten seconds."""
 
-import sys
+import logging
 import time
 from collections.abc import Callable
-from typing import TextIO
 
 import rich.console
 import rich.progress
 
+from jaxpt import logs
 from jaxpt.text.library import Reporter
 
+_log = logging.getLogger(__name__)
 LINE_SECONDS = 10.0
 SILENT = Reporter(say=lambda text: None)
 
 
-def make_reporter(
-    stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic
-) -> Reporter:
-    """A reporter that writes to the stream, standard output if None."""
-    stream = sys.stdout if stream is None else stream
-
-    def say(text: str) -> None:
-        print(text, file=stream, flush=True)
+def make_reporter(clock: Callable[[], float] = time.monotonic) -> Reporter:
+    """A reporter that logs lines."""
 
     def progress(title: str, total_bytes: int) -> Callable:
-        if stream.isatty():
-            return _bar(title, total_bytes, stream)
-        return _lines(title, total_bytes, say, clock)
+        if console := logs.open_bar():
+            return _bar(title, total_bytes, console)
+        return _lines(title, total_bytes, _log.info, clock)
 
-    return Reporter(say=say, progress=progress)
+    return Reporter(say=_log.info, progress=progress)
 
 
 def _lines(title: str, total_bytes: int, say: Callable, clock: Callable) -> Callable:
@@ -50,7 +45,7 @@ def _lines(title: str, total_bytes: int, say: Callable, clock: Callable) -> Call
     return update
 
 
-def _bar(title: str, total_bytes: int, stream: TextIO) -> Callable:
+def _bar(title: str, total_bytes: int, console: rich.console.Console) -> Callable:
     bar = rich.progress.Progress(
         rich.progress.TextColumn("{task.description}", markup=False),
         rich.progress.BarColumn(bar_width=20),
@@ -58,7 +53,7 @@ def _bar(title: str, total_bytes: int, stream: TextIO) -> Callable:
         rich.progress.TransferSpeedColumn(),
         rich.progress.TimeRemainingColumn(),
         rich.progress.TextColumn("{task.fields[tokens]}", markup=False),
-        console=rich.console.Console(file=stream),
+        console=console,
     )
     task = bar.add_task(title, total=total_bytes or None, tokens="")
     bar.start()
@@ -66,6 +61,7 @@ def _bar(title: str, total_bytes: int, stream: TextIO) -> Callable:
     def update(done: tuple[int, int, int] | None) -> None:
         if done is None:
             bar.stop()
+            logs.close_bar()
         else:
             tokens = f"{done[2]:,} tokens" if done[2] else ""
             bar.update(task, completed=done[0], tokens=tokens)

@@ -21,7 +21,7 @@ from tensorboardX.summary import scalar
 from tensorboardX.summary import text as text_summary
 
 from jaxpt.config.sections import TRACKERS
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import disk
 
 TRACKERS_FILE = "trackers.json"
@@ -54,7 +54,7 @@ def check_installed(names: tuple[str, ...]) -> None:
     """Raises UserError for a tracker whose package is not installed."""
     for name in names:
         if name != "tensorboard" and importlib.util.find_spec(name) is None:
-            raise UserError(
+            raise ConfigError(
                 f"train.trackers={names}: {name} is not installed; install it with "
                 f"pip install 'jaxpt[{name}]', or leave it out"
             )
@@ -90,7 +90,7 @@ def _ask(name: str, act: Callable) -> Any:
         raise
     except Exception as error:  # each library has its own error classes
         told = " ".join(str(error).split())
-        raise UserError(f"train.trackers={name}: {told}") from error
+        raise ConfigError(f"train.trackers={name}: {told}") from error
 
 
 class TensorBoard:
@@ -241,7 +241,7 @@ def _refuse_links(folder: Path) -> None:
     """Refuses links, which TensorBoard's writer would follow."""
     for path in folder.iterdir():
         if path.is_symlink():
-            raise UserError(
+            raise CheckpointError(
                 f"metrics: {path}: is a link: must be a regular file or missing"
             )
 
@@ -255,7 +255,7 @@ def _read_ids(workdir: Path) -> dict[str, dict]:
         found = json.loads(path.read_bytes())
         return {name: dict(known) for name, known in found.items()}
     except (ValueError, AttributeError, TypeError) as error:
-        raise UserError(
+        raise CheckpointError(
             f"{path}: damaged ({error}); remove it to start new tracker runs"
         ) from None
 

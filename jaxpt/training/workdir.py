@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from jaxpt.config.plan import Plan, make_plan
-from jaxpt.config.settings import default_config, to_dict
+from jaxpt.config.settings import WRITTEN, default_config, to_dict
 from jaxpt.distributed import processes
-from jaxpt.errors import UserError
+from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files import checksums
 from jaxpt.files.folder import REPORT, load_config, load_json, write_config, write_json
 from jaxpt.nn.model_spec import ModelSpec
@@ -102,9 +102,11 @@ def lock_workdir(
         return
     for name, what in (("compare.json", "a comparison"), (REPORT, "a report")):
         if (workdir / name).exists():
-            raise UserError(f"--workdir={workdir}: holds {what}; use another folder")
+            raise CheckpointError(
+                f"--workdir={workdir}: holds {what}; use another folder"
+            )
     if (workdir / "checkpoints").exists():
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds checkpoints but no config.json; use another "
             f"folder"
         )
@@ -126,7 +128,7 @@ def check_same(
     _compare_configs(workdir, plan)
     stored = tokenizers.load(workdir / "tokenizer.json")
     if tokenizers.fingerprint(stored) != tokenizers.fingerprint(tokenizer):
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a run with another tokenizer; use another "
             f"folder"
         )
@@ -134,7 +136,7 @@ def check_same(
     if not path.exists():  # an imported run: text not read yet
         return
     if load_json(path, "use another --workdir") != _describe(corpora):
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a run on other text than "
             f"data.path={plan.text.path} is now; use another folder"
         )
@@ -153,7 +155,7 @@ def check_shared(workdir: Path, seconds: float = 30.0) -> None:
     last = time.monotonic() + seconds
     while not (workdir / "config.json").exists():
         if time.monotonic() > last:
-            raise UserError(
+            raise CheckpointError(
                 f"--workdir={workdir}: is on a local disk of process 0; must be on a "
                 f"disk that all processes share"
             )
@@ -165,7 +167,7 @@ def _compare_configs(workdir: Path, plan: Plan) -> None:
     old, new = (list_settings(each) for each in (stored, plan.config))
     for name in sorted(old.keys() | new.keys()):
         if old.get(name) != new.get(name):
-            raise UserError(
+            raise CheckpointError(
                 f"--workdir={workdir}: holds a run with {name}={old.get(name)}, not "
                 f"{new.get(name)}; use another folder or the same settings"
             )
@@ -180,10 +182,11 @@ def with_defaults(config: dict) -> dict:
         if isinstance(part, dict)
     }
     for name, objective in OBJECTIVES.items():
-        if held := whole[name].get("teacher_model"):
-            kind = objective.Spec.NETWORKS[0]
-            held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
-            whole[name] = whole[name] | {"teacher_model": held}
+        for field in WRITTEN & whole[name].keys():
+            if held := whole[name][field]:
+                kind = objective.Spec.NETWORKS[0]
+                held = dataclasses.asdict(ModelSpec(**held).direct(kind.READS_AHEAD))
+                whole[name] = whole[name] | {field: held}
     return whole
 
 
@@ -206,7 +209,7 @@ def load_task(workdir: Path) -> tuple[Task, Tokenizer]:
     """
     config = load_config(workdir / "config.json", "--workdir must be a training run's")
     if isinstance(config, dict) and "task" in config:
-        raise UserError(
+        raise CheckpointError(
             f"--workdir={workdir}: holds a fine-tuned model; must be the folder of a "
             f"training run"
         )
@@ -237,7 +240,7 @@ def load_divergence(workdir: Path) -> dict | None:
     record = load_json(path, cure)
     for name in ("objective", "seed", "diverged_at", "reason"):
         if not isinstance(record, dict) or name not in record:
-            raise UserError(f"{path}: has no {name}; {cure}")
+            raise CheckpointError(f"{path}: has no {name}; {cure}")
     return record
 
 
@@ -262,7 +265,7 @@ def load_run(workdir: Path) -> LoadedRun:
     Raises:
       UserError: there is no run, or no good checkpoint.
     """
-    task, tokenizer = processes.on_all(lambda: load_task(workdir))
+    task, tokenizer = processes.on_all(load_task, workdir)
     program = processes.on_all(lambda: Program(task, is_training=False))
     with Checkpointer(workdir / "checkpoints") as checkpointer:
         state = program.abstract_state()
@@ -270,7 +273,7 @@ def load_run(workdir: Path) -> LoadedRun:
 
     def check():
         if restored is None:
-            raise UserError(f"--workdir={workdir}: holds no finished checkpoint")
+            raise CheckpointError(f"--workdir={workdir}: holds no finished checkpoint")
         return restored
 
     params, step = processes.on_all(check)
@@ -295,9 +298,9 @@ def check_workdir(workdir: str) -> Path:
       UserError: none was given, or it is a file.
     """
     if not workdir:
-        raise UserError("--workdir: must name a folder")
+        raise ConfigError("--workdir: must name a folder")
     if Path(workdir).exists() and not Path(workdir).is_dir():
-        raise UserError(f"--workdir={workdir}: is a file; must be a folder")
+        raise CheckpointError(f"--workdir={workdir}: is a file; must be a folder")
     return Path(workdir)
 
 

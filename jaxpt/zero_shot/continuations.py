@@ -151,6 +151,6 @@ def hide_rest(scorer: TextScorer) -> TextScorer:
     It treats the whole text as one word, so that the prediction of a token does not see
     later tokens.
     """
-    size = scorer.network.spec.vocab_size  # type: ignore[attr-defined]
+    size = scorer.network.spec.vocab_size
     form = dataclasses.replace(scorer.form, is_word_start=np.zeros(size, bool))
     return scorer.with_form(form)

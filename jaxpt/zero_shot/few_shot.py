@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.zero_shot.questions import Question
 
 BETWEEN = "\n\n"
@@ -42,16 +42,16 @@ class ShotSpec(NamedTuple):
         for name in ("num_shots", "num_draws", "num_orders"):
             least = 0 if name == "num_shots" else 1
             if getattr(self, name) < least:
-                raise UserError(
+                raise ConfigError(
                     f"--{name}={getattr(self, name)}: must be at least {least}"
                 )
         if self.num_shots > num_train:
-            raise UserError(
+            raise ConfigError(
                 f"--num_shots={self.num_shots}: must be at most {num_train}, the rows "
                 f"of --shots"
             )
         if self.num_orders > math.factorial(self.num_shots):
-            raise UserError(
+            raise ConfigError(
                 f"--num_orders={self.num_orders}: must be at most "
                 f"{math.factorial(self.num_shots)} with --num_shots={self.num_shots}"
             )

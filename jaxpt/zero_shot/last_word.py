@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.statistics.intervals import Interval, map_interval, mean_interval
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.continuations import Answer, Pair, Score
@@ -45,7 +45,7 @@ def split_passage(text: str) -> Passage:
     """
     context, space, word = text.rpartition(" ")
     if not space or not word.strip() or not context.strip():
-        raise UserError(f"{text[-20:]!r}: must end with a word after a space")
+        raise DataError(f"{text[-20:]!r}: must end with a word after a space")
     return Passage(context, space + word)
 
 
@@ -60,7 +60,7 @@ def read_passages(path: str) -> list[Passage]:
         try:
             passages.append(split_passage(str(text)))
         except UserError as error:
-            raise UserError(f"{table.where(i)}: text: {error}") from None
+            raise DataError(f"{table.where(i)}: text: {error}") from None
     return passages
 
 
@@ -96,7 +96,7 @@ def ask(passages: Sequence[Passage], score: Score, has_empty: bool) -> Asked:
     kept = [i for i, answer in enumerate(scores) if answer is not None]
     answers = [answer for answer in scores if answer is not None]
     if not answers:
-        raise UserError("no last word fits the model's window (model.max_len)")
+        raise DataError("no last word fits the model's window (model.max_len)")
     trivial = {}
     if has_empty:
         empty = score([Pair("", passages[i].target) for i in kept])

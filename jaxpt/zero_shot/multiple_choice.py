@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.zero_shot.continuations import Answer, Pair, Score
 from jaxpt.zero_shot.questions import Question
 
@@ -60,7 +60,7 @@ def ask(questions: Sequence[Question], score: Score, has_empty: bool) -> Asked:
     scores = _score_options(questions, score, is_empty=False)
     kept = [i for i, answers in enumerate(scores) if None not in answers]
     if not kept:
-        raise UserError(
+        raise DataError(
             "no question has options that fit the model's window (model.max_len)"
         )
     fitting, answers = [questions[i] for i in kept], [scores[i] for i in kept]

@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.statistics.intervals import Interval, find_ends, mean_interval
 from jaxpt.text.labelled.tables import parse_rows
 from jaxpt.zero_shot.scoring import TextScorer
@@ -65,7 +65,7 @@ def read_pairs(path: str) -> list[Pair]:
             pairs += _parse(name, data)
     if not pairs:
         others = f"; skipped {_list_names(skipped)}: {_ALLOWED}" if skipped else ""
-        raise UserError(f"{path}: holds no pair of texts{others}")
+        raise DataError(f"{path}: holds no pair of texts{others}")
     return pairs
 
 
@@ -85,20 +85,20 @@ def _read_files(path: str) -> Iterator[tuple[str, bytes | None]]:
             return
         archive = next((p for p in (place, *place.parents) if p.is_file()), None)
         if archive is None:
-            raise UserError(f"{path}: there is no such file or folder")
+            raise DataError(f"{path}: there is no such file or folder")
         if ".tar" in archive.suffixes or archive.suffix == ".tgz":
             yield from _read_archive(archive, place.relative_to(archive).as_posix())
             return
         if archive != place:
-            raise UserError(f"{path}: {archive} is not an archive ({_ARCHIVES})")
+            raise DataError(f"{path}: {archive} is not an archive ({_ARCHIVES})")
         if not _ending(place.name):
-            raise UserError(
+            raise DataError(
                 f"{path}: {_ALLOWED}; or a folder, or an archive {_ARCHIVES}"
             )
         yield path, place.read_bytes()
     except (OSError, tarfile.TarError, lzma.LZMAError, EOFError, zlib.error) as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{path}: cannot be read: {reason}") from None
+        raise DataError(f"{path}: cannot be read: {reason}") from None
 
 
 def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | None]]:
@@ -117,7 +117,7 @@ def _read_archive(archive: Path, folder: str) -> Iterator[tuple[str, bytes | Non
         if files and not inside:
             names = sorted({name.rpartition("/")[0] or name for name in files})
             listed = _list_names(names)
-            raise UserError(
+            raise DataError(
                 f"{archive}/{folder}: the archive has no such folder; it has {listed}"
             )
         for name in sorted(inside):
@@ -140,11 +140,11 @@ def _parse(name: str, data: bytes) -> list[Pair]:
         if opener := OPENERS.get(Path(name).suffix):
             data = opener(data)
     except (OSError, lzma.LZMAError, EOFError, zlib.error) as error:
-        raise UserError(f"{name}: cannot be read: {error}") from None
+        raise DataError(f"{name}: cannot be read: {error}") from None
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise UserError(f"{name}: must be UTF-8 text") from None
+        raise DataError(f"{name}: must be UTF-8 text") from None
     rows = parse_rows(text, Path(name), ending.removeprefix("."))
     return [_make_pair(row, stem, f"{name} line {i}") for i, row in rows]
 
@@ -154,7 +154,7 @@ def _make_pair(row: Mapping, stem: str, where: str) -> Pair:
     for field in names:
         if not isinstance(row.get(field), str) or not row[field].strip():
             fields = ", ".join(str(each) for each in row)
-            raise UserError(
+            raise DataError(
                 f"{where}: {field} must be a text; the fields are {fields} (a path may "
                 f"name one file, or a folder of an archive)"
             )
@@ -201,7 +201,7 @@ def score_pairs(
     for i, text in enumerate(texts):
         if not len(text):
             shown = pairs[i // 2][i % 2]
-            raise UserError(f"{shown!r}: has no token of the run's tokenizer")
+            raise DataError(f"{shown!r}: has no token of the run's tokenizer")
     seeds = [i // 2 for i in range(len(texts))]
     by_rule = scorer.score(texts, None, rules, seeds)
     sums = {
@@ -233,7 +233,7 @@ def judge(pairs: Sequence[Pair], scores: Float[np.ndarray, "N 2"]) -> Judged:
     """
     if not np.isfinite(scores).all():
         num = int((~np.isfinite(scores)).any(1).sum())
-        raise UserError(
+        raise DataError(
             f"{num} pairs have a score that is not finite: the run diverged"
         )
     hits = find_hits(scores)

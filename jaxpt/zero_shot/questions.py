@@ -19,7 +19,7 @@ it
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.labelled.tables import Table, TableSpec, read_table
 
 TITLE = 100  # the maximum number of characters of a title of BoolQ
@@ -72,7 +72,7 @@ def _find(value: Any, allowed: list, where: str, column: str) -> int:
     texts = [str(each).lower() for each in allowed]
     if str(value).lower() not in texts:
         listed = ", ".join(map(str, allowed))
-        raise UserError(f"{where}: {column}={value!r}: must be one of {listed}")
+        raise DataError(f"{where}: {column}={value!r}: must be one of {listed}")
     return texts.index(str(value).lower())
 
 
@@ -82,9 +82,9 @@ def _lettered(row: dict, where: str) -> tuple[list[str], int]:
     try:
         texts, keys = list(choices["text"]), list(choices["label"])
     except (TypeError, KeyError):
-        raise UserError(f"{where}: choices: must have lists text and label") from None
+        raise DataError(f"{where}: choices: must have lists text and label") from None
     if len(texts) != len(keys) or len(texts) < 2:
-        raise UserError(
+        raise DataError(
             f"{where}: choices: must have equally many texts and labels, at least 2"
         )
     return texts, _find(row["answerKey"], keys, where, "answerKey")
@@ -138,7 +138,7 @@ def ask_winogrande(row: dict, where: str) -> Question:
     """WinoGrande (Sakaguchi et al. 2020): the text after either name is scored."""
     before, blank, suffix = row["sentence"].partition("_")
     if not blank:
-        raise UserError(f"{where}: sentence={row['sentence']!r}: must have a _")
+        raise DataError(f"{where}: sentence={row['sentence']!r}: must have a _")
     contexts = tuple(before + row[name] for name in ("option1", "option2"))
     suffix = suffix.rstrip()
     answer = _find(row["answer"], [1, 2], where, "answer")
@@ -206,7 +206,7 @@ def _rows(name: str, table: Table) -> Iterator[tuple[dict, str]]:
         )
         for column in texts:
             if not isinstance(row[column], str):
-                raise UserError(f"{where}: {column}={row[column]!r}: must be a text")
+                raise DataError(f"{where}: {column}={row[column]!r}: must be a text")
         yield row, where
 
 

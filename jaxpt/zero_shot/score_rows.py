@@ -15,62 +15,23 @@ NumPy only. The form adds the ids around a text. Tokens before `start` are given
 are visible and not scored.
 """
 
-import dataclasses
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from jaxpt.nn.text_form import TextForm
+
 # The number of corruptions of a text over which the bound is averaged.
 BOUND_SAMPLES = 32
-
-
-@dataclasses.dataclass(frozen=True)
-class TextForm:
-    """How a network is shown a text, as its run says.
-
-    Attributes:
-      before, after: ids around a text that is read both ways, or by an encoder.
-      left, right: ids that stand before a text where only its past is seen, and behind
-        one that is read backward; () where the run has none.
-      gap: what stands for tokens that are missing; () where nothing does.
-      lead, mark, tail: ids before a text that is to be continued, where its
-        continuation is missing, and behind that.
-      start: what a decoder begins with.
-      rewrites: whether a decoder writes the whole text, or only what is missing.
-      is_word_start: by id, whether a word begins with it; None knows no words.
-      max_len: the most positions of a stack; 0 is any number.
-    """
-
-    before: tuple[int, ...] = ()
-    after: tuple[int, ...] = ()
-    left: tuple[int, ...] = ()
-    right: tuple[int, ...] = ()
-    gap: tuple[int, ...] = ()
-    lead: tuple[int, ...] = ()
-    mark: tuple[int, ...] = ()
-    tail: tuple[int, ...] = ()
-    start: int = 0
-    rewrites: bool = False
-    is_word_start: Bool[np.ndarray, "V"] | None = None
-    max_len: int = 0
-
-    def words(self, tokens: Int[np.ndarray, "T"]) -> Int[np.ndarray, "T"]:
-        """The number of each token's word; all tokens are words where none are known.
-
-        The first token begins a word, whatever it is.
-        """
-        if self.is_word_start is None:
-            return np.arange(len(tokens))
-        return np.cumsum(self.is_word_start[tokens])
 
 
 class Rows(NamedTuple):
     """Inputs of equal length, and the positions to score.
 
     Attributes:
-      view: how the network reads them (`Network.target_log_probs`).
+      view: how the network reads them (`ScoresTexts.target_log_probs`).
       rules: the rules to which the scores belong.
       arrays: "inputs" int32 [n, T], "positions" and "targets" int32 [n, P], and other
         arrays of the view.

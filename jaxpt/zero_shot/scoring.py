@@ -1,6 +1,6 @@
 """Scores of texts, token by token, by the scoring rules of a network.
 
-Every network class names its rules (`Network.SCORING`); `zero_shot.score_rows` defines
+Network classes name their rules (`ScoresTexts.SCORING`); `zero_shot.score_rows` defines
 them. All masked copies of many texts are run in batches of few shapes, and the
 vocabulary head is computed at scored positions only.
 """
@@ -10,14 +10,17 @@ import dataclasses
 import functools
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
+from jaxpt.nn.networks.abilities import ScoresTexts
 from jaxpt.nn.networks.network import Network
-from jaxpt.zero_shot.score_rows import DRAWN, NEED_LEFT, RULES, Rows, Text, TextForm
+from jaxpt.nn.text_form import TextForm
+from jaxpt.zero_shot.score_rows import DRAWN, NEED_LEFT, RULES, Rows, Text
 
 AUTO = "auto"  # the first of a network's rules
 BEST = "best"  # the name of the result that marks the likeliest tokens
@@ -46,17 +49,18 @@ class TextScorer:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | ScoresTexts,
         params: PyTree,
         form: TextForm,
         name: str = "this",
         compile_reader: Callable = jax.jit,
         batch_tokens: int = 0,
     ) -> None:
-        self.network, self.params, self.form, self.name = network, params, form, name
+        self.network: Any = network
+        self.params, self.form, self.name = params, form, name
         self.rules = list_rules(network, form)
         if not self.rules:
-            raise UserError(
+            raise DataError(
                 f"a {name} run: cannot score texts, as its probabilities of tokens do "
                 f"not depend on the order of the other tokens"
             )
@@ -79,7 +83,7 @@ class TextScorer:
         if rule == AUTO:
             return self.rules[0]
         if rule not in self.rules:
-            raise UserError(
+            raise ConfigError(
                 f"--rule={rule}: must be one of {', '.join((AUTO, *self.rules))} for a "
                 f"{self.name} run"
             )
@@ -89,7 +93,7 @@ class TextScorer:
         """Raises UserError if none of these rules determines a likeliest token."""
         if NO_BEST.issuperset(rules):
             allowed = [name for name in self.rules if name not in NO_BEST]
-            raise UserError(
+            raise ConfigError(
                 f"--rule={rules[0]}: has no likeliest token; must be one of "
                 f"{', '.join(allowed)}"
             )
@@ -206,7 +210,7 @@ class TextScorer:
         """Raises UserError if a stack has too few positions for the rows."""
         longest, _ = _lengths(rows.arrays)
         if self.form.max_len and longest > self.form.max_len:
-            raise UserError(
+            raise DataError(
                 f"a text of {size} tokens: needs {longest} positions by the rule "
                 f"{rule}; the model has model.max_len={self.form.max_len}"
             )
@@ -214,7 +218,7 @@ class TextScorer:
     def count_rows(self, shape: "_Shape") -> int:
         """The number of rows of a shape in a batch."""
         per_row = shape.length + shape.dec_length
-        vocab_size = self.network.spec.vocab_size  # type: ignore[attr-defined]
+        vocab_size = self.network.spec.vocab_size
         by_logits = MAX_LOGITS // (shape.num_read * vocab_size)
         most = min(self._batch_tokens // per_row, by_logits)
         return 1 << max(most, 1).bit_length() - 1
@@ -233,8 +237,10 @@ class TextScorer:
         return result if with_ranks else (result, None)
 
 
-def list_rules(network: Network, form: TextForm) -> tuple[str, ...]:
+def list_rules(network: Network | ScoresTexts, form: TextForm) -> tuple[str, ...]:
     """The rules of a network; those with a gap need a form that has one."""
+    if not isinstance(network, ScoresTexts):
+        return ()
     needs_gap = {"pll", "pll_word_l2r", "mntp", "mntp_word_l2r", "infill", "bound"}
     return tuple(rule for rule in network.SCORING if form.gap or rule not in needs_gap)
 

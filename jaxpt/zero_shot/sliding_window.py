@@ -29,7 +29,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.statistics.intervals import Interval, map_interval, ratio_interval
 from jaxpt.zero_shot.scoring import TextScorer
 
@@ -77,7 +77,7 @@ def cut_windows(
     """
     limit = window if has_start else window - 1
     if not 1 <= stride <= limit:
-        raise UserError(
+        raise ConfigError(
             f"--stride={stride}: must be at least 1 and at most {limit}, with windows "
             f"of {window} tokens"
         )
@@ -219,7 +219,7 @@ def read_texts(
         whole = count_text(left.decode("utf-8", "ignore"), len(ids) - (not has_start))
         total += whole._replace(num_bytes=len(left))
     if not parts:
-        raise UserError("the text has no token that is scored")
+        raise DataError("the text has no token that is scored")
     nats = []
     for at in range(0, len(parts), CHUNK):
         piece = slice(at, at + CHUNK)
@@ -239,7 +239,7 @@ def pick_rule(rules: Sequence[str]) -> str:
     for rule in ALLOWED:
         if rule in rules:
             return rule
-    raise UserError(
+    raise DataError(
         f"a model with the rules {', '.join(rules)}: has no perplexity; must have one "
         f"of {', '.join(ALLOWED)}"
     )

@@ -16,7 +16,7 @@ relative to the folder of the file.
 
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.labelled.options import find_right, read_options
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.zero_shot.questions import Question
@@ -59,13 +59,13 @@ def read_spec(path: str) -> ChoiceSpec:
     values = read_task_file(path, FIELDS, ("first", "shots"))
     context, options = values["context"], values["options"]
     if not isinstance(context, str) or not list_slots(context):
-        raise UserError(f"{path}: context={context!r}: must name a column in braces")
+        raise DataError(f"{path}: context={context!r}: must name a column in braces")
     options = [options] if isinstance(options, str) else options
     if not _is_columns(options):
-        raise UserError(f"{path}: options={options!r}: must be columns, or one column")
+        raise DataError(f"{path}: options={options!r}: must be columns, or one column")
     first = values.get("first", 0)
     if type(first) is not int:
-        raise UserError(f"{path}: first={first!r}: must be a whole number")
+        raise DataError(f"{path}: first={first!r}: must be a whole number")
     return ChoiceSpec(
         make_table(values["table"], path, "table"),
         context,
@@ -109,7 +109,7 @@ def make_questions(spec: ChoiceSpec, table_spec: TableSpec) -> list[Question]:
         values = {name: column[row] for name, column in texts.items()}
         context = fill(spec.context, values).removesuffix(" ")
         if not context.strip():
-            raise UserError(f"{table.where(row)}: has no text before the options")
+            raise DataError(f"{table.where(row)}: has no text before the options")
         options = read_options(table, spec.options, row)
         right = find_right(table, spec.label, row, options, spec.first)
         space = "" if context[-1].isspace() else " "

@@ -6,7 +6,7 @@ A task reads its items from a path and evaluates them without training.
 from collections.abc import Sequence
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.zero_shot import pairs
 from jaxpt.zero_shot.outcomes import Asker, Options, Outcome, Task, make_figures
 from jaxpt.zero_shot.scoring import TextScorer
@@ -38,9 +38,9 @@ def list_tasks(arguments: Sequence[str]) -> list[tuple[str, str]]:
         name, mark, path = each.partition(":")
         if name not in TASKS or not mark or not path:
             allowed = ", ".join(f"{name}:PATH" for name in TASKS)
-            raise UserError(f"--tasks={each}: must be one of {allowed}")
+            raise ConfigError(f"--tasks={each}: must be one of {allowed}")
         if (name, path) in tasks:
-            raise UserError(f"--tasks={each}: is named twice")
+            raise ConfigError(f"--tasks={each}: is named twice")
         tasks.append((name, path))
     return tasks
 
@@ -100,9 +100,11 @@ def check_options(names: Sequence[str], options: Options) -> None:
         value = getattr(options, name)
         readers = [task for task in names if name in TASKS[task].options]
         if value != default and not readers:
-            raise UserError(f"--{name}={value}: is read by none of {', '.join(names)}")
+            raise ConfigError(
+                f"--{name}={value}: is read by none of {', '.join(names)}"
+            )
         if value != default and name == "shots" and len(readers) > 1:
-            raise UserError(f"--shots={value}: is of one task; evaluate them in turn")
+            raise ConfigError(f"--shots={value}: is of one task; evaluate them in turn")
 
 
 def to_json(outcome: Outcome) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.statistics.intervals import mean_interval
 from jaxpt.text.sources.source import SourceSpec, read_documents
 from jaxpt.zero_shot import (
@@ -74,7 +74,7 @@ def _join_prompts(results: list[multiple_choice.Asked], num: int) -> Outcome:
     """The means over prompts, of the questions that fit with all prompts."""
     kept = sorted(set.intersection(*(set(each.kept) for each in results)))
     if not kept:
-        raise UserError("no question fits the model's window after every prompt")
+        raise DataError("no question fits the model's window after every prompt")
     figures, columns = {}, {}
     for name in results[0].hits:
         rows = []
@@ -231,7 +231,7 @@ def _find_window(asker: Asker, rule: str) -> tuple[int, int]:
     window, room = asker.options.window, asker.scorer.room(rule)
     if window < 0 or not (window or room) or (room and window > room):
         allowed = f"at least 2 and at most {room}" if room else "at least 2"
-        raise UserError(f"--window={window}: must be {allowed} for this model")
+        raise ConfigError(f"--window={window}: must be {allowed} for this model")
     window = window or room
     return window, asker.options.stride or max(1, window // 2)
 
@@ -262,19 +262,19 @@ def read_shots(task: Task, options: Options) -> Sequence:
       UserError: a number of shots is given without a file, or vice versa.
     """
     if bool(options.shots) != bool(options.num_shots):
-        raise UserError(
+        raise ConfigError(
             f"--num_shots={options.num_shots}, --shots={options.shots}: both must be "
             f"given, or neither"
         )
     if not options.shots:
         for name in ("num_draws", "num_orders"):
             if getattr(options, name) != 1:
-                raise UserError(
+                raise ConfigError(
                     f"--{name}={getattr(options, name)}: must be 1 without --shots"
                 )
         return ()
     if not Path(options.shots).exists():
-        raise UserError(f"--shots={options.shots}: there is no such file")
+        raise ConfigError(f"--shots={options.shots}: there is no such file")
     shots = (task.read_shots or task.read)(options.shots)
     find_shot_spec(options).check(len(shots))
     return shots

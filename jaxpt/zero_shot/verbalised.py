@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError, DataError
 from jaxpt.text.labelled.tables import TableSpec, read_table
 from jaxpt.text.sources.files import read_bytes
 from jaxpt.zero_shot.questions import Question
@@ -56,12 +56,12 @@ def read_task_file(path: str, fields: Sequence[str], optional: Sequence[str]) ->
     try:
         values = json.loads(b"".join(read_bytes(Path(path), "")))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not JSON: {error}") from None
+        raise DataError(f"{path}: not JSON: {error}") from None
     if not isinstance(values, dict) or not set(fields) <= set(values):
-        raise UserError(f"{path}: must be an object with {', '.join(fields)}")
+        raise DataError(f"{path}: must be an object with {', '.join(fields)}")
     if unknown := sorted(set(values) - {*fields, *optional}):
         allowed = ", ".join([*fields, *optional])
-        raise UserError(f"{path}: {unknown[0]}: must be one of {allowed}")
+        raise DataError(f"{path}: {unknown[0]}: must be one of {allowed}")
     return values
 
 
@@ -74,13 +74,13 @@ def read_cloze(path: str) -> ClozeSpec:
     values = read_task_file(path, FIELDS, ("shots",))
     template, words = values["template"], values["words"]
     if not isinstance(template, str) or list_slots(template).count(ANSWER) != 1:
-        raise UserError(f"{path}: template={template!r}: must have {{answer}} once")
+        raise DataError(f"{path}: template={template!r}: must have {{answer}} once")
     if template.startswith("{answer}"):
-        raise UserError(
+        raise DataError(
             f"{path}: template={template!r}: must have text before {{answer}}"
         )
     if not _is_words(words):
-        raise UserError(
+        raise DataError(
             f"{path}: words={words!r}: must have a text for each of 2 labels"
         )
     shots = values.get("shots")
@@ -103,20 +103,20 @@ def _is_words(words: Any) -> bool:
 def make_table(values: Any, path: str, name: str) -> TableSpec:
     """The table described by the field `name` of a task file."""
     if not isinstance(values, dict) or not isinstance(values.get("path"), str):
-        raise UserError(f"{path}: {name}: must be an object with a path")
+        raise DataError(f"{path}: {name}: must be an object with a path")
     place = values["path"]
     if not place.startswith("tfds:"):
         place = str(Path(path).parent / place)
     try:
         return TableSpec(**(values | {"path": place}))
     except TypeError as error:
-        raise UserError(f"{path}: {name}: {error}") from None
+        raise DataError(f"{path}: {name}: {error}") from None
 
 
 def require_shots(path: str, shots: TableSpec | None) -> TableSpec:
     """The table of training data of a task file; UserError if it has none."""
     if shots is None:
-        raise UserError(f"--shots={path}: must have shots, a table of training data")
+        raise ConfigError(f"--shots={path}: must have shots, a table of training data")
     return shots
 
 
@@ -138,14 +138,14 @@ def ask_all(spec: ClozeSpec, table_spec: TableSpec) -> list[Question]:
     for i in range(len(table)):
         label = str(table.columns[spec.label][i])
         if label not in labels:
-            raise UserError(
+            raise DataError(
                 f"{table.where(i)}: {spec.label}={label!r}: must be one of "
                 f"{', '.join(labels)}, the labels that have words"
             )
         row = {name: str(table.columns[name][i]).strip() for name in slots}
         left, right = (fill(text, row) for text in (before, after))
         if not left.strip():
-            raise UserError(f"{table.where(i)}: has no text before {{answer}}")
+            raise DataError(f"{table.where(i)}: has no text before {{answer}}")
         contexts = (left,) * len(options)
         questions.append(Question(contexts, options, labels.index(label), right))
     return questions

@@ -1,4 +1,4 @@
-"""Simulated error rates and power of the verdicts of a comparison (docs/compare.md).
+"""Simulated error rates and power of verdicts (docs/explanation/statistics.md).
 
     .venv/bin/python tests/benchmarks/error_rate.py --draws 400
 

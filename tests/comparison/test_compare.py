@@ -552,5 +552,5 @@ def test_rows_of_an_objectives_own_length_are_said(labelled, tmp_path, quick):
     report = comparison.compare(config, tmp_path)
     assert [run["row_length"] for run in report["runs"]] == [21, 20]
     assert report["budget"]["note"].endswith(
-        "each objective reads rows of its own length"
+        "each objective reads rows of a different length"
     )

@@ -225,13 +225,13 @@ def test_devices_that_differ_are_said(whole, config):
 def test_what_is_kept_is_the_plan(name, speech, tmp_path):
     config = to_dict(make_config(speech, compare__amount=1e9))
     (plan,) = make_plans(config, [name]).values()
-    plan = plan.change({"train": {"steps": 6}}).tell("a line")
+    plan = plan.change({"train": {"steps": 6}}).add_filled("a line")
     kept = plan_runs.Prepared(
         config, make_compare_spec(config), {name: plan}, *[{}] * 4
     )
     write_plans(tmp_path, kept)
     part = json.loads((tmp_path / "plans.json").read_text())["plans"][name]
-    again = make_plan(part["config"], is_stored=True).tell(part["filled"])
+    again = make_plan(part["config"], is_stored=True).add_filled(part["filled"])
     assert again == plan and again.filled
 
 

@@ -14,6 +14,7 @@ from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.text.dataset import load_text
+from jaxpt.text.library import open_stores
 from jaxpt.training import loop
 from jaxpt.training.signals import SignalWatch
 from jaxpt.training.task import make_task
@@ -81,7 +82,7 @@ def load(name):
 def find_changes(config, plan):
     """Settings that a plan has otherwise than its config, but those of the optimizer.
 
-    These are said in full where -1 stands for "as it is usual".
+    The plan has their values in place of -1, the default.
     """
     old, new = flatten(to_dict(config)), flatten(plan.config)
     assert new.keys() == old.keys()
@@ -190,7 +191,7 @@ def test_what_was_given_is_never_changed(objective, given, told, speech, refuses
         tokenizer, corpora = load_text(plan.text)
         task = make_task(plan, tokenizer.vocab)
         loop.check_run(task, tokenizer, corpora)
-    # Said by a config file and not by name, it is no contradiction.
+    # A config file's setting is changed; only a flag's contradicts.
     plan = make_plan(config, is_run=True)
     assert all(name in plan.filled for name in given)
 
@@ -317,7 +318,7 @@ def test_a_run_says_what_was_filled_in_and_resumes(
     assert main(command) == 0
     out = capsys.readouterr().out
     assert line in out.splitlines() and "resuming from step" in out
-    # What it has stored is whole: by itself it goes on, and nothing is filled in.
+    # The stored config is complete: the run resumes with it, nothing is filled in.
     stored = json.loads((tmp_path / "run" / "config.json").read_text())
     assert stored["tokenizer"]["specials"] == [*lacking, "pad"]
     task, _ = load_task(tmp_path / "run")
@@ -330,7 +331,7 @@ def test_a_run_says_what_was_filled_in_and_resumes(
 
 
 def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
-    """Nothing is filled in: what a run was is what it says."""
+    """Nothing is filled in: the stored config is the run's."""
     config = make_config(speech, "bert", **TEXTS["bert"])
     with refuses("data.rows=chunks: must be pairs"):
         make_plan(config, is_stored=True)
@@ -341,7 +342,7 @@ def test_a_stored_config_that_is_not_whole_is_refused(speech, refuses):
 
 
 def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys):
-    """What it holds is not asked for again, and more than that is refused."""
+    """Its special tokens are not added again; others are refused."""
     tokens, store = tmp_path / "tokens.json", tmp_path / "store"
     text = f"--config.data.path={speech}"
     made = ["--config.tokenizer.kind=byte", f"--to={tokens}"]
@@ -357,3 +358,21 @@ def test_a_prepared_text_has_its_own_tokenizers_tokens(speech, tmp_path, capsys)
         assert main([*shown, "--config.objective=ul2"]) == 2
         error = capsys.readouterr().err
         assert "tokenizer.specials=" in error and "another tokenizer" in error
+
+
+def test_a_prepared_text_brings_its_tokenizer(speech, tmp_path):
+    """A config file's tokenizer gives way; a flag that contradicts it is an error."""
+    with_mask = make_config(speech, "mlm")
+    with_mask.tokenizer.specials = ("unk", "mask")
+    open_stores(make_plan(with_mask).text, folder=tmp_path / "store")
+    config = make_config(speech, "mlm", data__path=str(tmp_path / "store"))
+    config.tokenizer.specials, config.tokenizer.num_sentinels = ("pad", "eos"), 8
+    plan = make_plan(config)
+    assert f"tokenizer=that of {tmp_path / 'store'}" in plan.filled
+    assert plan.text.tokenizer.num_sentinels == 0
+    assert plan.config["tokenizer"]["specials"] == []  # as a stored config has it
+    tokenizer, _ = load_text(plan.text)
+    assert (tokenizer.vocab.mask, tokenizer.vocab.eos) == (1, None)
+    given = ("tokenizer.specials", "tokenizer.num_sentinels")
+    with pytest.raises(UserError, match="tokenizer.specials=.*another tokenizer"):
+        load_text(make_plan(config, given).text)

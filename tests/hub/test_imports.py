@@ -11,8 +11,8 @@ from safetensors.numpy import load_file
 from tiny import slow, write_config
 
 from jaxpt.cli import main
+from jaxpt.config.config_files import load_stored
 from jaxpt.config.plan import make_plan
-from jaxpt.config.stored import get_config
 from jaxpt.hub.imports import TOKENIZER, import_run
 from jaxpt.text.tokens import tokenizer as tokenizers
 from jaxpt.training.workdir import load_run
@@ -270,7 +270,7 @@ def test_a_moved_run_goes_on_and_is_a_config(theirs, tmp_path):
     shutil.move(moved, run)
     more = ["train", f"--config={run / 'config.json'}"]
     assert main([*more, f"--workdir={run}"]) == 0  # finds that it is finished
-    assert get_config(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
+    assert load_stored(str(run / "config.json")).tokenizer.path == str(run / TOKENIZER)
 
 
 def test_a_config_without_its_tokenizer_is_one_line(theirs, tmp_path, capsys):

@@ -104,9 +104,9 @@ def export(speech, tmp_path):
 
     def make(run, **more):
         config, known = run_config(speech, run, **more), {}
-        teacher = OBJECTIVES[name_of(run)].Spec.TEACHER
+        teacher = OBJECTIVES[name_of(run)].Spec(row_length=24).needs.teacher
         if teacher:
-            of = {"masked": "mlm", "causal": "clm"}[teacher]
+            of = teacher.objective
             known["teacher"] = make_run(tmp_path / "teacher", run_config(speech, of))
             config[run].teacher = str(tmp_path / "teacher")
         params = make_run(tmp_path / "run", config, **known)

@@ -14,6 +14,7 @@ from jaxpt.nn import inspection
 from jaxpt.nn.attention import WEIGHTS, Attention
 from jaxpt.nn.layers import Dense
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.abilities import HasTransformer
 from jaxpt.nn.networks.electra import Electra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.one_stack import CausalLM, CausalMaskedLM, MaskedLM, PrefixLM
@@ -170,10 +171,10 @@ def test_a_pair_is_asked_for_what_its_features_are_read_from():
 def test_a_network_without_attention_is_refused():
     network = SkipGram(SPEC)
     params = draw(network)
-    assert not network.HAS_ATTENTION
-    with pytest.raises(NotImplementedError):
+    assert not isinstance(network, HasTransformer)
+    with pytest.raises(AttributeError, match="find_transformer"):
         inspection.attention_weights(network, params, jnp.zeros((1, 2), jnp.int32))
-    with pytest.raises(NotImplementedError):
+    with pytest.raises(AttributeError, match="find_transformer"):
         inspection.attention_masks(network, params, 2)
     seq2seq, params, tokens = make("seq2seq")
     with pytest.raises(ValueError, match="a decoder needs a start_id"):

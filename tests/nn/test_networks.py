@@ -1,10 +1,11 @@
-"""Every kind of network: what can be asked of it, and what its answers depend on."""
+"""Every network: its abilities, and what their results depend on."""
 
 import dataclasses
 import functools
 import importlib
 import pkgutil
 import re
+import typing
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +15,9 @@ import pytest
 from jaxpt.nn import networks
 from jaxpt.nn.layers import Norm
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks import abilities
 from jaxpt.nn.networks.bilm import BiLm
-from jaxpt.nn.networks.electra import Electra
+from jaxpt.nn.networks.electra import Electra, ElectraNetwork, RestoringElectra
 from jaxpt.nn.networks.encoder_decoder import EncoderDecoder
 from jaxpt.nn.networks.network import Network, TransformerNetwork
 from jaxpt.nn.networks.one_stack import (
@@ -48,8 +50,28 @@ MOST = {
     "head_bias": True,
     "head_transform": True,
 }
-# What the kinds have in common, and no network of their own.
-BASES = (Network, TransformerNetwork, StudentTeacher)
+# Base classes, which are not networks themselves.
+BASES = (Network, TransformerNetwork, StudentTeacher, ElectraNetwork)
+# The methods of each ability, and the networks that have it.
+CAUSAL = {CausalLM, CausalMaskedLM, CausalStudent}
+FILLING = {
+    *(MaskedLM, PairMaskedLM, SpanMaskedLM, CausalMaskedLM),
+    *(MaskedStudent, Electra, RestoringElectra),
+}
+SEQ2SEQ = {EncoderDecoder}
+ABILITIES = {
+    abilities.PredictsNext: CAUSAL,
+    abilities.HasLikelihood: CAUSAL | {BiLm},
+    abilities.BoundsLikelihood: set(),  # masked diffusion's, in objectives/
+    abilities.FillsMasks: FILLING,
+    abilities.Unmasks: set(),
+    abilities.WritesText: CAUSAL | {PrefixLM} | SEQ2SEQ,
+    abilities.DecodesAnswers: SEQ2SEQ,
+    abilities.DetectsReplaced: {Electra},
+    abilities.ScoresTexts: CAUSAL | FILLING | {PrefixLM, BiLm} | SEQ2SEQ,
+    abilities.ScoresCandidates: CAUSAL | FILLING | {PrefixLM, BiLm} | SEQ2SEQ,
+    abilities.HasTransformer: CAUSAL | FILLING | {PrefixLM} | SEQ2SEQ,
+}
 
 
 def shrink(spec):
@@ -57,6 +79,11 @@ def shrink(spec):
     half = {"d_model": 8, "embedding_size": spec.embedding_dim, "num_heads": 1}
     head = {"tie_embeddings": True, "head_transform": True, "head_bias": True}
     return dataclasses.replace(spec, d_ff=12, **half, **head)
+
+
+def restoring(spec):
+    """A second network of these sizes with a head that restores tokens."""
+    return dataclasses.replace(spec, head_transform=True, head_bias=True)
 
 
 def pair(kind, spec):
@@ -81,6 +108,7 @@ MAKE = {
         dataclasses.replace(spec, num_decoder_layers=1)
     ),
     Electra: lambda spec: Electra(shrink(spec), spec),
+    RestoringElectra: lambda spec: RestoringElectra(shrink(spec), restoring(spec)),
     MaskedStudent: functools.partial(pair, MaskedStudent),
     CausalStudent: functools.partial(pair, CausalStudent),
     BiLm: spell,
@@ -124,25 +152,36 @@ def test_these_are_all_the_kinds_there_are():
 
 @pytest.mark.slow_except("MaskedLM", "PrefixLM", "SkipGram")
 @every
-def test_abilities_are_what_can_be_asked(kind):
+def test_a_network_has_the_abilities_whose_methods_it_has(kind):
+    for ability, kinds in ABILITIES.items():
+        assert isinstance(make(kind), ability) == (kind in kinds), ability
+        assert issubclass(type(make(kind)), kind)
+    declared = {x for x in vars(abilities).values() if getattr(x, "_is_protocol", 0)}
+    assert declared - {typing.Protocol} == set(ABILITIES)
+    ways = {CausalLM: "left_to_right", EncoderDecoder: "left_to_right", MaskedLM: ""}
+    if kind in ways:
+        assert abilities.name_writing(make(kind)) == ways[kind]
+
+
+def name_methods(model):
+    """The methods that score plain text, of a network's abilities."""
+    names = {
+        abilities.FillsMasks: "fill_logits",
+        abilities.PredictsNext: "next_logits",
+        abilities.HasLikelihood: "token_nll",
+    }
+    return [name for ability, name in names.items() if isinstance(model, ability)]
+
+
+@every
+def test_scores_of_plain_text_have_their_shapes(kind):
     model, params = make(kind), shapes_of(make(kind))
     tokens = jax.ShapeDtypeStruct((B, T), jnp.int32)
-    row_keys = jax.random.split(jax.random.key(0), B)
-    asked = {
-        "fill_logits": ((B, T, V), ()),
-        "next_logits": ((B, T, V), ()),
-        "token_nll": ((B, T - 1), ()),
-        "nll_bound": ((B, T), (np.ones((B, T), bool), row_keys)),
-    }
-    assert kind.ABILITIES <= set(asked)
-    for name, (shape, more) in asked.items():
-        ask = functools.partial(getattr(model, name))
-        if name in kind.ABILITIES:
-            found = jax.eval_shape(lambda p, t: ask(p, t, *more), params, tokens)
-            assert found.shape == shape and found.dtype == jnp.float32, name
-        else:
-            with pytest.raises(NotImplementedError):
-                jax.eval_shape(lambda p, t: ask(p, t, *more), params, tokens)
+    shapes = dict.fromkeys(("fill_logits", "next_logits"), (B, T, V))
+    shapes["token_nll"] = (B, T - 1)
+    for name in name_methods(model):
+        found = jax.eval_shape(getattr(model, name), params, tokens)
+        assert found.shape == shapes[name] and found.dtype == jnp.float32, name
     features = jax.eval_shape(model.features, params, tokens)
     assert features.shape == (B, T, 32 if kind is BiLm else 16)
 
@@ -153,18 +192,18 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
     """Two rows that differ from place 4 on."""
     model = make(kind)
     tokens = jnp.array([[3, 1, 4, 1, 5, 9], [3, 1, 4, 1, 2, 6]])
-    names = ("features", *kind.ABILITIES)
+    names = ("features", *name_methods(model))
     ask = jax.jit(lambda p, t: {name: getattr(model, name)(p, t) for name in names})
     found = jax.device_get(ask(draw(model), tokens))
     moved = {
         name: np.abs(x[0] - x[1]).reshape(len(x[0]), -1).max(-1) > 1e-4
         for name, x in found.items()
     }
-    # word2vec's are of a token alone, whoever stands beside it.
+    # word2vec's features depend on the token alone.
     sees_ahead = kind.READS_AHEAD and kind is not SkipGram
     assert moved["features"].tolist() == [sees_ahead] * 4 + [True] * 2
     if "fill_logits" in found:
-        blind = int(kind is CausalMaskedLM)  # its first place is told by none
+        blind = int(kind is CausalMaskedLM)  # nothing predicts its first place
         assert moved["fill_logits"].tolist() == [False] * blind + [True] * (T - blind)
     if "next_logits" in found:
         assert moved["next_logits"].tolist() == [False] * 4 + [True] * 2
@@ -177,7 +216,8 @@ def test_what_may_see_ahead_does_and_no_prediction_of_the_next(kind):
 
 # Where no token sees what follows it, and which of several networks is read.
 BLIND = (CausalLM, CausalStudent)
-READ = {Electra: "discriminator", MaskedStudent: "student", CausalStudent: "student"}
+READ = {Electra: "discriminator", RestoringElectra: "discriminator"}
+READ |= {MaskedStudent: "student", CausalStudent: "student"}
 
 
 def layers_by_hand(kind, model, params, tokens):
@@ -193,9 +233,8 @@ def layers_by_hand(kind, model, params, tokens):
         pairs = [(words, words), *zip(*both, strict=True)]
         return jnp.stack([jnp.concatenate(pair, axis=-1) for pair in pairs])
     if kind in READ:
-        params = ({"embed": params["embed"]} if kind is Electra else {}) | params[
-            READ[kind]
-        ]
+        shared = ("embed",) if issubclass(kind, ElectraNetwork) else ()
+        params = {name: params[name] for name in shared} | params[READ[kind]]
     spec = model.spec
 
     def embed(network):
@@ -222,7 +261,7 @@ def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
     assert found.shape[0] == (1 if kind is SkipGram else 3)
     wanted = layers_by_hand(kind, model, params, tokens)
     np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
-    # What others ask for is what the last of them gives; ELMo's is all of them mixed.
+    # Features are the last layer's; ELMo's are the mean of all.
     top = found.mean(0) if kind is BiLm else found[-1]
     np.testing.assert_allclose(last, top, rtol=1e-5, atol=1e-6)
 
@@ -231,12 +270,10 @@ def test_every_layers_states_are_those_of_the_layers_one_by_one(kind):
 @every
 def test_a_decoder_goes_on_as_the_network_predicts(kind):
     model = make(kind)
-    if kind.WRITES != "left_to_right":
-        with pytest.raises(NotImplementedError):
-            model.make_decoder(7)
+    if not isinstance(model, abilities.WritesText):
         return
     decoder = model.make_decoder(7)
-    # Only what stands beside an encoder begins with a token of its own.
+    # Only a decoder with an encoder has a start token.
     assert decoder.start_id == (7 if kind.HAS_DECODER else None)
     assert decoder.max_len == SPEC.max_len
 
@@ -246,7 +283,7 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
         return logits, decoder.step(params, prompts[:, 0], cache)[0]
 
     prompts = jnp.array([[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]])
-    if "next_logits" not in kind.ABILITIES:
+    if not isinstance(model, abilities.PredictsNext):
         found = jax.eval_shape(write, shapes_of(model), prompts)
         assert [x.shape for x in found] == [(B, V)] * 2
         return
@@ -259,7 +296,7 @@ def test_a_decoder_goes_on_as_the_network_predicts(kind):
     )
 
 
-# The network whose parameters are those of a part, and what a part has beside them.
+# The network with the parameters of a part, and the part's additional ones.
 PARTS = {
     "causal": (CausalLM, ()),
     "masked": (MaskedLM, ()),
@@ -268,7 +305,7 @@ PARTS = {
     "generator": (MaskedLM, ()),
     "discriminator": (MaskedLM, ("score",)),
 }
-# What is no part, hence does not come back.
+# Parameters that are not exported, hence not read back.
 LOST = {SpanMaskedLM: ("boundary",), MaskedStudent: ("teacher",)}
 LOST[CausalStudent] = LOST[MaskedStudent]
 
@@ -279,17 +316,16 @@ def test_what_is_exported_is_read_back(kind):
     params = shapes_of(model)
     parts = model.export_parts(params)
     assert tuple(parts) == kind.HEADS
-    if not parts:
-        with pytest.raises(NotImplementedError):
-            model.join_parts(parts)
-        return
     joined = model.join_parts({name: part for name, (_, part) in parts.items()})
+    if not parts:
+        assert joined == {}
+        return
     lost = LOST.get(kind, ())
     wanted = {name: x for name, x in params.items() if name not in lost}
     wanted, found = paths_of(wanted), paths_of(joined)
     assert set(found) == set(wanted)
     assert all(found[path] is wanted[path] for path in wanted)
-    # Each is a network of the sizes that are told with it.
+    # Each is a network of the exported sizes.
     for head, (spec, part) in parts.items():
         alone, more = PARTS[head]
         rest = {name: x for name, x in part.items() if name not in more}
@@ -392,6 +428,11 @@ FLOPS = {
     # The discriminator's every place, [16, 16] and one logit.
     Electra: (2, 3 * (GENERATOR + 2 * LAYER + 8 * (2 * 16 * 16 + 2 * 16))),
     # The teacher's three layers once; both at every place.
+    # The discriminator's masked places meet the vocabulary.
+    RestoringElectra: (
+        2,
+        3 * (GENERATOR + 2 * LAYER + 2 * (2 * 16 * 16 + WORD)),
+    ),
     MaskedStudent: (8, 3 * (2 * LAYER + 8 * WORD) + 3 * LAYER + 8 * WORD),
     CausalStudent: (8, 3 * (2 * LAYER + 8 * WORD) + 3 * LAYER + 8 * WORD),
     BiLm: (8, 3 * 8 * (SPELT + 2 * (2 * LSTM + WORD))),
@@ -401,6 +442,7 @@ FLOPS = {
 STACKS = {
     EncoderDecoder: ("encoder", "decoder"),
     Electra: ("generator", "discriminator"),
+    RestoringElectra: ("generator", "discriminator"),
     MaskedStudent: ("student", "teacher"),
     CausalStudent: ("student", "teacher"),
     BiLm: ("forward", "backward"),

@@ -68,12 +68,12 @@ SPREADS = {"bilm": 0.3}
 
 
 def carry(spec, tokens):
-    """The keys of rows that a spec needs, beside the tokens."""
+    """The keys of rows that a spec needs, except the tokens."""
     return {key: CARRIED[key](np.asarray(tokens)) for key in needed_keys(spec)}
 
 
 def needed_keys(spec):
-    """Keys of rows that a spec cannot do without, beside "tokens" and "index"."""
+    """Keys of rows that a spec requires, except "tokens" and "index"."""
     form = {"pairs": "is_random_next", "ordered_pairs": "is_swapped"}
     keys = [key for rows in spec.needs.rows for key in ("type_ids", form[rows])]
     return keys + ["sentence_ids"] * spec.needs.sentence_ids
@@ -87,7 +87,7 @@ def module_of(name):
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """An objective with a small model of its own."""
+    """An objective with a small model."""
 
     module: ModuleType
     spec: Any
@@ -189,14 +189,15 @@ def make_of_spec(name, model_values, spec):
 
 
 def teach(name, case, rows, seed=3, num_steps=300):
-    """The case with a teacher that knows these rows by heart, where there is one.
+    """The case with a teacher that has overfitted these rows, if it has a teacher.
 
     The terms pull apart unless the teacher knows the answers, which it learns by what
     would have trained it.
     """
-    if not case.spec.TEACHER:
+    teacher = case.spec.needs.teacher
+    if teacher is None:
         return case
-    own = f"{case.spec.TEACHER_OBJECTIVE}_weight"
+    own = f"{teacher.objective}_weight"
     others = [n for n in vars(case.spec) if n.endswith("_weight") and n != own]
     spec = dataclasses.replace(case.spec, **dict.fromkeys(others, 1e-9))
     # The learning rate ends at 0. At a constant one Adam jumps now and then near zero

@@ -45,7 +45,7 @@ EMBEDDERS, STACKS = (Embedder, CharCnn), (Stack, Lstm)
 
 
 def module_and_settings(name):
-    """The module of an objective, or of a variant of one, and what is set."""
+    """The module of an objective or of a variant, and its settings."""
     whose, settings = VARIANTS.get(name, (name, {}))
     return OBJECTIVES[whose], settings
 
@@ -247,7 +247,7 @@ def test_every_row_is_measured_once(name, make_packed, make_rows):
     rng = stream(0, 0, "evaluate")
     eighth = batches[1] | {"row_weights": np.float32([0, 0, 0, 1])}
     parts = add(found, step(case.params, eighth, rng))
-    # What stands in a row that only fills up its batch is as good as any other.
+    # The content of a row that only fills up its batch does not matter.
     filled = batches[3]
     fills = {key: value[[0, 1, 2, 0]] for key, value in filled.items() if key in rows}
     fills["index"] = filled["index"]
@@ -268,7 +268,7 @@ def test_every_row_is_measured_once(name, make_packed, make_rows):
 @pytest.mark.slow_except("bilm", "masked_diffusion", "causal_distillation")
 @every
 def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
-    """And the terms are those that have a coefficient; a metric is no term."""
+    """And the terms are those with a coefficient; metrics are not terms."""
     case = make_packed(name)
     batch = eight_rows(case, make_rows) | {"row_weights": jnp.arange(8) % 3 / 2}
     rows = {key: value[:4] for key, value in batch.items()}
@@ -297,7 +297,7 @@ def test_a_terms_weight_is_the_batchs(name, make_packed, make_rows, vocab):
 def test_one_batch_is_learnt_by_heart(name, make_case, make_rows, make_taught):
     case = make_case(name)
     rows = make_rows(case, 4)
-    # First tokens differ: nothing else tells a causal model which row it reads; nor,
+    # First tokens differ: only they identify the row for a causal model; and,
     # of the last ones, a model that reads from the end.
     rows["tokens"] = rows["tokens"].at[:, 0].set(jnp.arange(4) + 10)
     rows["tokens"] = rows["tokens"].at[:, -1].set(jnp.arange(4) + 15)
@@ -384,7 +384,7 @@ def cut_out(batch, document):
         is_decoders = path[0].key.startswith("dec_") or path[0].key == "targets"
         if "dec_inputs" in batch and (is_decoders or path[0].key == "weights"):
             return x[:, targets]
-        # What is said of P positions is of others here, and carries no loss.
+        # Here the P positions are others, and have no loss.
         return x[:, inputs] if x.shape == batch["inputs"].shape else 0 * x
 
     alone = jax.tree_util.tree_map_with_path(cut, batch)
@@ -558,7 +558,7 @@ GATED = {"gated_mlp": True, "activation": "silu", "num_kv_heads": 2}
 
 
 def costed(name, values, settings):
-    """What a row's training costs; the objective's steps, and what they are given."""
+    """The cost of a row in training; the objective's steps, and their arguments."""
     module, given = module_and_settings(name)
     ids = {"pad": 0, "eos": 1, "mask": 2, "nlu": 3, "nlg": 4, "s2s": 5}
     ids |= {"cls": 6, "sep": 7}
@@ -584,7 +584,7 @@ def costed(name, values, settings):
         return module.train_step(state, rows, split_step(rng), update=update, **given)
 
     eval_step = functools.partial(objective.eval_step, module, **given)
-    counted = model.count_flops(spec.lengths, spec.mean_predictions(2))
+    counted = model.count_flops(spec.lengths, spec.predictions.mean(2))
     return counted, train_step, eval_step, params, rows
 
 
@@ -657,7 +657,7 @@ def test_flops_are_what_xla_counts_of_a_step(name):
     state = jax.eval_shape(lambda p: make_state(p, optax.identity()), params)
     compiled = jax.jit(step).lower(state, rows, jax.random.key(0)).compile()
     cost = compiled.cost_analysis()["flops"] / 2
-    # It counts what is no product, too.
+    # It also counts operations that are not products.
     assert counted == pytest.approx(cost, rel=0.05) and counted < cost
 
 

@@ -39,7 +39,7 @@ def corrupt_all(rng, rows):
 def make_rows(seed, is_packed=False):
     """64 rows of distinct tokens behind [BOS], sentences of 1 to 5, [EOS] at the end.
 
-    Always as many, so that the corruptions are compiled once for each form of rows.
+    The same number, so that the corruptions are compiled once for each form of rows.
     """
     draw, num_rows = np.random.default_rng(seed), 64
     tokens = np.array([draw.permutation(np.arange(7, 7 + R)) for _ in range(num_rows)])
@@ -205,7 +205,7 @@ def test_sentences_do_change_places():
 
 @pytest.mark.slow
 def test_one_key_one_batch():
-    """fairseq draws anew for one index: torch's generator is not the seeded one."""
+    """fairseq draws again for one index: torch's generator is not the seeded one."""
     rows = make_rows(3)
     first, again = (corrupt_all(jax.random.key(5), rows) for _ in range(2))
     other = corrupt_all(jax.random.key(6), rows)

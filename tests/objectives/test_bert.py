@@ -1,4 +1,4 @@
-"""BERT: counts of the source, labels as they lie in the rows, a head of its own."""
+"""BERT: counts of the source, labels as in the rows, a separate head."""
 
 import dataclasses
 import math
@@ -159,7 +159,7 @@ def test_the_pair_is_read_at_the_first_place(make_case):
 
 @pytest.fixture
 def gradients(make_case):
-    """The gradient of each term by itself."""
+    """The gradient of each term alone."""
     case, rows = case_and_pairs(make_case)
     batch = case.corrupt(rows)
 
@@ -186,7 +186,7 @@ def test_each_loss_reaches_what_it_reads_and_nothing_else(gradients):
     # The head of tokens has no parameters here but the table; types get both.
     assert largest(of_tokens["embed"]["types"]) > 0
     assert largest(of_pairs["embed"]["types"][1]) > 0
-    # Tokens that stand nowhere in the rows get a gradient from the scores alone.
+    # Tokens that do not occur in the rows get a gradient from the scores alone.
     assert (np.asarray(of_pairs["embed"]["tokens"])[32:] == 0).all()
     assert (np.asarray(of_tokens["embed"]["tokens"])[32:] != 0).all()
 
@@ -253,7 +253,7 @@ def test_pairs_cost_one_state(make_case):
 
     def count(spec):
         model = spec.make_network(case.model_spec, VOCAB)
-        return model.count_flops(spec.lengths, spec.num_predictions)
+        return model.count_flops(spec.lengths, spec.predictions.most)
 
     assert count(case.spec) - count(plain) == 3 * 2 * 32 * (32 + 2)
     assert count(plain) == count(mlm.Spec(R))

@@ -133,7 +133,7 @@ def test_the_first_layers_are_words_and_the_mix_is_even(make_case, make_rows):
     assert layers.shape == (3, 2, 20, 64)
     np.testing.assert_array_equal(layers[0, ..., :32], layers[0, ..., 32:])
     np.testing.assert_allclose(found, layers.mean(0), rtol=1e-5, atol=1e-6)
-    # Words do not know where they stand; the layers above do.
+    # Word vectors do not depend on the position; the layers above do.
     turned = run(case.params, tokens[:, ::-1])[0][:, :, ::-1]
     np.testing.assert_allclose(turned[0], layers[0], atol=1e-6)
     assert np.abs(turned[1] - layers[1]).max() > 1e-2
@@ -176,7 +176,7 @@ def test_a_likelihood_is_that_of_the_direction_ahead(make_case, make_rows):
 
 
 def test_words_are_read_by_their_spelling(make_case, vocab):
-    """Two ids that are spelt alike are one word; [BOS] is none that is spelt so."""
+    """Two ids with the same text are one word; [BOS] differs from a word so spelt."""
     pieces = list(vocab.pieces)
     pieces[9], pieces[vocab.bos] = pieces[8], pieces[8]
     alike = dataclasses.replace(vocab, pieces=tuple(pieces))
@@ -190,6 +190,6 @@ def test_words_are_read_by_their_spelling(make_case, vocab):
 
 
 def test_what_cannot_be_spelt_is_refused(vocab, refuses):
-    with refuses("tokenizer", "spelt"):
+    with refuses("tokenizer", "the text of its tokens"):
         bare = dataclasses.replace(vocab, pieces=())
         bilm.Spec(20).make_network(ModelSpec(vocab_size=40), bare)

@@ -36,7 +36,7 @@ HEADS = {
 }
 
 
-# With so many parts of a batch each.
+# The number of parts of each batch.
 PARTS = {
     "clm": 1,
     "mlm": 2,
@@ -65,7 +65,7 @@ def test_chunks_do_not_change_the_gradient(name, make_packed, make_rows):
     gap = norm(jax.tree.map(jnp.subtract, found, wanted))
     assert gap / norm(wanted) < 1e-5
     for key, value in sums.items():
-        # A divergence below 1 is what is left of cross-entropies of some hundred nats.
+        # A divergence below 1 is the difference of cross-entropies of hundreds of nats.
         np.testing.assert_allclose(found_sums[key], value, rtol=1e-5, atol=2e-5)
 
 

@@ -97,7 +97,7 @@ def test_the_first_steps_are_causal():
     spec = clm_mlm.Spec(4, mlm_share=1.0, clm_first=0.25)
     progress = np.linspace(0, 1, 2000, dtype=np.float32)
     np.testing.assert_array_equal(kinds(spec, progress=progress), progress >= 0.25)
-    assert kinds(spec).all()  # what is measured is what comes after
+    assert kinds(spec).all()  # evaluation uses the state after it
 
 
 def test_causal_rows_see_their_past_and_masked_rows_all(make_packed, make_rows):
@@ -162,7 +162,7 @@ def test_a_hidden_token_is_nowhere_to_be_seen(make_case, make_rows):
 
 
 def test_causal_rows_are_clms(make_case, make_rows):
-    """Same parameters, same numbers: the other goes on with what one has trained."""
+    """Same parameters, same numbers: each continues the training of the other."""
     case, other = make_case("clm_mlm", mlm_share=1e-9), make_case("clm")
     assert jax.tree.structure(case.params) == jax.tree.structure(other.params)
     rows = make_rows(case, 3)
@@ -225,7 +225,7 @@ def test_the_gradient_is_of_the_shares(make_case, make_rows, vocab):
 
 
 def test_a_batch_of_one_kind_has_a_loss():
-    """A mean over nothing is no number, and would stop the run as diverged."""
+    """A mean over nothing is NaN, and would stop the run as diverged."""
     spec = clm_mlm.Spec(4, mlm_share=0.25)
     program = types.SimpleNamespace(task=types.SimpleNamespace(spec=spec))
     found = {"clm_loss": (6.0, 2.0), "mlm_loss": (0.0, 0.0)}

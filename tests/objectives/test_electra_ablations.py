@@ -1,4 +1,4 @@
-"""ELECTRA's ablations (Clark et al. 2020, table 5): what the second one is asked."""
+"""ELECTRA's ablations (Clark et al. 2020, table 5): the second network's task."""
 
 import jax
 import jax.numpy as jnp

@@ -1,4 +1,4 @@
-"""Masking strategies, chosen alike for MLM and ELECTRA: what a config switches."""
+"""Masking strategies, the same for MLM and ELECTRA, as a config sets them."""
 
 import dataclasses
 import functools
@@ -17,7 +17,7 @@ from jaxpt.text.tokens.vocab import Vocab
 R = 20
 MODULES = {"mlm": mlm, "electra": electra}
 both = pytest.mark.parametrize("name", MODULES)
-# Ids 3 to 5 go on with a word; 0 to 2 are special.
+# Ids 3 to 5 continue a word; 0 to 2 are special.
 TINY = Vocab(
     size=9, mask=0, cls=1, sep=2, word_starts=(True,) * 3 + (False,) * 3 + (True,) * 3
 )
@@ -144,7 +144,7 @@ def test_long_spans_lie_within_documents():
     row, ids = [6, 7] * 6, [1] * 4 + [2] * 8
     spec = mlm.Spec(12, 0.25, masking="spans", span_p=0.001, max_span_length=3)
     found = Counter(hidden_sets(many(row, spec, TINY, segment_ids=ids)))
-    # Two spans may lie side by side, but none goes on beyond the border.
+    # Two spans may be adjacent, but none crosses the border.
     across, within = ((2, 3, 4), (3, 4, 5)), ((1, 2, 3), (4, 5, 6))
     assert 0 < sum(map(found.get, across)) < 0.3 * sum(map(found.get, within))
 

@@ -75,7 +75,7 @@ def test_shares_of_what_is_shown(shares, make_rows):
         np.asarray(batch["inputs"]), batch["masked_positions"], axis=1
     )
     is_mask, is_kept = shown == VOCAB.mask, shown == batch["targets"]
-    # A random word is the token itself once in as many times as there are words.
+    # A random word is the token itself with probability 1 / number of words.
     chance = shares[1] / len(ORDINARY)
     assert is_mask.mean() == pytest.approx(shares[0], abs=0.01)
     assert is_kept.mean() == pytest.approx(1 - sum(shares) + chance, abs=0.01)

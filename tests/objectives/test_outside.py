@@ -1,7 +1,9 @@
 """An objective of the user's own, named by its module: it does all that others do."""
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 from tiny import write_config
@@ -28,11 +30,75 @@ class Spec(mlm.Spec):
 '''
 
 
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "own-objective.md"
+# Terms of odd names, and no metric.
+ODD = '''"""Masked tokens of both halves of a row."""
+
+import dataclasses
+
+import jax.numpy as jnp
+
+from jaxpt.nn.networks.one_stack import MaskedLM
+from jaxpt.objectives.objective import make_train_step
+from jaxpt.objectives.spec import Needs, ObjectiveSpec, Term
+from jaxpt.ops import masks as attention_masks
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec(ObjectiveSpec):
+    SECTION = "odd"
+    READS = frozenset({"tokens", "index"})
+    NETWORKS = (MaskedLM,)
+
+    @property
+    def needs(self):
+        return Needs(specials=("mask",))
+
+    @property
+    def terms(self):
+        return {"left.half": Term("left"), "Ω-2": Term("right", 0.5, True)}
+
+
+def corrupt(rng, rows, vocab, spec):
+    tokens = rows["tokens"]
+    is_left = jnp.arange(tokens.shape[1]) < tokens.shape[1] // 2
+    is_masked = jnp.arange(tokens.shape[1]) % 5 == 0
+    inputs = jnp.where(is_masked, vocab.mask, tokens)
+    weights = [is_masked & is_left, is_masked & ~is_left]
+    weights = [jnp.broadcast_to(w, tokens.shape).astype("f4") for w in weights]
+    batch = {"index": rows["index"], "inputs": inputs, "targets": tokens}
+    return batch | {"weights": dict(zip(spec.terms, weights, strict=True))}
+
+
+def masks(batch):
+    return {"self": attention_masks.full()}
+
+
+def loss(params, model, batch, masks, rngs):
+    def predict(model):
+        states = model.batch_states(batch, masks, deterministic="dropout" not in rngs)
+        weights = batch["weights"].items()
+        return {n: model.score(states, batch["targets"], w).loss for n, w in weights}
+
+    return model.apply({"params": params}, rngs=rngs, method=predict), {}
+
+
+train_step = make_train_step(corrupt, masks, loss)
+'''
+
+
+def read_page():
+    """The objective that the documentation prints."""
+    return re.search(r"```python\n(.*?)```", PAGE.read_text("utf-8"), re.S)[1]
+
+
 @pytest.fixture
 def place(tmp_path, speech, monkeypatch):
     """A folder with the package `own` and a config, as the current one."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "half.py").write_text(MODULE)
+    (tmp_path / "own" / "skip.py").write_text(read_page())
+    (tmp_path / "own" / "odd.py").write_text(ODD, encoding="utf-8")
     write_config(tmp_path / "config.py", speech, train__steps=4)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path, ""])
@@ -127,3 +193,33 @@ def test_what_is_no_objective_is_one_line(old, new, error, place, capsys):
     assert error in told and len(told.splitlines()) == 1
     assert not (place / "run").exists()
     assert list(OBJECTIVES)[-1] == "masked_diffusion"  # nothing was registered
+
+
+@pytest.mark.parametrize("name", ["skip", "odd"])
+def test_one_with_nothing_but_the_contract_does_all_that_others_do(name, place, capsys):
+    """The one in the documentation, and one with odd terms, in every command."""
+    assert len(read_page().splitlines()) < 40
+    flags = ["--config", "config.py", f"--config.objective=own.{name}"]
+    flags += ["--config.eval.num_choices=3", "--config.eval.word_context=3"]
+    own = ["--trust", f"own.{name}"]
+    assert main(["train", *flags, "--workdir", "run"]) == 0
+    metrics = json.loads((place / "run" / "result.json").read_text())["metrics"]
+    terms = {"skip": {"valid_loss"}, "odd": {"valid_left.half", "valid_Ω-2"}}[name]
+    assert terms | {"valid_loss", "choice_bayes_accuracy"} <= metrics.keys()
+    assert ("val_perplexity" in metrics) == (name == "odd")
+    assert ("cloze_accuracy" in metrics) == (name == "odd")
+    assert not any(key.startswith("heldout_top") for key in metrics)
+    assert main(["evaluate", "--workdir", "run", *own]) == 0
+    page = ["--to=page", "--length=12", f"--objectives=mlm,own.{name}"]
+    page += [f"--config.compare.objectives=('mlm','own.{name}')"]
+    for more in ([], page):
+        assert main(["inspect", *flags, *more]) == 0
+    told = capsys.readouterr().out
+    assert all(f"{term.removeprefix('valid_')} weights" in told for term in terms)
+    argv = ["compare", *flags, "--workdir", "compared"]
+    argv += [f"--config.compare.objectives=('own.{name}','clm')"]
+    argv += ["--config.compare.budget=steps", "--config.compare.seeds=(0,)"]
+    assert main(argv) == 0
+    report = json.loads((place / "compared" / "report.json").read_text())
+    assert {run["objective"] for run in report["runs"]} == {f"own.{name}", "clm"}
+    assert main(["compare", "--workdir", "compared", "--part=report", *own]) == 0

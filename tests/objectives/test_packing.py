@@ -65,16 +65,16 @@ def test_packing_changes_no_number(name, num_microbatches, make_case, make_rows)
 def test_only_the_slots_meet_the_vocabulary(name, make_case, make_rows):
     case = make_case(name)
     rows = make_rows(case, NUM_ROWS)
-    laws = case.spec.prediction_laws.values()
+    laws = case.spec.predictions.laws.values()
     slots = sum(count_slots(NUM_ROWS, law) for law in laws)
-    mean = case.spec.mean_predictions(NUM_ROWS)
-    assert mean == slots / NUM_ROWS < 0.9 * case.spec.num_predictions
+    mean = case.spec.predictions.mean(NUM_ROWS)
+    assert mean == slots / NUM_ROWS < 0.9 * case.spec.predictions.most
     counted = case.model.count_flops(case.spec.lengths, mean)
     key = jax.random.key(0)
     found = count_products(case.evaluate, case.params, rows, key) / NUM_ROWS
     assert found == pytest.approx(counted / 3, rel=1e-9)
     whole = without_packing(case)
-    most = case.model.count_flops(case.spec.lengths, case.spec.num_predictions)
+    most = case.model.count_flops(case.spec.lengths, case.spec.predictions.most)
     found = count_products(whole.evaluate, case.params, rows, key) / NUM_ROWS
     assert found == pytest.approx(most / 3, rel=1e-9)
 
@@ -85,12 +85,12 @@ def test_what_is_drawn_is_what_is_expected(name, make_case, make_rows):
     case = make_case(name)
     rows = make_rows(case, 512)
     batch = case.corrupt(rows)
-    for term, law in case.spec.prediction_laws.items():
+    for term, law in case.spec.predictions.laws.items():
         counts = count_predicted(batch, term)
         assert counts.max() <= law.most
         mean, std = moments(law)
         error = 5 * std / np.sqrt(len(counts))
-        # Some are a little fewer than what has room: an end is none of a text's.
+        # Some are slightly fewer than the room: an end is not part of a text.
         assert mean - error - 1 < counts.mean() < mean + error
         assert counts.std() == pytest.approx(std, rel=0.15)
 
@@ -105,7 +105,7 @@ def test_no_masked_token_is_left_out_at_any_min_rate(
     """In 400 batches cut into microbatches, of which each is every n-th row."""
     case = make_case("masked_diffusion", min_rate=min_rate)
     rows, num_rows = make_rows(case, 64), 64
-    (law,) = case.spec.prediction_laws.values()
+    (law,) = case.spec.predictions.laws.values()
     keys = jax.random.split(jax.random.key(0), 400)
 
     @jax.jit
@@ -140,7 +140,7 @@ def test_packed_rows_of_several_texts_need_no_more_slots():
     """Prefixes of two texts of 10 tokens against one of 20, of which the slots are."""
     both = np.convolve(*2 * [packing.uniform(1, 9).probabilities])
     spec = prefix_lm.Spec(row_length=20)
-    (law,) = spec.prediction_laws.values()
+    (law,) = spec.predictions.laws.values()
     total = np.ones(1)
     for num_rows in range(1, 65):
         total = np.convolve(total, both)
@@ -152,7 +152,7 @@ def test_a_share_of_rows_has_its_slots(mlm_share):
     """The number of rows of a kind is binomial; one batch in 30,000 may have more."""
     spec = clm_mlm.Spec(row_length=129, mlm_share=mlm_share)
     of_kind = {"clm_loss": (128, 1 - mlm_share), "mlm_loss": (19, mlm_share)}
-    for term, law in spec.prediction_laws.items():
+    for term, law in spec.predictions.laws.items():
         per_row, share = of_kind[term]
         for num_rows in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512):
             num_held = count_slots(num_rows, law) // per_row

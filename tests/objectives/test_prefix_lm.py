@@ -260,7 +260,8 @@ def test_a_prompt_is_read_as_a_prefix_was_in_training(
     params = jax.tree.map(lambda x: x * (10 if x.ndim > 1 else 1), case.params)
     decoder = case.model.make_decoder(vocab.start)
     assert decoder.start_id is None and decoder.max_len == case.model_spec.max_len
-    (start,), after = case.spec.frame(vocab)
+    form = case.spec.text_form(vocab)
+    (start,), after = form.before, form.after
     assert (start, after) == (vocab.pad, ())
     lengths = jnp.array(sizes)
     places = jnp.arange(7) - (7 - lengths[:, None])
@@ -300,7 +301,8 @@ def test_two_stacks_answer_a_prompt(make_case, vocab):
     case = make_case("prefix_lm/seq2seq")
     decoder = case.model.make_decoder(vocab.start)
     assert decoder.start_id == vocab.pad
-    assert case.spec.frame(vocab) == ((), (vocab.eos,))
+    form = case.spec.text_form(vocab)
+    assert (form.before, form.after) == ((), (vocab.eos,))
 
 
 def test_a_gradient_comes_from_what_follows_alone(make_case, make_rows):

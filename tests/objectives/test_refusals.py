@@ -75,7 +75,7 @@ UL2 = """
     rates=(inf, 1.0, 1.0)
     r_densities=(0.0, 0.15) ... above 0 and below 1
     x_mean_spans=(0.5, 8.0, 64.0, 64.0) ... at least 1
-    x_mean_spans=(3.0,) ... as many as ul2.x_densities
+    x_mean_spans=(3.0,) ... the same number as ul2.x_densities
     r_densities=() & r_mean_spans=()
 """
 DISTILLATION = """

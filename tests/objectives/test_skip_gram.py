@@ -30,7 +30,7 @@ def corrupt(rng, rows):
 
 def test_chances_are_word2vec_cs():
     """(sqrt(f / t) + 1) t / f, as its code has it; not the paper's 1 - sqrt(t / f)."""
-    total = COUNTS[1:].sum()  # padding is no word
+    total = COUNTS[1:].sum()  # padding is not a word
     wanted = []
     for count in COUNTS:
         share = SPEC.subsample * total
@@ -178,7 +178,7 @@ def test_it_learns_the_mutual_information_of_words():
         np.add.at(joint, (a.ravel(), b.ravel()), 1)
     joint = joint[1:, 1:] / joint.sum()
     noise = counts[1:] ** 0.75 / (counts[1:] ** 0.75).sum()
-    # A negative that is the pair's own neighbour is left out: c is told from noise by
+    # A negative that is the pair's own neighbour is left out: c is compared by
     # the pairs of w whose neighbour is another.
     others = joint.sum(1, keepdims=True) - joint
     wanted = np.log(joint / (3 * others * noise))
@@ -209,5 +209,5 @@ def test_features_are_the_same_wherever_a_word_stands(make_case):
 @pytest.mark.parametrize("counts", [(), (5,) + (0,) * 9])
 def test_without_counts_there_is_nothing_to_draw(counts, refuses):
     vocab = dataclasses.replace(VOCAB, counts=counts)
-    with refuses("skip_gram", "how often each token stands"):
+    with refuses("skip_gram", "how often each token occurs"):
         SPEC.make_network(ModelSpec(vocab_size=10), vocab)

@@ -225,7 +225,7 @@ def test_a_packed_row_by_hand():
         [[], [], []],
         [[41, eos], [], []],
     ]
-    # Only an [EOS] at the end is the close: others stand between joined texts.
+    # Only an [EOS] at the end is the close: others separate joined texts.
     row = [[11, eos, eos, 13, eos], [21, eos, eos]]
     assert corrupt_documents(spec, [row]) == [
         [[11, eos, eos, first, eos], [VOCAB.pad, first, 13], [first, 13, eos]],

@@ -1,4 +1,4 @@
-"""SpanBERT: spans alike throughout, told by their edges alone, as the source has it."""
+"""SpanBERT: spans of one kind, predicted from their edges alone, as in the source."""
 
 import functools
 
@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from jaxpt.nn.networks.one_stack import SpanMaskedLM
 from jaxpt.objectives import spanbert
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -86,7 +85,7 @@ SLOTS = ("masked_positions", "targets", "span_starts", "span_ends")
 
 
 def check_runs(spec, row, shown, tokens, hidden, segments):
-    """Each run is a span, of one kind throughout, with an edge where there is one."""
+    """Each run is a span of one kind, with its edges if it has any."""
     text = (segments > 0) & np.isin(tokens, VOCAB.ordinary_ids)
     for first, last in runs_of(hidden, segments):
         own = (row["masked_positions"] >= first) & (row["masked_positions"] <= last)
@@ -153,28 +152,23 @@ def test_edges_are_read_beside_the_span_and_nowhere_else(make_case):
         "targets": jnp.array([[9, 9, 9, 9, 9]]),
         "span_starts": jnp.array([[4, 4, 4, 4, 0]]),
         "span_ends": jnp.array([[7, 7, 7, 7, 0]]),
-        "weights": {"boundary_loss": jnp.array([[1.0, 1.0, 1.0, 0.0, 0.0]])},
     }
+    weights = jnp.array([[1.0, 1.0, 1.0, 0.0, 0.0]])
 
-    def total(params, hidden, slots):
+    def total(params, hidden, weights=weights):
         found = model.apply(
-            {"params": params}, hidden, slots, method=SpanMaskedLM.score_spans
+            {"params": params}, hidden, slots, weights, method="score_spans"
         )
         return found.loss[0]
 
-    grads = jax.jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden, slots)
+    grads = jax.jit(jax.grad(total, argnums=(0, 1)))(case.params, hidden)
     reached = np.flatnonzero(np.abs(grads[1][0]).max(-1))
     assert reached.tolist() == [3, 8]  # external endpoints: the span itself is not read
     table = np.abs(grads[0]["boundary"]["positions"]).max(-1)
     assert table.shape == (3,) and (table > 0).all()
     # Each place in the span has its own embedding.
     apart = jax.jit(
-        lambda p: [
-            total(
-                p, hidden, slots | {"weights": {"boundary_loss": jnp.eye(5)[i][None]}}
-            )
-            for i in range(3)
-        ]
+        lambda p: [total(p, hidden, jnp.eye(5)[i][None]) for i in range(3)]
     )(case.params)
     assert len({round(float(x), 7) for x in apart}) == 3
 

@@ -37,7 +37,7 @@ PAIR = ModelSpec(vocab_size=200, num_layers=1, num_decoder_layers=1)
 
 
 def test_the_denoisers_are_the_papers():
-    """R (3, .15), (8, .15); S; X (3, .5), (8, .5), (64, .15), (64, .5): all alike."""
+    """R (3, .15), (8, .15); S; X (3, .5), (8, .5), (64, .15), (64, .5), equal rates."""
     found = ul2.Spec(512).denoisers
     assert [(each.mode, each.mean_span, each.density) for each in found] == [
         ("nlu", 3, 0.15),
@@ -80,7 +80,7 @@ def test_lengths_are_those_of_t5s_helper(mean, density, raw, lengths):
 
 def test_one_input_token_is_reserved_for_the_mode():
     spec = ul2.Spec.for_seq_len(512, is_seq2seq=True)
-    # Of S the prefix may be all but one token; [S2S] and [EOS] stand around it.
+    # Of S the prefix may be all but one token; [S2S] and [EOS] surround it.
     assert spec.row_length == 511
     assert spec.lengths == {"encoder": 512, "decoder": 511}
     for seq_len in (8, 24, 77):
@@ -338,7 +338,7 @@ def test_one_stack_sees_the_input_freely_and_its_target_causally():
     ids, is_prefix = batch["segment_ids"][0], batch["is_prefix"][0]
     own = (ids[:, None] == ids) & (ids > 0)[:, None]
     np.testing.assert_array_equal(seen, own & (np.tri(length) > 0) | own & is_prefix)
-    # Inputs are one later than targets: who predicts one sees no input after its own.
+    # Inputs are one later than targets: a prediction depends on no later input.
     for place in np.flatnonzero(batch["weights"]["loss"][0]):
         assert not seen[place, place + 1 :].any()
 

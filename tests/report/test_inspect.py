@@ -1,7 +1,5 @@
 """What `jaxpt inspect` shows is what training reads."""
 
-import types
-
 import numpy as np
 import pytest
 from tiny import CORE, SEQ2SEQ, make_config, prepare, slow_but
@@ -146,7 +144,7 @@ def test_the_page_shows_the_label_of_a_pair(speech):
     rows, batch = passage.corrupt_row(task, corpora["train"], step=0)
     for label, answer in ((rows["is_random_next"], "no"), (np.zeros(1, int), "yes")):
         shown = batch | {"nsp_labels": label}
-        terms = passage.read_terms(task, shown)
+        terms = task.spec.terms
         made = passage.make_strips(rows, shown, tokenizer, terms)
         strips = {strip.name: strip for strip in made}
         text = strips["text"].tokens
@@ -163,12 +161,12 @@ def test_strips_are_named_by_the_terms_that_an_objective_declares(speech):
     terms = {
         "odd": passage.Term("filled", positions="masked_positions"),
         "even": passage.Term("is it new?", targets=""),
-        "pair": passage.Term("which?", "which_labels", answers=("left", "right")),
+        "pair": passage.Term(
+            "which?", targets="which_labels", answers=("left", "right")
+        ),
     }
     weights |= {"pair": np.ones(1)}
     shown = batch | {"weights": weights, "which_labels": np.ones(1, int)}
-    declared = types.SimpleNamespace(spec=types.SimpleNamespace(terms=terms))
-    assert passage.read_terms(declared, shown) == terms
     made = {s.name: s for s in passage.make_strips(rows, shown, tokenizer, terms)}
     assert set(made) == {"text", "input", "targets", "is it new?", "which?"}
     assert made["which?"].tokens == ("right",)
@@ -182,7 +180,7 @@ def test_the_page_counts_at_the_configs_own_length(speech):
     assert mlm.signal == {"loss": pytest.approx(4 / 24)}  # round(24 * 0.15)
     assert electra.signal["discriminator_loss"] == 1
     task, _, _ = make(speech, "clm")
-    lengths, num_predictions = task.spec.lengths, task.spec.num_predictions
+    lengths, num_predictions = task.spec.lengths, task.spec.predictions.most
     wanted = task.model.count_flops(lengths, num_predictions) / 24
     assert clm.flops == pytest.approx(wanted)
 

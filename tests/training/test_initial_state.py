@@ -297,8 +297,11 @@ def test_a_folder_without_a_run_is_refused(tmp_path, speech, capsys):
     [
         ("{", "not readable as JSON"),
         ("[]", "must hold sections"),
-        ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: is no setting"),
-        ('{"version": "0.2", "modle": {}}', "modle: is no section"),
+        ('{"version": "0.2", "model": {"widht": 3}}', "model.widht: unknown setting"),
+        (
+            '{"version": "0.2", "modle": {}}',
+            "modle: unknown section (did you mean model?)",
+        ),
         ('{"version": "0.2", "model": {"d_model": "wide"}}', "d_model"),
         (
             '{"model": {"d_model": 8}}',

@@ -22,6 +22,7 @@ from jaxpt.cli import main
 from jaxpt.config.plan import make_plan
 from jaxpt.errors import DivergedError, UserError
 from jaxpt.objectives import masked_diffusion
+from jaxpt.objectives.spec import Predictions
 from jaxpt.ops import kernel_choice, packing
 from jaxpt.text.dataset import load_text
 from jaxpt.text.tokens import tokenizer as tokenizers
@@ -415,14 +416,14 @@ def test_a_run_that_leaves_out_predictions_warns_once(
     speech, tmp_path, capsys, monkeypatch
 ):
     """With a law of 16 tokens of each row, where 21.6 of 24 are masked on average."""
-    wrong = {"loss": packing.exactly(16)}
-    monkeypatch.setattr(masked_diffusion.Spec, "prediction_laws", wrong)
+    wrong = Predictions(24, {"loss": packing.exactly(16)})
+    monkeypatch.setattr(masked_diffusion.Spec, "predictions", wrong)
     settings = {"masked_diffusion__min_rate": 0.8, "train__steps": 4}
     config = make_config(speech, "masked_diffusion", **settings)
     task, tokenizer, corpora = prepare(config)
     loop.train(task, tokenizer, corpora, tmp_path, only_valid=True)
-    lines = capsys.readouterr().out.splitlines()
-    (found,) = [line for line in lines if line.startswith("warning: ")]
+    lines = capsys.readouterr().err.splitlines()
+    (found,) = [line for line in lines if line.startswith("jaxpt: warning: ")]
     share = re.search(r"masked_diffusion leaves (\d+\.\d\d)% of its pred", found)[1]
     assert float(share) == pytest.approx(100 * (1 - 16 / 21.6), abs=3)
     assert "train.num_microbatches" in found
@@ -477,7 +478,7 @@ def test_few_predictions_without_a_slot_are_no_warning(speech, tmp_path):
     task = make_task(plan, load_text(plan.text)[0].vocab)
     log = run_log.RunLog(Program(task), None, {}, tmp_path)
     lines = []
-    log.say = lines.append
+    log.warn = lines.append
     for left_out in (0.0, 2.0, 2.0):  # of 1,000 in each of two steps
         log.check_overflow({"overflow": (np.array([left_out, 0]), np.full(2, 1e3))})
         log.check_overflow({"loss": (np.ones(2), np.ones(2))})

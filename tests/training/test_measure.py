@@ -234,7 +234,7 @@ def test_states_are_read_in_the_form_of_training(objective, before, after, gap, 
         for name in names
     )
     assert program.frame == (ids(before), ids(after))
-    assert program.task.spec.gap(vocab) == ids(gap)
+    assert program.task.spec.text_form(vocab).shown_gap == ids(gap)
     num_around = len(before) + len(after)
     assert program.text_length == program.task.read_length - num_around
     params = program.init_state(SEED).params

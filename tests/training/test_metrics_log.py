@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX.proto.event_pb2 import Event, SessionLog
 
+from jaxpt import logs
 from jaxpt.errors import UserError
 from jaxpt.training.metrics_log import MetricWriter, Progress, read_metrics
 
@@ -313,12 +314,19 @@ class Terminal(io.StringIO):
         return True
 
 
+@contextlib.contextmanager
+def shown(stream):
+    """Progress is printed to the stream."""
+    with contextlib.redirect_stdout(stream), logs.terminal():
+        yield
+
+
 def test_plain_lines():
     stream, clock = io.StringIO(), Clock()
-    with Progress(6000, prefix="mlm seed 1", stream=stream, clock=clock) as progress:
+    with shown(stream), Progress(6000, prefix="mlm seed 1", clock=clock) as progress:
         clock.now += 60
         progress.update(1200, {"loss": 2.31124}, tokens_per_second=41_234, mfu=0.371)
-        progress.line("saved [bold]step[/] 1200")
+        logs.LOGGER.info("saved [bold]step[/] 1200")
         clock.now += 60
         progress.update(2400, {"loss": 2.0, "lr": 1e-4}, tokens_per_second=950)
     assert stream.getvalue().splitlines() == [
@@ -331,7 +339,7 @@ def test_plain_lines():
 def etas(total, start, updates):
     """The ETA shown at each (step, seconds since the start)."""
     stream, clock = io.StringIO(), Clock()
-    with Progress(total, start, stream=stream, clock=clock) as progress:
+    with shown(stream), Progress(total, start, clock=clock) as progress:
         for step, seconds in updates:
             clock.now = 1000.0 + seconds
             progress.update(step, {}, tokens_per_second=1.0)
@@ -369,7 +377,8 @@ def test_eta_forgets_compiling():
 )
 def test_rates(rate, text):
     stream = io.StringIO()
-    Progress(1, stream=stream).update(1, {}, tokens_per_second=rate)
+    with shown(stream):
+        Progress(1).update(1, {}, tokens_per_second=rate)
     assert f"  {text} tokens/s" in stream.getvalue()
 
 
@@ -387,7 +396,8 @@ def test_rates(rate, text):
 )
 def test_values(value, text):
     stream = io.StringIO()
-    Progress(1, stream=stream).update(1, {"x": value}, tokens_per_second=1.0)
+    with shown(stream):
+        Progress(1).update(1, {"x": value}, tokens_per_second=1.0)
     assert f"  x {text}  " in stream.getvalue()
 
 
@@ -396,10 +406,10 @@ def test_bar_on_a_terminal(monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
     monkeypatch.setenv("TERM", "xterm-256color")
     stream, clock = Terminal(), Clock()
-    with Progress(6000, prefix="[mlm]", stream=stream, clock=clock) as progress:
+    with shown(stream), Progress(6000, prefix="[mlm]", clock=clock) as progress:
         clock.now += 60
         progress.update(1200, {"loss": 2.3}, tokens_per_second=41_234, mfu=0.371)
-        progress.line("saved [bold]step[/] 1200 :tada:" + "." * 200)
+        logs.LOGGER.info("saved [bold]step[/] 1200 :tada:" + "." * 200)
     text = stream.getvalue()
     assert "\x1b[" in text and "\u2501" in text
     # A narrow terminal wraps between words and cuts nothing off.
@@ -411,7 +421,7 @@ def test_bar_on_a_terminal(monkeypatch, columns):
 def test_no_bar_on_a_dumb_terminal(monkeypatch):
     monkeypatch.setenv("TERM", "dumb")
     stream = Terminal()
-    with Progress(10, stream=stream) as progress:
+    with shown(stream), Progress(10) as progress:
         progress.update(5, {}, tokens_per_second=1.0)
     assert stream.getvalue().startswith("step 5/10  1 tokens/s")
     assert "\x1b" not in stream.getvalue()

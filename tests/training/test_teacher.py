@@ -184,7 +184,10 @@ def test_a_teacher_of_two_stacks_is_one_line(objective, tmp_path, speech, capsys
     )
     assert train(student, tmp_path / "run") == 2
     error = capsys.readouterr().err
-    assert f"holds a {objective} run of two stacks (seq2seq); must hold" in error
+    assert (
+        f"holds a {objective} run with an encoder and a decoder (seq2seq); must"
+        in error
+    )
     assert error.count("\n") == 1 and not (tmp_path / "run").exists()
 
 

@@ -1,6 +1,7 @@
-"""How preparing text is told."""
+"""Progress of preparing text."""
 
 import io
+import sys
 
 from jaxpt.training.text_progress import make_reporter
 
@@ -12,9 +13,10 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_lines_come_every_ten_seconds():
+def test_lines_come_every_ten_seconds(monkeypatch):
     stream, now = io.StringIO(), [100.0]
-    update = make_reporter(stream, lambda: now[0]).progress("preparing x", 4_000_000)
+    monkeypatch.setattr(sys, "stdout", stream)
+    update = make_reporter(lambda: now[0]).progress("preparing x", 4_000_000)
     for seconds, done in (
         (5, (500_000, 1, 2)),
         (10, (1_000_000, 3, 1234)),
@@ -31,17 +33,20 @@ def test_lines_come_every_ten_seconds():
     ]
 
 
-def test_a_share_needs_a_total():
+def test_a_share_needs_a_total(monkeypatch):
     stream, now = io.StringIO(), [0.0]
-    update = make_reporter(stream, lambda: now[0]).progress("x", 0)
+    monkeypatch.setattr(sys, "stdout", stream)
+    update = make_reporter(lambda: now[0]).progress("x", 0)
     now[0] = 20
     update((1_000_000, 3, 7))
     assert stream.getvalue() == "x: 1.0 MB, 3 documents, 7 tokens, 0.1 MB/s\n"
 
 
-def test_a_terminal_has_a_bar():
+def test_a_terminal_has_a_bar(monkeypatch):
     stream = Terminal()
-    reporter = make_reporter(stream)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    reporter = make_reporter()
     reporter.say("begin")
     update = reporter.progress("preparing [x]", 2_000_000)
     update((1_000_000, 3, 1234))

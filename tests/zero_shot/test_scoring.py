@@ -11,15 +11,14 @@ from hypothesis import strategies as st
 from tiny import MODELS, VARIANTS, make_config, prepare, slow_but
 
 from jaxpt.inference.scorer import find_form
-from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.skip_gram import SkipGram
+from jaxpt.nn.text_form import TextForm
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.ops import masks
 from jaxpt.zero_shot.score_rows import (
     BOUND_SAMPLES,
     DRAWN,
     Text,
-    TextForm,
     mark_words,
     plan_bound,
 )
@@ -65,8 +64,9 @@ class Loop:
 
     def __init__(self, scorer):
         self.form, self.model, self.params = scorer.form, scorer.network, scorer.params
-        self.fill_logits = jax.jit(self.model.fill_logits)
-        self.token_nll = jax.jit(self.model.token_nll)
+        for name in ("fill_logits", "token_nll"):
+            if hasattr(self.model, name):
+                setattr(self, name, jax.jit(getattr(self.model, name)))
         for name in ("read_backward", "answer", "restore"):
             setattr(self, name, jax.jit(getattr(self, f"_{name}")))
 
@@ -200,7 +200,7 @@ def test_every_rule_is_its_loop(made):
 MASK = 4
 
 
-class Table(Network):
+class Table:
     """A network in NumPy: `read` gives log p of (tokens, position, target)."""
 
     SCORING = ("pll", "pll_word_l2r")

@@ -14,7 +14,7 @@ from typing import Any
 import jax
 from jaxtyping import PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.adaptation import bottleneck, lora, prompts
 from jaxpt.nn.adaptation.adapt_spec import ADAPTERS, AdaptSpec
 from jaxpt.nn.adaptation.watch import Changes, find_places, watch
@@ -44,7 +44,7 @@ def init_extra(
     if spec.method == "bitfit" and not any(
         is_trained(spec, f"network/{name}") for name in find_read(run, params)
     ):
-        raise UserError(
+        raise ConfigError(
             "adapt.method=bitfit: this network has no biases; must be another method"
         )
     if spec.method in ("lora", "prompt", *ADAPTERS):
@@ -85,7 +85,7 @@ def merge(spec: AdaptSpec, params: PyTree, extra: dict) -> PyTree:
     if not extra:
         return params
     if spec.method != "lora":
-        raise UserError(
+        raise ConfigError(
             f"adapt.method={spec.method}: its additions cannot be merged into the "
             f"network; must be lora, bitfit, linear_probe or full"
         )

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 
 METHODS = (
     "full",
@@ -125,4 +125,4 @@ class AdaptSpec:
 
 def _check(spec: AdaptSpec, name: str, is_good: bool, allowed: str) -> None:
     if not is_good:
-        raise UserError(f"adapt.{name}={getattr(spec, name)}: must be {allowed}")
+        raise ConfigError(f"adapt.{name}={getattr(spec, name)}: must be {allowed}")

@@ -21,7 +21,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.watch import Places, Sublayer, draw_key, get, put
 from jaxpt.nn.layers import Norm
@@ -56,7 +56,7 @@ def init(spec: AdaptSpec, places: Places, rng: jax.Array) -> dict:
         }
         put(extra, path, adapter)
     if not extra:
-        raise UserError(
+        raise ConfigError(
             f"adapt.method={spec.method}: this network has no layers of attention and "
             f"MLP; must be one of full, linear_probe, bitfit, lora"
         )

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.watch import Path, Places, draw_key, get, put
 from jaxpt.ops import kernels
@@ -46,7 +46,7 @@ def init(spec: AdaptSpec, places: Places, params: PyTree, rng: jax.Array) -> dic
     for name in spec.targets:
         if not any(is_target(path, (name,)) for path in places.dense):
             known = sorted({path[-1] for path in places.dense})
-            raise UserError(
+            raise ConfigError(
                 f"adapt.targets={spec.targets}: {name} must be the end of the path of "
                 f"a matrix that this network reads: "
                 f"{', '.join(known) or 'it has none'}"

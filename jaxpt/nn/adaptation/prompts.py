@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PyTree
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn.adaptation.adapt_spec import AdaptSpec
 from jaxpt.nn.adaptation.watch import Path, Places, draw_key, get, put
 from jaxpt.nn.model_spec import ModelSpec
@@ -37,7 +37,7 @@ def init(
       UserError: the network reads no token table, or the labels have no names.
     """
     if not places.tables:
-        raise UserError(
+        raise ConfigError(
             "adapt.method=prompt: this network has no table of token embeddings with "
             "positions; must be one of full, linear_probe, bitfit, lora"
         )
@@ -53,7 +53,7 @@ def init(
     vectors = tokens[drawn]
     if spec.prompt_init == "labels":
         if not label_ids or not all(label_ids):
-            raise UserError(
+            raise ConfigError(
                 "adapt.prompt_init=labels: must be vocab, as labels have no names here"
             )
         for i, ids in enumerate(label_ids[: spec.prompt_length]):
@@ -84,7 +84,7 @@ def check_length(spec: AdaptSpec, model: ModelSpec, longest: int) -> None:
     """
     has_places = model.positions in ("learned", "sinusoidal")
     if has_places and spec.num_prompts + longest > model.max_len:
-        raise UserError(
+        raise ConfigError(
             f"adapt.prompt_length={spec.prompt_length}: must leave {longest} "
             f"(task.max_len) of model.max_len={model.max_len} places to the text"
         )

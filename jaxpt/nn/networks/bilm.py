@@ -1,4 +1,4 @@
-"""ELMo's network: two LSTM language models over one reading of spelt words."""
+"""ELMo's network: two LSTM language models over character-level words."""
 
 import dataclasses
 from typing import Any
@@ -11,6 +11,7 @@ from jaxpt.nn import flops, recurrent, scan
 from jaxpt.nn.heads import VocabHead
 from jaxpt.nn.layers import Dropout
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.abilities import Gap, choose_by_likelihood
 from jaxpt.nn.networks.network import TRANSFORMER_RULES, Network
 from jaxpt.nn.recurrent import CharCnn, LstmStack
 from jaxpt.ops import edits, losses
@@ -18,8 +19,8 @@ from jaxpt.ops import masks as attention_masks
 from jaxpt.ops.masks import Mask
 
 
-def make_masks(length: int, segment_ids=None) -> dict[str, Mask]:
-    """Forward, each position sees itself and its past; backward, what follows it."""
+def make_masks(length: int, segment_ids: Array | None = None) -> dict[str, Mask]:
+    """Forward, each position sees itself and its past; backward, its future."""
     return {
         "forward": attention_masks.causal(segment_ids),
         "backward": attention_masks.anticausal(length, segment_ids),
@@ -27,17 +28,17 @@ def make_masks(length: int, segment_ids=None) -> dict[str, Mask]:
 
 
 class BiLm(Network, nn.Module):
-    """Both directions over one reading of the words.
+    """Both directions over the same vectors of the words.
 
     Attributes:
-      pieces: what each id is written as.
-      marks: ids that are one character of their own.
-      num_chars, char_width, filters, num_highway: of the characters' network.
-      cell_clip, proj_clip: the greatest size of a number in a cell, in a projection.
+      pieces: the text of each id.
+      marks: ids that are a single character.
+      num_chars, char_width, filters, num_highway: of the network of characters.
+      cell_clip, proj_clip: the largest absolute value in a cell, in a projection.
     """
 
-    ABILITIES = frozenset({"token_nll"})
     SCORING = ("both", "forward", "backward")
+    scores_ratio = False
     CONSTANTS = ("num_chars", "cell_clip", "proj_clip")
     RULES = (
         # Characters, filters and highway layers; gates of the cells, projections.
@@ -60,13 +61,13 @@ class BiLm(Network, nn.Module):
     cell_clip: float
     proj_clip: float
 
-    def setup(self):
+    def setup(self) -> None:
         spec = self.spec
         self.words = CharCnn(spec, self.char_width, self.filters, self.num_highway)
         clips = self.cell_clip, self.proj_clip
         self.ahead = LstmStack(spec, *clips, is_reversed=False)
         self.back = LstmStack(spec, *clips, is_reversed=True)
-        # Their softmax: normal, of std 1 / sqrt(D); a bias of zeros.
+        # Their softmax: normal with std 1 / sqrt(D); zero bias.
         softmax: dict[str, Any] = {
             "tie_embeddings": False,
             "head_transform": False,
@@ -82,7 +83,7 @@ class BiLm(Network, nn.Module):
     ) -> tuple[Array, list[Array], list[Array]]:
         """The words [B, T, D], and the layers of both directions [B, T, D] each.
 
-        A state is handed on from one token to the next where the mask lets that see it.
+        A token's state passes on to the next if the mask lets the next attend to it.
         """
         table = recurrent.spell_table(
             self.pieces, self.spec.vocab_size, self.num_chars, dict(self.marks)
@@ -99,7 +100,7 @@ class BiLm(Network, nn.Module):
     def score(
         self, states: Array, targets: Array, weights: Array, *, deterministic: bool
     ) -> losses.Scores:
-        """What one direction says of its targets."""
+        """One direction's scores of its targets."""
         states = self.dropout(states, deterministic=deterministic)
         return self.head.score(states, None, targets, weights)
 
@@ -110,53 +111,53 @@ class BiLm(Network, nn.Module):
         *,
         deterministic: bool = True,
     ) -> Float[Array, "L B T C"]:
-        """ELMo's layers [L, B, T, 2 D]; the lowest is the words, twice."""
+        """ELMo's layers [L, B, T, 2 D]; the lowest is the words' vectors, twice."""
         seen = make_masks(ids.shape[1], segment_ids)
         x, ahead, back = self.read(ids, seen, deterministic=deterministic)
         pairs = zip([x, *ahead], [x, *back], strict=True)
         return jnp.stack([jnp.concatenate(pair, axis=-1) for pair in pairs])
 
-    def __call__(self, ids: Int[Array, "B T"]):
+    def __call__(self, ids: Int[Array, "B T"]) -> Array:
         *_, back = self.read(ids, make_masks(ids.shape[1]), deterministic=True)
         return self.head(back[-1], None)
 
-    def init_params(self, rng):
+    def init_params(self, rng: Array) -> Any:
         """As bilm-tf draws them."""
         return scan.init_params(self, rng, jnp.zeros((1, 2), jnp.int32))
 
     @property
-    def task_width(self):
+    def task_width(self) -> int:
         return 2 * self.spec.d_model
 
-    def read_task(self, batch, *, deterministic):
-        """All layers mixed evenly."""
+    def read_task(self, batch: dict, *, deterministic: bool) -> Array:
+        """The average of all layers."""
         layers = self.read_task_layers(batch, deterministic=deterministic)
         return recurrent.mix_layers(layers, jnp.zeros(len(layers)), 1.0)
 
-    def read_task_layers(self, batch, *, deterministic):
-        """The layers themselves, of which a task can train the mix."""
+    def read_task_layers(self, batch: dict, *, deterministic: bool) -> Array:
+        """The layers, whose mix a task can train."""
         ids, segment_ids = batch["inputs"], batch["segment_ids"]
         return self.layers(ids, segment_ids, deterministic=deterministic)
 
-    def task_layers(self, params, batch, *, rngs=None):
+    def task_layers(self, params: Any, batch: dict, *, rngs: Any = None) -> Array:
         return self._apply_task("read_task_layers", params, batch, rngs)
 
-    def features(self, params, tokens):
-        """ELMo's vectors [B, T, 2 D]: all layers mixed evenly.
+    def features(self, params: Any, tokens: Array) -> Array:
+        """ELMo's vectors [B, T, 2 D]: the average of all layers.
 
-        A later task trains the mix itself (`recurrent.ScalarMix`, which begins so).
+        A task trains the mix (`recurrent.ScalarMix`), starting from the average.
         """
         layers = self.layer_features(params, tokens)
         return recurrent.mix_layers(layers, jnp.zeros(len(layers)), 1.0)
 
-    def layer_features(self, params, tokens):
-        """ELMo's layers, both directions side by side; `features` is their mean."""
+    def layer_features(self, params: Any, tokens: Array) -> Array:
+        """ELMo's layers, both directions concatenated; `features` is their mean."""
         return self.apply({"params": params}, tokens, method="layers")
 
-    def token_nll(self, params, tokens):
-        """By the direction that reads ahead."""
+    def token_nll(self, params: Any, tokens: Array) -> Array:
+        """By the forward direction."""
 
-        def predict(model):
+        def predict(model: BiLm) -> Array:
             ids = tokens[:, :-1]
             seen = make_masks(ids.shape[1])
             _, forward, _ = model.read(ids, seen, deterministic=True)
@@ -164,10 +165,15 @@ class BiLm(Network, nn.Module):
 
         return self.apply({"params": params}, method=predict)
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        return choose_by_likelihood(self, params, gap)
+
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
         """By the direction that the view names."""
 
-        def predict(model):
+        def predict(model: BiLm) -> Any:
             segments = batch["segment_ids"]
             seen = make_masks(segments.shape[1], segments)
             _, *ways = model.read(batch["inputs"], seen, deterministic=True)
@@ -180,7 +186,7 @@ class BiLm(Network, nn.Module):
 
         return self.apply({"params": params}, method=predict)
 
-    def count_flops(self, lengths, num_predictions):
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         width, cells = self.spec.d_model, self.spec.d_ff
         size = sum(self.filters)
         word = sum(
@@ -188,7 +194,7 @@ class BiLm(Network, nn.Module):
             for w, number in enumerate(self.filters, 1)
         )
         word += self.num_highway * 4 * size**2 + 2 * size * width
-        # Of each layer: gates from its input and from its state, the projection.
+        # Each layer: gates from its input and from its state, the projection.
         layer = 2 * (2 * width * 4 * cells + cells * width)
         direction = self.spec.num_layers * layer + 2 * width * self.spec.vocab_size
         return flops.TRAIN_FACTOR * lengths["forward"] * (word + 2 * direction)

@@ -1,23 +1,26 @@
 """ELECTRA's two networks: a generator that fills masks, and one that reads its fills.
 
-Which questions the second one is asked is the objective's; here are its heads.
+The objective defines the second network's task; here are its heads.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from jaxpt.nn import flops, scan
 from jaxpt.nn.heads import Embedder, TokenScore
 from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.network import TRANSFORMER_RULES, Network
 from jaxpt.nn.networks.one_stack import MaskedLM
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import edits, masks
 
-# By variant, what the second network answers with: "score", a logit a token; "logits",
+# By variant, the second network's outputs: "score", a logit for each token; "logits",
 # those of the vocabulary.
 VARIANTS = {
     "full": ("score",),
@@ -25,23 +28,21 @@ VARIANTS = {
     "replace_mlm": ("logits",),
     "all_tokens_mlm": ("score", "logits"),
 }
-# Those whose second network is trained at every token, not at the masked ones alone.
+# Variants whose second network is trained at every token, not only at masked ones.
 EVERYWHERE = ("full", "all_tokens_mlm")
 
 
-class Electra(Network, nn.Module):
-    """Both networks, each a Transformer of its own width, on one set of embeddings.
+class ElectraNetwork(Network, nn.Module):
+    """Both networks, Transformers of different widths, on one set of embeddings.
 
-    The second is called the discriminator, whatever it is asked. With `is_shared`
-    False the generator has embeddings of its own. `temperature` is that of the
-    generator's samples, which the objective draws.
+    The second is called the discriminator in every variant. With `is_shared` False the
+    generator has separate embeddings. `temperature` is for the generator's samples,
+    which the objective draws.
     """
 
     HEADS = ("generator", "discriminator")
-    ABILITIES = frozenset({"fill_logits"})
     SCORING = (*MaskedLM.SCORING, "discriminator")
-    FILLS_BY = "its generator"
-    HAS_ATTENTION = True
+    FILLS_BY: ClassVar[str] = "its generator"
     RULES = (
         (r"score/(Dense_0|out)/kernel", ("fsdp", None)),
         (r"score/(Dense_0|out)/bias", (None,)),
@@ -54,7 +55,7 @@ class Electra(Network, nn.Module):
     is_shared: bool = True
     temperature: float = 1.0
 
-    def setup(self):
+    def setup(self) -> None:
         self.embed = Embedder(self.discriminator_spec)
         shared = self.embed if self.is_shared else None
         self.generator = Transformer(self.generator_spec, shared)
@@ -63,27 +64,31 @@ class Electra(Network, nn.Module):
 
     @property
     def spec(self) -> ModelSpec:
-        """The sizes of the discriminator, which is what is kept."""
+        """The sizes of the discriminator, which is kept after training."""
         return self.discriminator_spec
 
     @property
     def answers(self) -> tuple[str, ...]:
-        """What the second network answers with."""
+        """The second network's outputs."""
         return VARIANTS[self.variant]
 
-    def generate(self, batch: dict, masks: dict, *, deterministic: bool):
+    def generate(
+        self, batch: Mapping[str, Any], masks: dict, *, deterministic: bool
+    ) -> Array:
         """The generator's states [B, P, D] at the masked positions."""
         states = self.generator.batch_states(batch, masks, deterministic=deterministic)
         return edits.gather(states, batch["masked_positions"])
 
-    def discriminate(self, batch: dict, masks: dict, *, deterministic: bool):
+    def discriminate(
+        self, batch: Mapping[str, Any], masks: dict, *, deterministic: bool
+    ) -> Array:
         """Hidden states [B, T, D] of the discriminator."""
         return self.discriminator.batch_states(
             batch, masks, deterministic=deterministic
         )
 
-    def __call__(self, batch: dict, masks: dict):
-        """Every head once: which parameters there are."""
+    def __call__(self, batch: dict, masks: dict) -> list[Array]:
+        """Calls every head once, to initialise its parameters."""
         states = self.generate(batch, masks, deterministic=True)
         self.generator.logits(states)
         states = self.discriminate(batch, masks, deterministic=True)
@@ -93,53 +98,54 @@ class Electra(Network, nn.Module):
         }
         return [heads[name](states) for name in self.answers]
 
-    def init_params(self, rng):
+    def init_params(self, rng: Array) -> Any:
         ids = jnp.zeros((1, 2), jnp.int32)
         batch = {"inputs": ids, "masked_positions": ids[:, :1]}
         return scan.init_params(self, rng, batch, {"self": masks.full()})
 
     @property
-    def task_width(self):
+    def task_width(self) -> int:
         return self.discriminator_spec.d_model
 
-    def task_part(self, params):
-        """The discriminator, without what says of each token whether it is original."""
+    def task_part(self, params: Any) -> tuple[Network, Any]:
+        """The discriminator, without the head that scores tokens as replaced."""
         network = MaskedLM(self.discriminator_spec, parent=None)
         return network, self._part(params, "discriminator")
 
-    def features(self, params, tokens):
+    def features(self, params: Any, tokens: Array) -> Array:
         """The discriminator's."""
-        network = MaskedLM(self.discriminator_spec, parent=None)
-        return network.features(self._part(params, "discriminator"), tokens)
+        network, own = self.task_part(params)
+        return network.features(own, tokens)
 
-    def layer_features(self, params, tokens):
+    def layer_features(self, params: Any, tokens: Array) -> Array:
         """The discriminator's."""
-        network = MaskedLM(self.discriminator_spec, parent=None)
-        return network.layer_features(self._part(params, "discriminator"), tokens)
+        network, own = self.task_part(params)
+        return network.layer_features(own, tokens)
 
-    def find_transformer(self, params):
+    def find_transformer(self, params: Any) -> tuple[Any, Any]:
         """The discriminator."""
-        network = MaskedLM(self.discriminator_spec, parent=None)
-        return network, self._part(params, "discriminator")
+        return self.task_part(params)
 
-    def fill_logits(self, params, tokens):
+    def fill_logits(self, params: Any, tokens: Array) -> Array:
         """The generator's."""
         network = MaskedLM(self.generator_spec, parent=None)
         return network.fill_logits(self._part(params, "generator"), tokens)
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """The generator's, or what the second network says of tokens that are there.
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """The generator's, or by the view the discriminator's log P(original).
 
-        log P(original); where it restores tokens, that it would write the same one.
+        If that restores tokens, log p that it writes the same token.
         """
         if view != "discriminator":
             network = MaskedLM(self.generator_spec, parent=None)
             own = self._part(params, "generator")
             return network.target_log_probs(own, batch, view, with_ranks)
         if with_ranks:
-            raise NotImplementedError
+            raise ValueError("a discriminator gives tokens no ranks")
 
-        def read(model):
+        def read(model: ElectraNetwork) -> Array:
             seen = {"self": masks.segments(batch["segment_ids"])}
             states = model.discriminate(batch, seen, deterministic=True)
             states = edits.gather(states, batch["positions"])
@@ -155,21 +161,21 @@ class Electra(Network, nn.Module):
         return self.apply({"params": params}, method=read)
 
     @property
-    def scores_ratio(self):
+    def scores_ratio(self) -> bool:
         """A discriminator compares p of a token with that of the generator's fill.
 
         A second network that restores every token and copies none gives p alone.
         """
-        return self.can_spot
+        return "score" in self.answers
 
-    def choice_scores(self, params, gap):
-        """By how original the second network finds each candidate in its place.
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        """By the discriminator's logit that each candidate is original.
 
-        Where it restores tokens: log p that the candidate was there.
+        If it restores tokens, log p that the candidate was there.
         """
 
-        def score(tokens):
-            def read(model):
+        def score(tokens: Array) -> Array:
+            def read(model: ElectraNetwork) -> dict[str, Array]:
                 seen = masks.full()
                 states = model.discriminator.encode(tokens, seen, deterministic=True)
                 scores = {}
@@ -182,34 +188,18 @@ class Electra(Network, nn.Module):
                     scores["logits"] = jnp.take_along_axis(restored, own, 1)[:, 0]
                 return scores
 
-            found = self.apply({"params": params}, method=read)
-            if "logits" not in found:  # the logit of a replaced token
-                return -found["score"]
-            if "score" not in found:
-                return found["logits"]
-            copied = jax.nn.log_sigmoid(found["score"])
-            replaced = jax.nn.log_sigmoid(-found["score"]) + found["logits"]
+            scores = self.apply({"params": params}, method=read)
+            if "logits" not in scores:  # the logit of a replaced token
+                return -scores["score"]
+            if "score" not in scores:
+                return scores["logits"]
+            copied = jax.nn.log_sigmoid(scores["score"])
+            replaced = jax.nn.log_sigmoid(-scores["score"]) + scores["logits"]
             return jnp.logaddexp(copied, replaced)
 
         return gap.score_each(score)
 
-    @property
-    def can_spot(self):
-        return "score" in self.answers
-
-    def replaced_logits(self, params, tokens):
-        """The discriminator's; where it restores tokens, that it does not copy them."""
-
-        def read(model):
-            states = model.discriminator.encode(
-                tokens, masks.full(), deterministic=True
-            )
-            return model.score(states)
-
-        found = self.apply({"params": params}, method=read)
-        return -found if "logits" in self.answers else found
-
-    def count_flops(self, lengths, num_predictions):
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         length, total = lengths["generator"], 0.0
         spec = self.discriminator_spec
         asked = length if self.variant in EVERYWHERE else num_predictions
@@ -222,10 +212,10 @@ class Electra(Network, nn.Module):
             total += 2 * length * spec.d_model * (spec.d_model + 1)
         return flops.TRAIN_FACTOR * total
 
-    def export_parts(self, params):
-        """A second network that restores tokens is a masked language model.
+    def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
+        """A second network that restores tokens is exported as a masked language model.
 
-        The head that says what it copies is left out then.
+        Without the head that decides which tokens it copies.
         """
         parts = {"generator": (self.generator_spec, self._part(params, "generator"))}
         kept = self._part(params, "discriminator")
@@ -234,13 +224,13 @@ class Electra(Network, nn.Module):
         kept |= {"score": params["score"]}
         return parts | {"discriminator": (self.discriminator_spec, kept)}
 
-    def join_parts(self, parts):
-        """Of networks whose embeddings are one; what a checkpoint lacks is empty.
+    def join_parts(self, parts: dict[str, Any]) -> Any:
+        """From networks with shared embeddings; missing parts are empty.
 
-        A fine-tuned one has neither the generator nor the discriminator's score.
+        A fine-tuned checkpoint has neither the generator nor the discriminator's score.
         """
         generator = dict(parts.get("generator", {}))
-        discriminator = dict(parts["discriminator"])
+        discriminator = dict(parts.get("discriminator") or parts["masked"])
         generator.pop("embed", None)
         return {
             "embed": discriminator.pop("embed"),
@@ -249,5 +239,29 @@ class Electra(Network, nn.Module):
             "discriminator": discriminator,
         }
 
-    def _part(self, params, name: str) -> dict:
+    def _part(self, params: Any, name: str) -> dict:
         return {"embed": params["embed"]} | params[name]
+
+
+class Electra(ElectraNetwork):
+    """ELECTRA with a discriminator that scores every token as replaced or not."""
+
+    def replaced_logits(self, params: Any, tokens: Array) -> Array:
+        """The discriminator's; if it restores tokens, that it does not copy them."""
+
+        def read(model: Electra) -> Array:
+            states = model.discriminator.encode(
+                tokens, masks.full(), deterministic=True
+            )
+            return model.score(states)
+
+        logits = self.apply({"params": params}, method=read)
+        return -logits if "logits" in self.answers else logits
+
+
+class RestoringElectra(ElectraNetwork):
+    """ELECTRA whose second network only restores masked tokens (replace MLM)."""
+
+    HEADS = ("generator", "masked")
+
+    variant: str = "replace_mlm"

@@ -1,9 +1,13 @@
 """An encoder that reads a text, and a decoder that writes another: T5, BART."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array
 
-from jaxpt.nn.decoding import make_decoder
+from jaxpt.nn.decoding import Decoder, make_decoder
+from jaxpt.nn.networks.abilities import Gap
 from jaxpt.nn.networks.network import TransformerNetwork
 from jaxpt.ops import masks
 
@@ -14,10 +18,10 @@ class EncoderDecoder(TransformerNetwork):
     HEADS = ("seq2seq",)
     HAS_DECODER = True
     SCORING = ("infill", "suffix")
-    WRITES = "left_to_right"
+    scores_ratio = False
 
-    def answer_states(self, params, tokens, dec_tokens):
-        """The decoder's states [B, S, D], of what it has written of an answer."""
+    def answer_states(self, params: Any, tokens: Array, dec_tokens: Array) -> Array:
+        """The decoder's states [B, S, D] at the written part of an answer."""
         seen = {"self": masks.full(), "dec_self": masks.causal(), "cross": masks.full()}
         return self.apply(
             {"params": params},
@@ -28,8 +32,10 @@ class EncoderDecoder(TransformerNetwork):
             method="states",
         )
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """Read in the decoder."""
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """By the decoder."""
         source, written = batch["segment_ids"], batch["dec_segment_ids"]
         seen = {
             "self": masks.segments(source),
@@ -38,30 +44,26 @@ class EncoderDecoder(TransformerNetwork):
         }
         return self._target_log_probs(params, batch, seen, with_ranks)
 
-    @property
-    def can_choose(self):
-        return True
-
-    def choice_scores(self, params, gap):
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
         """By the likelihood of the whole answer, not only of its first token.
 
         A gap may hide a span of any length, so log p(c | answer so far) alone also
-        counts spans that only begin with c. The score adds log p(end | answer, c).
+        counts longer spans that begin with c. The score adds log p(end | answer, c).
 
         Raises:
-          NotImplementedError: its training shows it no gap.
+          ValueError: the gap has no answer, as its training shows no gaps.
         """
         if gap.answer is None or gap.ends is None:
-            raise NotImplementedError
+            raise ValueError("the gap must have an answer and its ends")
         answer, ends = gap.answer, gap.ends
         first = answer.shape[1] - 1  # the state that predicts the candidate
 
-        def score(candidate):
+        def score(candidate: Array) -> Array:
             own = candidate[:, None]
             written = jnp.concatenate([answer, own, ends[:, :-1, 0]], axis=1)
             states = self.answer_states(params, gap.gapped, written)[:, first:]
 
-            def find_log_probs(ids):
+            def find_log_probs(ids: Array) -> Array:
                 targets = jnp.concatenate([own, ids], axis=1)
                 return -self.apply({"params": params}, states, targets, method="nll")
 
@@ -72,6 +74,6 @@ class EncoderDecoder(TransformerNetwork):
 
         return jax.lax.map(score, gap.candidates.T).T
 
-    def make_decoder(self, start_id):
-        """What answers a prompt, which the encoder reads."""
+    def make_decoder(self, start_id: int | None) -> Decoder:
+        """Answers a prompt, which the encoder reads."""
         return make_decoder(self, start_id=start_id)

@@ -1,102 +1,114 @@
-"""Networks of one Transformer stack: what differs is who sees whom, and the heads."""
+"""Networks of one Transformer stack, which differ in attention masks and heads."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+from jaxtyping import Array
 
 from jaxpt.nn import flops, scan
-from jaxpt.nn.decoding import make_decoder, make_prefix_decoder
+from jaxpt.nn.decoding import Decoder, make_decoder, make_prefix_decoder
 from jaxpt.nn.heads import BoundaryHead, PairScore
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.abilities import Gap, choose_by_fill, choose_by_likelihood
 from jaxpt.nn.networks.network import TRANSFORMER_RULES, TransformerNetwork
 from jaxpt.ops import edits, losses, masks
 
 
 class CausalLM(TransformerNetwork):
-    """One stack in which each token sees its past: GPT."""
+    """One stack in which each token attends to its past: GPT."""
 
     HEADS = ("causal",)
-    ABILITIES = frozenset({"next_logits", "token_nll"})
     READS_AHEAD = False
     SCORING: ClassVar[tuple[str, ...]] = ("causal",)
-    WRITES = "left_to_right"
+    scores_ratio = False
 
     @property
-    def feature_mask(self):
+    def feature_mask(self) -> masks.Mask:
         return masks.causal()
 
-    def task_mask(self, batch):
+    def task_mask(self, batch: dict) -> masks.Mask:
         return masks.causal(batch["segment_ids"])
 
-    def next_logits(self, params, tokens):
+    def next_logits(self, params: Any, tokens: Array) -> Array:
         return self._logits(params, tokens, masks.causal())
 
-    def token_nll(self, params, tokens):
-        def predict(model):
+    def token_nll(self, params: Any, tokens: Array) -> Array:
+        def predict(model: TransformerNetwork) -> Array:
             seen = masks.causal()
             states = model.encode(tokens[:, :-1], seen, deterministic=True)
             return model.nll(states, tokens[:, 1:])
 
         return self.apply({"params": params}, method=predict)
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """Causally: what pads a row lies behind all that is read."""
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """Causally: padding is after all positions that are read."""
         return self._target_log_probs(
             params, batch, {"self": masks.causal()}, with_ranks
         )
 
-    def make_decoder(self, start_id=None):
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        return choose_by_likelihood(self, params, gap)
+
+    def make_decoder(self, start_id: int | None = None) -> Decoder:
         return make_decoder(self)
 
 
 class MaskedLM(TransformerNetwork):
-    """One stack in which all tokens see each other and [MASK]s are filled: BERT."""
+    """One stack in which all tokens attend to each other, to fill [MASK]s: BERT."""
 
     HEADS = ("masked",)
-    ABILITIES = frozenset({"fill_logits"})
+    FILLS_BY: ClassVar[str] = ""
     SCORING: ClassVar[tuple[str, ...]] = ("pll", "pll_word_l2r")
+    scores_ratio = False
 
-    def fill_logits(self, params, tokens):
+    def fill_logits(self, params: Any, tokens: Array) -> Array:
         return self._logits(params, tokens, masks.full())
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """In full view of the row."""
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """With attention to the whole row."""
         seen = {"self": masks.segments(batch["segment_ids"])}
         return self._target_log_probs(params, batch, seen, with_ranks)
 
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        return choose_by_fill(self, params, gap)
+
 
 class PrefixLM(TransformerNetwork):
-    """One stack in which a prefix sees all of itself, and the rest its past.
+    """One stack in which a prefix attends to all of itself, and the rest to its past.
 
-    Features are of a text that is all prefix, without the start token or an [EOS], so
-    that each state is one token's.
+    Features are those of a text that is all prefix, without the start token or an
+    [EOS], so that each state is one token's.
     """
 
     HEADS = ("causal",)
     SCORING = ("prefix",)
-    WRITES = "left_to_right"
+    scores_ratio = False
 
-    def task_mask(self, batch):
-        """A text is all prefix, but where the batch says what of it is."""
+    def task_mask(self, batch: dict) -> masks.Mask:
+        """A text is all prefix, unless the batch has `is_prefix`."""
         return _prefix_mask(batch)
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """What pads a row lies behind all that is read."""
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """Padding is after all positions that are read."""
         seen = {"self": masks.prefix(batch["prefix_lengths"])}
         return self._target_log_probs(params, batch, seen, with_ranks)
 
-    @property
-    def can_choose(self):
-        return True
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        """By the likelihood of the text after the gap's left side, the prefix."""
 
-    def choice_scores(self, params, gap):
-        """By the likelihood of what follows the text before the gap, its prefix."""
-
-        def score(tokens):
+        def score(tokens: Array) -> Array:
             inputs, targets = tokens[:, :-1], tokens[:, 1:]
             places = jnp.arange(inputs.shape[1])
             is_prefix = jnp.broadcast_to(places < gap.position, inputs.shape)
 
-            def read(model):
+            def read(model: TransformerNetwork) -> Array:
                 seen = masks.prefix_keys(is_prefix)
                 states = model.encode(inputs, seen, deterministic=True)
                 return model.nll(states, targets)
@@ -106,8 +118,8 @@ class PrefixLM(TransformerNetwork):
 
         return gap.score_each(score)
 
-    def make_decoder(self, start_id=None):
-        """What follows a prompt, which is the prefix."""
+    def make_decoder(self, start_id: int | None = None) -> Decoder:
+        """Continues a prompt, which is the prefix."""
         return make_prefix_decoder(self)
 
 
@@ -117,34 +129,39 @@ class CausalMaskedLM(CausalLM):
     A [MASK] is filled from the position before it, as the causal head predicts.
     """
 
-    ABILITIES = CausalLM.ABILITIES | {"fill_logits"}
+    FILLS_BY: ClassVar[str] = ""
     SCORING = ("causal", "mntp", "mntp_word_l2r")
     READS_AHEAD = True
 
-    def target_log_probs(self, params, batch, view, with_ranks=False):
-        """By the view: causally, or in full view of the row."""
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
+        """By the view: causally, or with attention to the whole row."""
         if view == "causal":
             return super().target_log_probs(params, batch, view, with_ranks)
         seen = {"self": masks.segments(batch["segment_ids"])}
         return self._target_log_probs(params, batch, seen, with_ranks)
 
     @property
-    def feature_mask(self):
-        """As masked rows have it: all tokens see each other."""
+    def feature_mask(self) -> masks.Mask:
+        """As in masked rows: all tokens attend to each other."""
         return masks.full()
 
-    def task_mask(self, batch):
-        """As masked rows have it, but where the batch says what is seen ahead."""
+    def task_mask(self, batch: dict) -> masks.Mask:
+        """As in masked rows, unless the batch has `is_prefix`."""
         return _prefix_mask(batch)
 
-    def fill_logits(self, params, tokens):
-        """Of the first position nothing is known, and all tokens score 0."""
+    def fill_logits(self, params: Any, tokens: Array) -> Array:
+        """At the first position nothing predicts, and all tokens score 0."""
         logits = self._logits(params, tokens, masks.full())
         return jnp.pad(logits[:, :-1], ((0, 0), (1, 0), (0, 0)))
 
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
+        return choose_by_fill(self, params, gap)
+
 
 class PairMaskedLM(MaskedLM):
-    """A masked model with BERT's head, which reads the first state of a pair."""
+    """A masked model with BERT's head on the first state of a pair."""
 
     HEADS = ("pretraining",)
     RULES = (
@@ -155,31 +172,33 @@ class PairMaskedLM(MaskedLM):
 
     has_pairs: bool = True
 
-    def setup(self):
+    def setup(self) -> None:
         super().setup()
         if self.has_pairs:
             self.pair_score = PairScore(self.spec)
 
-    def __call__(self, ids, masks, *, deterministic):
+    def __call__(  # type: ignore[override]  # which is never called on the base
+        self, ids: Array, masks: dict, *, deterministic: bool
+    ) -> tuple[Array, Array | None]:
         """Logits [B, T, V] at every position, and [B, 2] of the pair, if any."""
         states = self.encode(ids, masks["self"], deterministic=deterministic)
         pairs = self.pair_score(states) if self.has_pairs else None
         return self.logits(states), pairs
 
-    def count_flops(self, lengths, num_predictions):
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         d_model = self.spec.d_model
         pairs = 2 * d_model * (d_model + 2) * self.has_pairs  # of one state
         total = super().count_flops(lengths, num_predictions)
         return total + flops.TRAIN_FACTOR * pairs
 
-    def export_parts(self, params):
-        """Pooled head and all; without it, what a masked model is."""
+    def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
+        """With the pooled head; without a sentence task, a masked model."""
         head = "pretraining" if self.has_pairs else "masked"
         return {head: (self.spec, params)}
 
 
 class SpanMaskedLM(MaskedLM):
-    """A masked model with SpanBERT's head, which reads the edges of spans."""
+    """A masked model with SpanBERT's head on the edges of spans."""
 
     RULES = (
         (r"boundary/positions", (None, "fsdp")),
@@ -192,12 +211,14 @@ class SpanMaskedLM(MaskedLM):
     num_places: int = 15
     place_width: int = 200
 
-    def setup(self):
+    def setup(self) -> None:
         super().setup()
         self.boundary = BoundaryHead(self.spec, self.num_places, self.place_width)
 
-    def score_spans(self, states, batch: dict) -> losses.Scores:
-        """What the states [B, T, D] beside the spans tell of the masked tokens."""
+    def score_spans(
+        self, states: Array, batch: Mapping[str, Any], weights: Array
+    ) -> losses.Scores:
+        """The scores of the masked tokens by the states [B, T, D] next to spans."""
         positions, starts = batch["masked_positions"], batch["span_starts"]
         last = states.shape[1] - 1
         return self.boundary.score(
@@ -206,42 +227,46 @@ class SpanMaskedLM(MaskedLM):
             jnp.minimum(positions - starts, self.num_places - 1),
             self.embed.tokens,
             batch["targets"],
-            batch["weights"]["boundary_loss"],
+            weights,
         )
 
-    def score_both(self, batch: dict, masks: dict, *, deterministic: bool):
+    def score_both(
+        self,
+        batch: Mapping[str, Any],
+        masks: dict,
+        weights: tuple[Array, Array],
+        *,
+        deterministic: bool,
+    ) -> tuple[losses.Scores, losses.Scores]:
         """The scores of the masked tokens by their own states, and by the edges."""
         states = self.batch_states(batch, masks, deterministic=deterministic)
         own = edits.gather(states, batch["masked_positions"])
-        scores = self.score(own, batch["targets"], batch["weights"]["mlm_loss"])
-        return scores, self.score_spans(states, batch)
+        scores = self.score(own, batch["targets"], weights[0])
+        return scores, self.score_spans(states, batch, weights[1])
 
-    def init_params(self, rng):
+    def init_params(self, rng: Array) -> Any:
         one, weight = jnp.zeros((1, 1), jnp.int32), jnp.zeros((1, 1))
         keys = ("masked_positions", "targets", "span_starts", "span_ends")
-        batch: dict[str, Any] = dict.fromkeys(keys, one)
-        batch["inputs"] = jnp.zeros((1, 2), jnp.int32)
-        batch["weights"] = {"mlm_loss": weight, "boundary_loss": weight}
+        batch = dict.fromkeys(keys, one) | {"inputs": jnp.zeros((1, 2), jnp.int32)}
+        call = {"deterministic": True, "method": "score_both"}
         seen = {"self": masks.full()}
-        return scan.init_params(
-            self, rng, batch, seen, deterministic=True, method="score_both"
-        )
+        return scan.init_params(self, rng, batch, seen, (weight, weight), **call)
 
-    def count_flops(self, lengths, num_predictions):
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         d_model, table = self.spec.d_model, self.spec.embedding_dim
         edges = (2 * d_model + self.place_width) * d_model + d_model * table
-        edges = 2 * num_predictions * (edges + table * self.spec.vocab_size)
+        total_edges = 2 * num_predictions * (edges + table * self.spec.vocab_size)
         total = super().count_flops(lengths, num_predictions)
-        return total + flops.TRAIN_FACTOR * edges
+        return total + flops.TRAIN_FACTOR * total_edges
 
-    def export_parts(self, params):
-        """Without the head of the edges: nothing but pretraining reads it."""
+    def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
+        """Without the head of the edges, which only pretraining uses."""
         kept = {name: part for name, part in params.items() if name != "boundary"}
         return {"masked": (self.spec, kept)}
 
 
 def _prefix_mask(batch: dict) -> masks.Mask:
-    """All of a text sees its prefix, which is the whole text where none is named."""
+    """All of a text attends to its prefix; without `is_prefix` that is the text."""
     segment_ids = batch["segment_ids"]
     if "is_prefix" not in batch:
         return masks.segments(segment_ids)

@@ -1,4 +1,6 @@
-"""word2vec's two tables: each word as itself, and as another's neighbour."""
+"""word2vec's two tables: a vector of each word, and one of it as a neighbour."""
+
+from typing import Any
 
 import flax.linen as nn
 import jax
@@ -11,56 +13,56 @@ from jaxpt.nn.networks.network import Network
 
 
 class SkipGram(Network, nn.Module):
-    """A vector [D] of each word as itself, and one as another's neighbour."""
+    """A vector [D] of each word, and one of it as another word's neighbour."""
 
     RULES = ((r"words|contexts", ("tensor", "fsdp")),)
 
     spec: ModelSpec
 
-    def setup(self):
+    def setup(self) -> None:
         shape = self.spec.vocab_size, self.spec.d_model
         self.words = self.param("words", _init_words, shape)
         self.contexts = self.param("contexts", nn.initializers.zeros, shape)
 
     def embed(self, ids: Int[Array, "B T"]) -> Float[Array, "B T D"]:
-        """What each token is, wherever it stands."""
+        """Each token's vector, the same in every context."""
         return self.words[ids]
 
     def score(
         self, ids: Int[Array, "B T"], others: Int[Array, "B T C"]
     ) -> Float[Array, "B T C"]:
-        """v u of each word with each of its others."""
+        """v u of each word with each of the others."""
         vectors = self.words[ids][:, :, None]
         return jnp.sum(vectors * self.contexts[others], axis=-1)
 
-    def __call__(self, ids: Int[Array, "B T"]):
+    def __call__(self, ids: Int[Array, "B T"]) -> Array:
         return self.score(ids, ids[..., None])
 
-    def init_params(self, rng):
-        """As word2vec.c begins."""
+    def init_params(self, rng: Array) -> Any:
+        """As in word2vec.c."""
         return scan.init_params(self, rng, jnp.zeros((1, 1), jnp.int32))
 
     @property
-    def task_width(self):
+    def task_width(self) -> int:
         return self.spec.d_model
 
-    def read_task(self, batch, *, deterministic):
+    def read_task(self, batch: dict, *, deterministic: bool) -> Array:
         """Each token's one vector."""
         return self.embed(batch["inputs"])
 
-    def features(self, params, tokens):
-        """Each token's one vector, at every position."""
+    def features(self, params: Any, tokens: Array) -> Array:
+        """Each token's one vector."""
         return self.apply({"params": params}, tokens, method="embed")
 
-    def layer_features(self, params, tokens):
-        """There is no layer above the vectors."""
+    def layer_features(self, params: Any, tokens: Array) -> Array:
+        """The vectors: there are no layers above them."""
         return self.features(params, tokens)[None]
 
-    def count_flops(self, lengths, num_predictions):
-        """Each product of two vectors, those of pairs that are left out too."""
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
+        """Each product of two vectors, also of pairs without weight."""
         return flops.TRAIN_FACTOR * 2 * num_predictions * self.spec.d_model
 
 
-def _init_words(rng, shape, dtype=jnp.float32):
-    """word2vec.c's: uniform in [-0.5, 0.5] / D; what it is scored with begins at 0."""
+def _init_words(rng: Array, shape: tuple[int, ...], dtype: Any = jnp.float32) -> Array:
+    """As in word2vec.c: uniform in [-0.5, 0.5] / D; the other table starts at 0."""
     return jax.random.uniform(rng, shape, dtype, -0.5, 0.5) / shape[1]

@@ -1,5 +1,6 @@
-"""A student and the teacher that it learns from: two Transformers, side by side."""
+"""A student and the teacher that it learns from: two Transformers."""
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import flax.linen as nn
@@ -7,10 +8,12 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.nn import flops, scan
+from jaxpt.nn.decoding import Decoder
 from jaxpt.nn.model_spec import ModelSpec
-from jaxpt.nn.networks.network import Network, TransformerNetwork
+from jaxpt.nn.networks.abilities import Gap
+from jaxpt.nn.networks.network import Network
 from jaxpt.nn.networks.one_stack import CausalLM, MaskedLM
 from jaxpt.nn.transformer import Transformer
 from jaxpt.ops import chunked_loss, masks
@@ -18,15 +21,15 @@ from jaxpt.ops.masks import Mask
 
 
 class StudentTeacher(Network, nn.Module):
-    """Both read the same batch under the same mask; no gradient reaches the teacher.
+    """Both read the same batch with the same mask; no gradient reaches the teacher.
 
-    What can be asked of it is asked of the student, which is a network of `KIND`.
-    `is_restricted` (to the masked positions), `has_cosine` and `temperature` are the
-    objective's, which reads them.
+    The student, a network of `KIND`, is evaluated. `is_restricted` (to the masked
+    positions), `has_cosine` and `temperature` are for the objective's loss.
     """
 
-    KIND: ClassVar[type[TransformerNetwork]]
-    HAS_ATTENTION = True
+    KIND: ClassVar[type[MaskedLM] | type[CausalLM]]
+    SCORING: ClassVar[tuple[str, ...]]
+    scores_ratio = False
 
     student_spec: ModelSpec
     teacher_spec: ModelSpec
@@ -35,7 +38,7 @@ class StudentTeacher(Network, nn.Module):
     has_cosine: bool = False
     freezes_positions: bool = False
 
-    def setup(self):
+    def setup(self) -> None:
         self.student = Transformer(self.student_spec)
         self.teacher = Transformer(self.teacher_spec)
 
@@ -45,16 +48,18 @@ class StudentTeacher(Network, nn.Module):
         return self.student_spec
 
     @property
-    def frozen(self):
+    def frozen(self) -> tuple[str, ...]:
         return "teacher", *(["student/embed/positions"] * self.freezes_positions)
 
     @property
-    def alone(self) -> TransformerNetwork:
-        """The student as a network of its own."""
+    def alone(self) -> Any:
+        """The student as a separate network."""
         return self.KIND(self.student_spec, parent=None)
 
-    def teacher_outputs(self, batch: dict, masks: dict) -> Float[Array, "B T D"]:
-        """Hidden states of the teacher, which has no dropout and is not trained."""
+    def teacher_outputs(
+        self, batch: Mapping[str, Any], masks: dict
+    ) -> Float[Array, "B T D"]:
+        """Hidden states of the teacher, without dropout and gradient."""
         states = self.teacher.batch_states(batch, masks, deterministic=True)
         return jax.lax.stop_gradient(states)
 
@@ -64,59 +69,48 @@ class StudentTeacher(Network, nn.Module):
         taught: Float[Array, "B *T D"],
         targets: Int[Array, "B *T"],
     ) -> chunked_loss.DistillationScores:
-        """The student's scores beside targets and the teacher's."""
+        """The student's scores of targets, and its divergence from the teacher."""
         parts = self.student.read(states), self.teacher.read(taught)
         chunk = self.student_spec.loss_chunk
         return chunked_loss.distillation_loss(*parts, targets, self.temperature, chunk)
 
-    def __call__(self, ids: Int[Array, "B T"], attn_mask: Mask):
+    def __call__(self, ids: Int[Array, "B T"], attn_mask: Mask) -> Array:
         seen = {"self": attn_mask}
         self.teacher(ids, seen, deterministic=True)
         return self.student(ids, seen, deterministic=True)
 
-    def init_params(self, rng):
-        """Of both networks; `begin` puts the teacher's own in their place."""
+    def init_params(self, rng: Array) -> Any:
+        """Of both networks; `begin` replaces the teacher's by those of its run."""
         ids = jnp.zeros((1, 2), jnp.int32)
         return scan.init_params(self, rng, ids, masks.full())
 
     @property
-    def task_width(self):
+    def task_width(self) -> int:
         return self.student_spec.d_model
 
-    def task_part(self, params):
-        """The student by itself."""
+    def task_part(self, params: Any) -> tuple[Network, Any]:
+        """The student alone."""
         return self.alone, params["student"]
 
-    def features(self, params, tokens):
+    def features(self, params: Any, tokens: Array) -> Array:
         return self.alone.features(params["student"], tokens)
 
-    def layer_features(self, params, tokens):
+    def layer_features(self, params: Any, tokens: Array) -> Array:
         return self.alone.layer_features(params["student"], tokens)
 
-    def find_transformer(self, params):
-        """The student."""
-        return self.alone, params["student"]
+    def find_transformer(self, params: Any) -> tuple[Any, Any]:
+        return self.task_part(params)
 
-    def fill_logits(self, params, tokens):
-        return self.alone.fill_logits(params["student"], tokens)
-
-    def next_logits(self, params, tokens):
-        return self.alone.next_logits(params["student"], tokens)
-
-    def token_nll(self, params, tokens):
-        return self.alone.token_nll(params["student"], tokens)
-
-    def target_log_probs(self, params, batch, view, with_ranks=False):
+    def target_log_probs(
+        self, params: Any, batch: dict, view: str, with_ranks: bool = False
+    ) -> Any:
         own = params["student"]
         return self.alone.target_log_probs(own, batch, view, with_ranks)
 
-    def choice_scores(self, params, gap):
+    def choice_scores(self, params: Any, gap: Gap) -> Array:
         return self.alone.choice_scores(params["student"], gap)
 
-    def make_decoder(self, start_id=None):
-        return self.alone.make_decoder(start_id).within("student")
-
-    def count_flops(self, lengths, num_predictions):
+    def count_flops(self, lengths: dict[str, int], num_predictions: float) -> float:
         """Three passes of the student, one of the teacher."""
         student, teacher = (
             flops.transformer_flops(spec, {"own": lengths["student"]}, num_predictions)
@@ -124,12 +118,12 @@ class StudentTeacher(Network, nn.Module):
         )
         return flops.TRAIN_FACTOR * student + teacher
 
-    def export_parts(self, params):
-        """The student alone: the teacher is another run's."""
+    def export_parts(self, params: Any) -> dict[str, tuple[ModelSpec, Any]]:
+        """The student alone: the teacher belongs to another run."""
         return {self.HEADS[0]: (self.student_spec, params["student"])}
 
-    def join_parts(self, parts):
-        """They lack the teacher."""
+    def join_parts(self, parts: dict[str, Any]) -> Any:
+        """Without the teacher, which the parts lack."""
         return {"student": parts[self.HEADS[0]]}
 
 
@@ -137,31 +131,43 @@ class MaskedStudent(StudentTeacher):
     """A masked student (DistilBERT)."""
 
     KIND = MaskedLM
-    HEADS, ABILITIES, WRITES = MaskedLM.HEADS, MaskedLM.ABILITIES, MaskedLM.WRITES
-    READS_AHEAD, SCORING = MaskedLM.READS_AHEAD, MaskedLM.SCORING
+    HEADS, FILLS_BY = MaskedLM.HEADS, MaskedLM.FILLS_BY
+    SCORING = MaskedLM.SCORING
+
+    def fill_logits(self, params: Any, tokens: Array) -> Array:
+        return self.alone.fill_logits(params["student"], tokens)
 
 
 class CausalStudent(StudentTeacher):
     """A causal student."""
 
     KIND = CausalLM
-    HEADS, ABILITIES, WRITES = CausalLM.HEADS, CausalLM.ABILITIES, CausalLM.WRITES
-    READS_AHEAD, SCORING = CausalLM.READS_AHEAD, CausalLM.SCORING
+    HEADS, READS_AHEAD = CausalLM.HEADS, CausalLM.READS_AHEAD
+    SCORING = CausalLM.SCORING
+
+    def next_logits(self, params: Any, tokens: Array) -> Array:
+        return self.alone.next_logits(params["student"], tokens)
+
+    def token_nll(self, params: Any, tokens: Array) -> Array:
+        return self.alone.token_nll(params["student"], tokens)
+
+    def make_decoder(self, start_id: int | None = None) -> Decoder:
+        return self.alone.make_decoder(start_id).within("student")
 
 
-def begin(params, taught, student_layers: tuple[int, ...]):
-    """The parameters a run begins with: the teacher's, and its layers in the student.
+def begin(params: Any, taught: Any, student_layers: tuple[int, ...]) -> dict:
+    """The initial parameters of a run: the teacher's, and its layers in the student.
 
-    As in the source (`scripts/extract_distilbert.py`), all that the student has beside
-    its layers is the teacher's too: embeddings, norms, head.
+    As in the source (`scripts/extract_distilbert.py`), the student's other parameters
+    are the teacher's too: embeddings, norms, head.
 
     Args:
-      params: fresh ones of both.
+      params: random ones of both.
       taught: the teacher's, in either form of `jaxpt.nn.scan`.
       student_layers: which of its layers; () leaves the student as it is.
 
     Raises:
-      UserError: something of the student's has no like in the teacher.
+      UserError: a parameter of the student does not exist in the teacher.
     """
     is_scanned = "layers" in params["teacher"]["encoder"]
     form = scan.stack_layers if is_scanned else lambda tree: tree
@@ -174,20 +180,20 @@ def begin(params, taught, student_layers: tuple[int, ...]):
 
 
 def _pick(student: dict, taught: dict, layers: tuple[int, ...]) -> dict:
-    """The teacher's parameters as the student has them, both unrolled."""
+    """The teacher's parameters in the student's structure, both unrolled."""
     picked = {f"layer_{i}": f"layer_{layer}" for i, layer in enumerate(layers)}
 
-    def find(path, leaf):
+    def pick(path: tuple, leaf: Array) -> Array:
         keys = [key.key for key in path]
-        found: Any = taught
+        source: Any = taught
         for key in [picked.get(key, key) for key in keys]:
-            found = found.get(key, {})
-        held = "none" if isinstance(found, dict) else list(found.shape)
-        if held != list(leaf.shape):
-            raise UserError(
+            source = source.get(key, {})
+        shape = "none" if isinstance(source, dict) else list(source.shape)
+        if shape != list(leaf.shape):
+            raise ConfigError(
                 f"student_layers={layers}: the student has {'/'.join(keys)} "
-                f"{list(leaf.shape)}, the teacher {held}"
+                f"{list(leaf.shape)}, the teacher {shape}"
             )
-        return jnp.copy(found)
+        return jnp.copy(source)
 
-    return jax.tree_util.tree_map_with_path(find, student)
+    return jax.tree_util.tree_map_with_path(pick, student)

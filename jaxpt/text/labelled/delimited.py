@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterator
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 
 def split_lines(text: str) -> Iterator[tuple[int, str]]:
@@ -55,7 +55,7 @@ def split_csv(text: str, file: Path, delimiter: str) -> Iterator[tuple[int, list
                 records.append((start, fields))
             start = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{file} line {start}: {error}") from error
+        raise DataError(f"{file} line {start}: {error}") from error
     finally:
         csv.field_size_limit(old_limit)
     return iter(records)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.labelled.tables import Table
 
 
@@ -40,7 +40,7 @@ def read_options(table: Table, columns: Sequence[str], row: int) -> Options:
     is_good = isinstance(values, Sequence) and not isinstance(values, str)
     is_good = is_good and len(values) > 1 and len(keys) in (0, len(values))
     if not is_good or not all(isinstance(value, str) for value in values):
-        raise UserError(
+        raise DataError(
             f"{table.where(row)}: {', '.join(columns)}: must be at least two texts"
         )
     return Options(tuple(values), tuple(map(str, keys)))
@@ -67,7 +67,7 @@ def find_right(
         allowed = f"the number of an option, from {first} to {last}, or its letter"
         right = _read_number(value, first)
     if right is None or not 0 <= right < len(options.texts):
-        raise UserError(f"{table.where(row)}: {column}={value!r}: must be {allowed}")
+        raise DataError(f"{table.where(row)}: {column}={value!r}: must be {allowed}")
     return right
 
 

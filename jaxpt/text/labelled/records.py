@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.sources.files import open_parquet, parse_object
 from jaxpt.text.sources.records import open_tfds
 
@@ -54,7 +54,7 @@ def read_squad(text: str, file: Path) -> Iterator[Row]:
                     )
                     number += 1
     except (KeyError, TypeError, AttributeError) as error:
-        raise UserError(
+        raise DataError(
             f"{file} question {number}: not SQuAD's JSON: {error!r}; a file with one "
             "object a line has format='jsonl'"
         ) from error
@@ -73,7 +73,7 @@ def read_parquet(file: Path, columns: Collection[str]) -> Iterator[Row]:
         try:
             return enumerate(table.read(kept).to_pylist())
         except UnicodeDecodeError as error:
-            raise UserError(f"{file}: a text is not UTF-8: {error}") from error
+            raise DataError(f"{file}: a text is not UTF-8: {error}") from error
 
 
 def _check_columns(
@@ -81,7 +81,7 @@ def _check_columns(
 ) -> None:
     if missing := [column for column in columns if column not in names]:
         listed = ", ".join(map(repr, names)) or "none"
-        raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
+        raise DataError(f"{where}: no column {missing[0]!r}; it has {listed}")
 
 
 def read_tfds(
@@ -94,9 +94,9 @@ def read_tfds(
     """
     name, _, in_path = path.removeprefix("tfds:").partition(":")
     if in_path and split:
-        raise UserError(f"{path}: name the split there or by split={split!r}, not both")
+        raise DataError(f"{path}: name the split there or by split={split!r}, not both")
     if not in_path and not split:
-        raise UserError(f"{path}: set split, such as 'train'")
+        raise DataError(f"{path}: set split, such as 'train'")
     source = open_tfds(f"tfds:{name}:{in_path or split}", data_dir, "")
     features = source.dataset_info.features
     _check_columns(columns, sorted(features), path)
@@ -119,5 +119,5 @@ def _to_plain(value: Any, feature: Any, where: str) -> Any:
         try:
             return value.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise UserError(f"{where}: a text is not UTF-8: {error.reason}") from error
+            raise DataError(f"{where}: a text is not UTF-8: {error.reason}") from error
     return value.item() if hasattr(value, "item") else value

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.labelled.delimited import split_csv, split_lines, split_tsv
 from jaxpt.text.labelled.records import read_json, read_parquet, read_squad, read_tfds
 from jaxpt.text.sources.files import read_bytes, split_suffixes
@@ -103,7 +103,7 @@ class Table:
         for row, value in enumerate(self.columns[column]):
             if not isinstance(value, str):
                 kind = "null" if value is None else f"{value!r:.40}"
-                raise UserError(
+                raise DataError(
                     f"{self.where(row)}: {column!r} must be text, is {kind}"
                 )
         return self.columns[column]
@@ -139,20 +139,20 @@ def find_format(spec: TableSpec, path: str) -> str:
     """
     kind = spec.format
     if kind not in FORMATS:
-        raise UserError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")
+        raise DataError(f"format={kind!r}: must be one of {', '.join(FORMATS)}")
     if kind == "auto":
         suffix = split_suffixes(Path(path))[0]
         kind = "tfds" if path.startswith("tfds:") else SUFFIXES.get(suffix, "")
         if not kind:
             listed = ", ".join(SUFFIXES)
-            raise UserError(f"{path}: set format, the suffix is none of {listed}")
+            raise DataError(f"{path}: set format, the suffix is none of {listed}")
     if (kind == "tfds") != path.startswith("tfds:"):
-        raise UserError(f"{path}: format={kind!r} does not go with this path")
+        raise DataError(f"{path}: format={kind!r} does not go with this path")
     for setting in dataclasses.fields(TableSpec):
         formats = OWN_SETTINGS.get(setting.name, FORMATS)
         value = getattr(spec, setting.name)
         if value != setting.default and kind not in formats:
-            raise UserError(
+            raise DataError(
                 f"{path}: {setting.name}={value!r} is a setting of "
                 f"{', '.join(formats)} only, this is {kind}"
             )
@@ -161,12 +161,12 @@ def find_format(spec: TableSpec, path: str) -> str:
 
 def _find_files(path: str) -> list[Path]:
     if not path:
-        raise UserError("path='': name a file of labelled examples, or tfds:NAME")
+        raise DataError("path='': name a file of labelled examples, or tfds:NAME")
     if Path(path).exists() or not glob.has_magic(path):
         return [Path(path)]
     files = sorted(glob.glob(path, recursive=True))
     if not files:
-        raise UserError(f"{path}: no file has such a name")
+        raise DataError(f"{path}: no file has such a name")
     return [Path(file) for file in files]
 
 
@@ -182,7 +182,7 @@ def _gather(
             if missing := [column for column in columns if column not in row]:
                 listed = ", ".join(map(repr, row)) or "none"
                 where = f"{file} {unit} {number}"
-                raise UserError(f"{where}: no column {missing[0]!r}; it has {listed}")
+                raise DataError(f"{where}: no column {missing[0]!r}; it has {listed}")
             if not columns:
                 new = [column for column in row if column not in table]
                 table |= {column: [None] * len(places) for column in new}
@@ -190,7 +190,7 @@ def _gather(
                 values.append(row.get(column))
             places.append((file, f"{unit} {number}"))
         if len(places) == num_before:
-            raise UserError(f"{file}: the table has no row")
+            raise DataError(f"{file}: the table has no row")
     return Table(name, table, places)
 
 
@@ -244,10 +244,10 @@ def _decode(file: Path, encoding: str) -> str:
         data = b"".join(read_bytes(file, ""))
         return data.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
-        raise UserError(f"encoding={encoding!r}: must be a codec of Python") from error
+        raise DataError(f"encoding={encoding!r}: must be a codec of Python") from error
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise UserError(
+        raise DataError(
             f"{file} line {line}: not {encoding} ({error.reason}): set encoding, "
             "such as 'latin-1'"
         ) from error
@@ -267,7 +267,7 @@ def _name_fields(
             if has_header:
                 continue
         if len(fields) != len(names):
-            raise UserError(
+            raise DataError(
                 f"{file} line {number}: has {len(fields)} fields, the first line has "
                 f"{len(names)}"
             )
@@ -278,25 +278,25 @@ def _check_names(
     names: list[str], file: Path, has_header: bool, columns: Collection[str]
 ) -> None:
     if twice := [name for name in names if names.count(name) > 1]:
-        raise UserError(f"{file}: the header has {twice[0]!r} twice")
+        raise DataError(f"{file}: the header has {twice[0]!r} twice")
     if missing := [column for column in columns if column not in names]:
         listed = ", ".join(map(repr, names))
         hint = "" if has_header else " (header=False numbers them)"
-        raise UserError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
+        raise DataError(f"{file}: no column {missing[0]!r}; it has {listed}{hint}")
 
 
 def _split_labels(text: str, file: Path) -> Iterator[Row]:
     for number, line in split_lines(text):
         label, blank, rest = line.partition(" ")
         if not label or not blank:
-            raise UserError(f"{file} line {number}: must be a label, a space, a text")
+            raise DataError(f"{file} line {number}: must be a label, a space, a text")
         yield number, {"label": label, "text": rest}
 
 
 def _name_sts(text: str, file: Path) -> Iterator[Row]:
     for number, fields in split_tsv(text):
         if len(fields) < len(STS):
-            raise UserError(
+            raise DataError(
                 f"{file} line {number}: has {len(fields)} fields between tabs; must "
                 f"have {', '.join(STS)}"
             )
@@ -317,7 +317,7 @@ def _read_sentences(text: str, file: Path) -> Iterator[Row]:
             fields = line.split("\t") if "\t" in line else line.split()
             num_fields = num_fields or len(fields)
             if len(fields) != num_fields or not all(fields):
-                raise UserError(
+                raise DataError(
                     f"{file} line {number}: must have {num_fields} fields as the "
                     f"first, none of them empty"
                 )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import ConfigError
 from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.rows.packing import Packing, pack_documents, pack_sentences, ragged
 from jaxpt.text.rows.paired import NUM_SPECIALS, PAIR_KEYS, PAIRS, plan_pair_rows
@@ -67,7 +67,7 @@ class RowsSpec:
             ("long_documents", self.long_documents, LONG_DOCUMENTS),
         ):
             if value not in allowed:
-                raise UserError(
+                raise ConfigError(
                     f"data.{setting}={value!r}: must be one of {', '.join(allowed)}"
                 )
         least = NUM_SPECIALS + 2 if self.rows in PAIRS else 1
@@ -78,15 +78,15 @@ class RowsSpec:
         ):
             if getattr(self, name) < low:
                 where = " for sentence pairs" if low > 1 else ""
-                raise UserError(
+                raise ConfigError(
                     f"data.{name}={getattr(self, name)}: must be at least {low}{where}"
                 )
         if not 0 <= self.short_seq_prob <= 1:
-            raise UserError(
+            raise ConfigError(
                 f"data.short_seq_prob={self.short_seq_prob}: must be from 0 to 1"
             )
         if self.sentence_ids and self.rows in PAIRS:
-            raise UserError(
+            raise ConfigError(
                 f"data.sentence_ids=True: must be False with data.rows={self.rows!r}, "
                 "whose type_ids mark the two sentences"
             )
@@ -132,7 +132,7 @@ def make_rows(corpus: Corpus, spec: RowsSpec, vocab: Vocab) -> Rows:
     needs_sentences = spec.sentence_ids or spec.rows in (*PACKED[1:], *PAIRS)
     if needs_sentences and corpus.sentence_starts is None:
         setting = "sentence_ids=True" if spec.sentence_ids else f"rows={spec.rows!r}"
-        raise UserError(
+        raise ConfigError(
             f"data.sentences='': must be set for data.{setting}, which needs documents "
             f"cut into sentences"
         )
@@ -265,7 +265,7 @@ def _plan_packed(corpus: Corpus, spec: RowsSpec, pad: int) -> _Packed:
         )
         what = "sentences longer than a row cut"
     if len(plan.row_starts) < 2:
-        raise UserError(
+        raise ConfigError(
             f"data.path: a split of {corpus.num_tokens} tokens gives no row of "
             f"data.rows={spec.rows!r}"
         )
@@ -321,7 +321,7 @@ def passages(
 def check_length(corpus: Corpus, length: int) -> None:
     """Raises UserError if a corpus is shorter than one row of `length` tokens."""
     if corpus.num_tokens < length:
-        raise UserError(
+        raise ConfigError(
             f"data.path: a split has {corpus.num_tokens} tokens, "
             f"fewer than one row of {length}"
         )

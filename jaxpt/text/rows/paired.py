@@ -16,7 +16,7 @@ from typing import cast
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.rows.corpus import Corpus, RowArrays, copy_pieces
 from jaxpt.text.tokens.vocab import Vocab
 
@@ -49,7 +49,7 @@ def plan_pair_rows(
     specials = [vocab.require(name) for name in ("cls", "sep", "pad")]
     doc_starts = _without_empty(corpus.doc_starts)
     if form == "pairs" and len(doc_starts) < 3:
-        raise UserError(
+        raise DataError(
             f"data.rows='pairs': needs 2 documents or more to take a random second "
             f"segment from another one, a split has {len(doc_starts) - 1}"
         )
@@ -64,7 +64,7 @@ def plan_pair_rows(
         is_ordered=form == "ordered_pairs",
     )
     if not len(plan.a_starts):
-        raise UserError(
+        raise DataError(
             f"data.rows={form!r}: needs two consecutive sentences of which the "
             f"first leaves room in rows of data.row_length={row_length}, "
             f"and a split has none"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from operator import itemgetter
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.sources.files import read_lines
 
 PART_CHARS = 1 << 18
@@ -144,14 +144,14 @@ def check_rule(rule: str) -> re.Pattern | None:
         return None
     kind, _, pattern = rule.partition(":")
     if kind not in ("start", "heading") or not pattern:
-        raise UserError(
+        raise DataError(
             f"data.documents={rule!r}: must be 'file', 'line', 'paragraph', "
             "'start:REGEX' or 'heading:REGEX'"
         )
     try:
         return re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as error:
-        raise UserError(
+        raise DataError(
             f"data.documents={rule!r}: not a regular expression: {error}"
         ) from error
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 # Larger blocks fragment the heap when text beyond ASCII is decoded: with 1 MB, memory
 # grew by half of the bytes read, and reading took twice the time.
@@ -50,12 +50,12 @@ def reading(file: Path, setting: str = "data.path=") -> Iterator[None]:
     try:
         yield
     except EOFError as error:
-        raise UserError(f"{setting}{file}: truncated {packing} data") from error
+        raise DataError(f"{setting}{file}: truncated {packing} data") from error
     except OSError as error:
         reason = error.strerror or f"damaged {packing} data: {error}"
-        raise UserError(f"{setting}{file}: {reason}") from error
+        raise DataError(f"{setting}{file}: {reason}") from error
     except (lzma.LZMAError, zlib.error) as error:
-        raise UserError(f"{setting}{file}: damaged {packing} data: {error}") from error
+        raise DataError(f"{setting}{file}: damaged {packing} data: {error}") from error
 
 
 def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
@@ -68,7 +68,7 @@ def need_pyarrow(file: Path, setting: str = "data.path=") -> Any:
         import pyarrow
         import pyarrow.parquet
     except ImportError as error:
-        raise UserError(
+        raise DataError(
             f"{setting}{file} needs pyarrow: pip install pyarrow"
         ) from error
     return pyarrow
@@ -92,7 +92,7 @@ def open_parquet(
         ):
             yield table
     except pyarrow.ArrowException as error:
-        raise UserError(f"{setting}{file}: damaged .parquet data: {error}") from error
+        raise DataError(f"{setting}{file}: damaged .parquet data: {error}") from error
 
 
 def parse_object(text: str, where: str, at_column: bool = False) -> dict[str, Any]:
@@ -109,11 +109,11 @@ def parse_object(text: str, where: str, at_column: bool = False) -> dict[str, An
         value = json.loads(text)
     except json.JSONDecodeError as error:
         column = f" at column {error.colno}" if at_column else ""
-        raise UserError(f"{where}: not JSON: {error.msg}{column}") from error
+        raise DataError(f"{where}: not JSON: {error.msg}{column}") from error
     except (ValueError, RecursionError) as error:  # numbers too long, too deep
-        raise UserError(f"{where}: not JSON: {error}") from error
+        raise DataError(f"{where}: not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise UserError(f"{where}: not a JSON object")
+        raise DataError(f"{where}: not a JSON object")
     return value
 
 
@@ -175,7 +175,7 @@ def read_text(file: Path) -> Iterator[str]:
         except UnicodeDecodeError as error:
             where = f"byte {num_bytes - num_held + error.start}"
             where += ", unpacked" if split_suffixes(file)[1] else ""
-            raise UserError(
+            raise DataError(
                 f"data.path={file}: not UTF-8 at {where}: {error.reason}"
             ) from error
         num_bytes += len(block)
@@ -186,7 +186,7 @@ def read_text(file: Path) -> Iterator[str]:
             is_empty = False
             yield text
     if is_empty:
-        raise UserError(f"data.path={file}: the file is empty")
+        raise DataError(f"data.path={file}: the file is empty")
 
 
 def read_lines(blocks: Iterable[str], limit: float) -> Iterator[tuple[str, bool]]:

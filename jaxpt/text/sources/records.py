@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from jaxpt import trust
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.text.sources.documents import Document, make_documents
 from jaxpt.text.sources.files import (
     BLOCK_BYTES,
@@ -48,15 +48,15 @@ def read_json_lines(
             _check_surrogates(text + label, where)
         yield from make_documents(text, f"{name}:{number}", label)
     if not has_document:
-        raise UserError(f"data.path={file}: the file has no document")
+        raise DataError(f"data.path={file}: the file has no document")
 
 
 def _get_field(record: dict, setting: str, field: str, where: str) -> str:
     if field not in record:
-        raise UserError(_say_missing(where, setting, field, record))
+        raise DataError(_say_missing(where, setting, field, record))
     value = record[field]
     if not isinstance(value, str):
-        raise UserError(_say_wrong(where, setting, field, type(value).__name__))
+        raise DataError(_say_wrong(where, setting, field, type(value).__name__))
     return value
 
 
@@ -75,7 +75,7 @@ def _check_surrogates(text: str, where: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         half = f"\\u{ord(text[error.start]):04x}"
-        raise UserError(f"{where}: {half} is half a surrogate pair") from error
+        raise DataError(f"{where}: {half} is half a surrogate pair") from error
 
 
 def read_parquet(
@@ -113,22 +113,22 @@ def read_parquet(
                     )
                     number += 1
     if not number:
-        raise UserError(f"data.path={file}: the file has no document")
+        raise DataError(f"data.path={file}: the file has no document")
 
 
 def _check_columns(schema: Any, fields: dict[str, str], file: Path) -> None:
     pyarrow, where = need_pyarrow(file), f"data.path={file}"
     for setting, field in fields.items():
         if field not in schema.names:
-            raise UserError(_say_missing(where, setting, field, schema.names))
+            raise DataError(_say_missing(where, setting, field, schema.names))
         if schema.names.count(field) > 1:
-            raise UserError(f"{where}: has more than one {field!r} ({setting})")
+            raise DataError(f"{where}: has more than one {field!r} ({setting})")
         kind = schema.field(field).type
         if pyarrow.types.is_dictionary(kind):
             kind = kind.value_type
         types = (pyarrow.string(), pyarrow.large_string(), pyarrow.string_view())
         if kind not in types:
-            raise UserError(_say_wrong(where, setting, field, str(kind)))
+            raise DataError(_say_wrong(where, setting, field, str(kind)))
 
 
 def _get_rows(
@@ -142,12 +142,12 @@ def _get_rows(
         except UnicodeDecodeError:
             values = list(map(_decode_or_none, column))
             row = first + values.index(None)
-            raise UserError(
+            raise DataError(
                 f"data.path={file} row {row}: {field!r} ({setting}) is not UTF-8"
             ) from None
         if column.null_count:
             where = f"data.path={file} row {first + values.index(None)}"
-            raise UserError(_say_wrong(where, setting, field, "null"))
+            raise DataError(_say_wrong(where, setting, field, "null"))
         columns.append(values)
     return zip(*columns, strict=True)
 
@@ -175,7 +175,7 @@ def read_tfds(
         ("data.label_field", label_field),
     ):
         if field and field not in features:
-            raise UserError(
+            raise DataError(
                 f"{setting}={field!r}: {path} has {', '.join(sorted(features))}"
             )
     for number in range(len(source)):
@@ -207,7 +207,7 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
     try:
         import tensorflow_datasets as tfds
     except ImportError as error:
-        raise UserError(
+        raise DataError(
             f"{setting}{path} needs TFDS: pip install tensorflow-datasets array_record"
         ) from error
     name, split = _split_tfds(path)
@@ -224,7 +224,7 @@ def open_tfds(path: str, data_dir: str, setting: str = "data.path=") -> Any:
         raise
     except Exception as error:  # A builder may fail in any way: network, disk, format.
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"{setting}{path}: {reason}") from error
+        raise DataError(f"{setting}{path}: {reason}") from error
 
 
 @contextlib.contextmanager
@@ -277,10 +277,10 @@ def _decode_field(
     if isinstance(value, str):  # as from TFDS's own mock data
         return value
     if not isinstance(value, bytes):
-        raise UserError(_say_wrong(where, setting, field, type(value).__name__))
+        raise DataError(_say_wrong(where, setting, field, type(value).__name__))
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise UserError(
+        raise DataError(
             f"{where}: {field!r} ({setting}) is not UTF-8 at byte {error.start}"
         ) from error

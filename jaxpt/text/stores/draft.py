@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.files import disk
 from jaxpt.text.stores.store import CARD, is_part, seal_card
 
@@ -174,12 +174,12 @@ class Draft:
                 num_bytes = self.num_bytes
                 self.close()
                 disk.remove(self.path)
-                raise UserError(
+                raise DataError(
                     f"{self.path}: {os.strerror(error.errno)} after {num_bytes} bytes "
                     "were written; they are removed"
                 ) from error
             file = error.filename or self.path
-            raise UserError(f"{file}: cannot be written: {error.strerror}") from error
+            raise DataError(f"{file}: cannot be written: {error.strerror}") from error
 
     def _close(self, file: _File) -> None:
         handle, file.handle = file.handle, None

@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
+import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.files import lock
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.sources.source import (
@@ -43,6 +44,8 @@ from jaxpt.text.stores.store import (
 from jaxpt.text.stores.tasks import Sizes, Tally, Task, make_tasks, take
 from jaxpt.text.tokens.tokenizer import Tokenizer, TokenizerSpec, fingerprint, save
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Reporter:
@@ -54,7 +57,7 @@ class Reporter:
         that is called with (bytes, documents, tokens), and with None at the end.
     """
 
-    say: Callable[[str], None] = print
+    say: Callable[[str], None] = _log.info
     progress: Callable | None = None
 
 
@@ -91,7 +94,7 @@ def prepare(
     """
     folder, say = Path(folder), reporter.say
     if folder.name in ("", ".."):
-        raise UserError(f"{str(folder)!r}: must be the name of a new folder")
+        raise DataError(f"{str(folder)!r}: must be the name of a new folder")
     path = folder.with_name(folder.name + ".lock")
     waiting = f"{path}: another process prepares this text; waiting for it"
     with lock.hold(path, lambda: say(waiting)):
@@ -139,7 +142,7 @@ def write_store(
     about: dict,
     workers: int = 0,
     progress: Callable | None = None,
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = _log.info,
     check: Callable[[], None] | None = None,
     sizes: Sizes = Sizes(),
 ) -> Store:
@@ -252,7 +255,7 @@ class _Writing:
                     progress((self.num_bytes, layout.num_documents, layout.num_tokens))
         self._write(*self._layout.finish(self._dtype))
         if not self._layout.num_tokens:
-            raise UserError(
+            raise DataError(
                 f"data.path={path}: the text has no token; it needs more text, or a "
                 "tokenizer that knows its characters"
             )
@@ -281,7 +284,7 @@ class _Writing:
         for task in itertools.islice(tasks, self._num_tasks):
             digest = task.digest
         if digest != self._digest:
-            raise UserError(
+            raise DataError(
                 f"data.path={path}: has changed since {self._draft.path} was "
                 "interrupted; that is removed now, run the same command again"
             )
@@ -329,9 +332,9 @@ def _check_folder(folder: Path) -> None:
         is_free = not os.path.lexists(folder)
         is_free = is_free or not (folder.is_symlink() or any(folder.iterdir()))
     except OSError as error:
-        raise UserError(f"{folder}: {error.strerror}") from error
+        raise DataError(f"{folder}: {error.strerror}") from error
     if not is_free:
-        raise UserError(
+        raise DataError(
             f"{folder}: must be a new folder; it is not empty and not a store (it has "
             "no card.json)"
         )
@@ -347,7 +350,7 @@ def _check_same(folder: Path, about: dict) -> None:
     card = open_store(folder, verify=False).card
     for part in ("settings", "sources", "tokenizer"):
         if card[part] != about[part]:
-            raise UserError(
+            raise DataError(
                 f"{folder}: has a store of other {part}; use another folder or remove "
                 "this one"
             )
@@ -356,7 +359,7 @@ def _check_same(folder: Path, about: dict) -> None:
 def check_unchanged(source: SourceSpec, described: dict) -> None:
     """Raises UserError if a source has changed since `describe_source`."""
     if describe_source(source) != described:
-        raise UserError(f"data.path={source.path}: was changed while it was read")
+        raise DataError(f"data.path={source.path}: was changed while it was read")
 
 
 def _guess_bytes(contents: list[dict], settings: dict) -> int:

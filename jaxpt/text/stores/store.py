@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.text.stores.stream import TokenStream
 from jaxpt.text.tokens.tokenizer import Tokenizer, fingerprint, load
 
@@ -187,7 +187,7 @@ def read_card(folder: Path) -> dict:
 
 
 def _fault(path: Path, what: str) -> UserError:
-    return UserError(f"store file {path}: {what}")
+    return DataError(f"store file {path}: {what}")
 
 
 def _digest(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.sources.documents import Document
 from jaxpt.text.stores.layout import Pieces
 from jaxpt.text.stores.sentences import begins_sentence
@@ -108,7 +108,7 @@ def take(
             return
     tally.dropped += is_due
     if seen < wanted:
-        raise UserError(
+        raise DataError(
             f"{source}: has {seen} characters; must have data.limit_chars + "
             f"data.heldout_chars = {limit_chars} + {heldout_chars}"
         )

@@ -5,7 +5,7 @@ from typing import Protocol
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
 
 # Unicode's White_Space, which the library strips; `str.isspace` adds \x1c to \x1f.
@@ -90,7 +90,7 @@ class Tokenizer(Protocol):
         texts = [part for part in parts[::2] if self.count_unknown(part)]
         unknown = {c for part in texts for c in part if self.count_unknown(c)}
         if unknown:
-            raise UserError(
+            raise DataError(
                 f"prompt holds {', '.join(map(repr, sorted(unknown)))}: "
                 "not in the tokenizer's vocabulary"
             )

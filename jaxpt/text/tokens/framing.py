@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tokenizers
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +56,7 @@ def from_json(values: dict) -> Framing:
     """
     fields = {field.name: field.default for field in dataclasses.fields(Framing)}
     if not isinstance(values, dict) or set(values) != set(fields):
-        raise UserError(f"must have {', '.join(fields)}")
+        raise DataError(f"must have {', '.join(fields)}")
     for name, default in fields.items():
         value, is_list = values[name], isinstance(default, tuple)
         ids = value if isinstance(value, list) else [value] * (value is not None)
@@ -64,7 +64,7 @@ def from_json(values: dict) -> Framing:
             type(id_) is int and id_ >= 0 for id_ in ids
         ):
             allowed = "a list of ids" if is_list else "an id or null"
-            raise UserError(f"{name} is {value!r}: must be {allowed}")
+            raise DataError(f"{name} is {value!r}: must be {allowed}")
     made: dict[str, Any] = {
         k: tuple(v) if type(v) is list else v for k, v in values.items()
     }
@@ -84,12 +84,12 @@ def read_template(
     try:
         encoding = _apply_template(post_processor)
     except Exception as error:  # the library has no finer exceptions
-        raise UserError(f"post_processor: not one of tokenizers: {error}") from error
+        raise DataError(f"post_processor: not one of tokenizers: {error}") from error
     positions = [i for i, text in enumerate(encoding.sequence_ids) if text == 0]
     if len(positions) != 1:
-        raise UserError("post_processor: must leave a text's tokens as they are")
+        raise DataError("post_processor: must leave a text's tokens as they are")
     if any(encoding.type_ids):
-        raise UserError(
+        raise DataError(
             f"post_processor: gives a single text the type ids {encoding.type_ids}: "
             "must be 0 throughout"
         )

@@ -11,7 +11,7 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.text.tokens.subword import SubwordTokenizer, check_core, is_byte_level
 from jaxpt.text.tokens.vocab import SPECIALS
 
@@ -58,11 +58,11 @@ def read_published(
         core = _read_core(path)
         return name_specials(core, specials, num_sentinels)
     except OSError as error:
-        raise UserError(f"tokenizer file {path}: {error.strerror}") from error
+        raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise UserError(f"tokenizer file {path}: not UTF-8: {error}") from error
+        raise DataError(f"tokenizer file {path}: not UTF-8: {error}") from error
     except UserError as error:
-        raise UserError(f"tokenizer file {path}: {error}") from error
+        raise DataError(f"tokenizer file {path}: {error}") from error
 
 
 def read_json(data: dict) -> tokenizers.Tokenizer:
@@ -77,7 +77,7 @@ def read_json(data: dict) -> tokenizers.Tokenizer:
             data = data | {"model": model | {"vocab": _round_scores(model["vocab"])}}
         return tokenizers.Tokenizer.from_str(json.dumps(data))
     except Exception as error:  # the library has no finer exceptions
-        raise UserError(f"not a Hugging Face tokenizer.json: {error}") from error
+        raise DataError(f"not a Hugging Face tokenizer.json: {error}") from error
 
 
 def name_specials(
@@ -170,7 +170,7 @@ def _read_core(path: Path) -> tokenizers.Tokenizer:
                 if len(names) == 2:
                     return _read_bpe(path / names[0], path / names[1])
                 return _read_core(path / names[0])
-        raise UserError(
+        raise DataError(
             f"the folder must hold {', or '.join(' and '.join(f) for f in FOLDERS)}"
         )
     if path.suffix == ".model":
@@ -185,7 +185,7 @@ def _read_bpe(vocab_path: Path, merges_path: Path) -> tokenizers.Tokenizer:
     try:
         return make_bpe(models.BPE.from_file(str(vocab_path), str(merges_path)))
     except Exception as error:  # the library has no finer exceptions
-        raise UserError(f"not a byte-level BPE: {error}") from error
+        raise DataError(f"not a byte-level BPE: {error}") from error
 
 
 def make_bpe(model: models.BPE) -> tokenizers.Tokenizer:
@@ -204,10 +204,10 @@ def _read_wordpiece(path: Path) -> tokenizers.Tokenizer:
     for number, token in enumerate(tokens):
         if token in ids or not token:
             what = "token twice" if token else "line that is empty"
-            raise UserError(f"a {what}: line {number + 1}, {token!r}")
+            raise DataError(f"a {what}: line {number + 1}, {token!r}")
         ids[token] = number
     if "[UNK]" not in ids:
-        raise UserError("not a WordPiece vocabulary: it lacks [UNK]")
+        raise DataError("not a WordPiece vocabulary: it lacks [UNK]")
     names = {name for names in _NAMES.values() for name in names}
     is_cased = any(token != token.lower() for token in ids if token not in names)
     return make_wordpiece(ids, not is_cased)
@@ -228,10 +228,10 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
     try:
         proto.ParseFromString(path.read_bytes())
     except DecodeError as error:
-        raise UserError("not a SentencePiece model") from error
+        raise DataError("not a SentencePiece model") from error
     trainer, normalizer = proto.trainer_spec, proto.normalizer_spec
     if not proto.pieces:
-        raise UserError("not a SentencePiece model: it has no pieces")
+        raise DataError("not a SentencePiece model: it has no pieces")
     types = {piece.type for piece in proto.pieces}
     kinds = proto.SentencePiece
     if (
@@ -242,7 +242,7 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
         or not normalizer.remove_extra_whitespaces
         or not normalizer.escape_whitespaces
     ):
-        raise UserError(
+        raise DataError(
             "a SentencePiece model must be a Unigram of T5's form: no user-defined "
             "pieces, a space before the text, extra spaces removed"
         )
@@ -253,7 +253,7 @@ def _read_sentencepiece(path: Path) -> tokenizers.Tokenizer:
     try:
         core = make_unigram(pieces, trainer.unk_id, charsmap, trainer.byte_fallback)
     except Exception as error:  # the library has no finer exceptions
-        raise UserError(f"not a Unigram model: {error}") from error
+        raise DataError(f"not a Unigram model: {error}") from error
     core.add_special_tokens(
         [AddedToken(name, special=True, normalized=False) for name in names]
     )
@@ -293,4 +293,4 @@ def _parse(path: Path) -> dict:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise UserError(f"{path.name} is not JSON: {error}") from error
+        raise DataError(f"{path.name} is not JSON: {error}") from error

@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 import tokenizers
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.tokens.chunks import ChunkEncoder, choose_cut, flatten_steps
 from jaxpt.text.tokens.encoding import Tokenizer, make_visible
 from jaxpt.text.tokens.vocab import SPECIALS, Vocab
@@ -128,7 +128,7 @@ class SubwordTokenizer(Tokenizer):
     ) -> Vocab:
         known = {*roles.values(), *sentinels}
         if known - special or len(set(sentinels)) < len(sentinels):
-            raise UserError(
+            raise DataError(
                 f"specials {roles} and sentinels {list(sentinels)}: each must be one "
                 "of its special tokens, a sentinel once"
             )
@@ -165,25 +165,25 @@ def check_core(core: tokenizers.Tokenizer, data: dict) -> str:
     model = data["model"]
     name = model.get("type")
     if name not in KINDS:
-        raise UserError(f"its model is {name!r}: must be one of {', '.join(KINDS)}")
+        raise DataError(f"its model is {name!r}: must be one of {', '.join(KINDS)}")
     if model.get("dropout"):
-        raise UserError(f"its model has dropout={model['dropout']}: must be null")
+        raise DataError(f"its model has dropout={model['dropout']}: must be null")
     vocab = core.get_vocab(with_added_tokens=True)
     if name == "Unigram" and len(dict(model["vocab"])) < len(model["vocab"]):
-        raise UserError("its vocabulary has a piece twice")
+        raise DataError("its vocabulary has a piece twice")
     holes = set(range(max(vocab.values()) + 1)) - set(vocab.values())
     if holes:
-        raise UserError(f"its ids have a hole: no token is {min(holes)}")
+        raise DataError(f"its ids have a hole: no token is {min(holes)}")
     if len(set(vocab.values())) < len(vocab):
-        raise UserError("its ids must be used once each: two tokens share one")
+        raise DataError("its ids must be used once each: two tokens share one")
     if name == "WordPiece" and model["unk_token"] not in vocab:
-        raise UserError(f"its vocabulary lacks {model['unk_token']}")
+        raise DataError(f"its vocabulary lacks {model['unk_token']}")
     if name == "Unigram" and model["unk_id"] is None:
-        raise UserError("its vocabulary has no token for the unknown (unk_id)")
+        raise DataError("its vocabulary has no token for the unknown (unk_id)")
     if is_byte_level(data) and name == "BPE" and not model.get("unk_token"):
         lacking = sum(char not in vocab for char in _list_byte_chars())
         if lacking:
-            raise UserError(
+            raise DataError(
                 f"its vocabulary lacks {lacking} of the 256 bytes and has no token for "
                 "the unknown: text would be lost"
             )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.text.tokens.encoding import Tokenizer
 from jaxpt.text.tokens.framing import (
@@ -85,7 +85,7 @@ def make_tokenizer(spec: TokenizerSpec, texts: Iterable[str]) -> Tokenizer:
         )
     characters = set().union(*texts)
     if not characters:
-        raise UserError("data.path holds no text: tokenizer.kind 'char' needs some")
+        raise DataError("data.path holds no text: tokenizer.kind 'char' needs some")
     return CharTokenizer(characters, spec.specials, spec.num_sentinels)
 
 
@@ -96,11 +96,11 @@ def from_json(data: dict) -> Tokenizer:
       UserError: `to_json` does not write such values.
     """
     if not isinstance(data, dict) or "kind" not in data:
-        raise UserError("not a jaxpt tokenizer: it names no kind")
+        raise DataError("not a jaxpt tokenizer: it names no kind")
     if "core" in data:
         return _make_subword(data)
     if not {"specials", "num_sentinels"} <= set(data):
-        raise UserError("not a jaxpt tokenizer: needs kind, specials, num_sentinels")
+        raise DataError("not a jaxpt tokenizer: needs kind, specials, num_sentinels")
     return _make_symbols(data)
 
 
@@ -199,17 +199,17 @@ def _load_with(path: Path, specials: tuple[str, ...], num_sentinels: int) -> Tok
         vocab = tokenizer.vocab
         lacking = [role for role in specials if getattr(vocab, role) is None]
         if lacking or vocab.num_sentinels < num_sentinels:
-            raise UserError(
+            raise DataError(
                 f"lacks {', '.join(map(repr, lacking)) or 'sentinels'}: a "
                 f"{tokenizer.kind} tokenizer must be made with all its specials"
             )
         return tokenizer
     except OSError as error:
-        raise UserError(f"tokenizer file {path}: {error.strerror}") from error
+        raise DataError(f"tokenizer file {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        raise UserError(f"tokenizer file {path}: not JSON: {error}") from error
+        raise DataError(f"tokenizer file {path}: not JSON: {error}") from error
     except UserError as error:
-        raise UserError(f"tokenizer file {path}: {error}") from error
+        raise DataError(f"tokenizer file {path}: {error}") from error
 
 
 def _make_subword(
@@ -224,17 +224,17 @@ def _make_subword(
         and set(roles) <= set(SPECIALS)
         and all(type(id_) is int for id_ in [*roles.values(), *sentinels])
     ):
-        raise UserError("not a jaxpt tokenizer: specials and sentinels must be ids")
+        raise DataError("not a jaxpt tokenizer: specials and sentinels must be ids")
     core = read_json(data["core"])
     size = core.get_vocab_size(with_added_tokens=True)
     if not all(0 <= id_ < size for id_ in [*roles.values(), *sentinels]):
-        raise UserError(f"specials and sentinels must be ids below {size}")
+        raise DataError(f"specials and sentinels must be ids below {size}")
     is_old = data.get("version", 1) < VERSION
     made = name_specials(
         core, specials, num_sentinels, roles, tuple(sentinels), is_own=is_old
     )
     if made.kind != data["kind"]:
-        raise UserError(f"kind is {data['kind']!r}: the tokenizer is a {made.kind}")
+        raise DataError(f"kind is {data['kind']!r}: the tokenizer is a {made.kind}")
     return made
 
 
@@ -242,11 +242,11 @@ def _make_symbols(data: dict) -> Tokenizer:
     """Restores a char or byte tokenizer from its `to_json`."""
     specials, num_sentinels = data["specials"], data["num_sentinels"]
     if not _is_list_of_text(specials):
-        raise UserError(f"specials is {specials!r}: must be a list of names")
+        raise DataError(f"specials is {specials!r}: must be a list of names")
     if type(num_sentinels) is not int:
-        raise UserError(f"num_sentinels is {num_sentinels!r}: must be a whole number")
+        raise DataError(f"num_sentinels is {num_sentinels!r}: must be a whole number")
     if data["kind"] not in ("char", "byte"):
-        raise UserError(f"kind is {data['kind']!r}: must be char, byte or have a core")
+        raise DataError(f"kind is {data['kind']!r}: must be char, byte or have a core")
     specials = tuple(specials)
     _check_spec(
         TokenizerSpec(data["kind"], specials=specials, num_sentinels=num_sentinels)
@@ -259,29 +259,29 @@ def _make_symbols(data: dict) -> Tokenizer:
         or any(len(c) != 1 for c in characters)
         or characters != sorted(set(characters))
     ):
-        raise UserError("characters must be single characters sorted by code point")
+        raise DataError("characters must be single characters sorted by code point")
     return CharTokenizer(characters, specials, num_sentinels)
 
 
 def _check_spec(spec: TokenizerSpec) -> None:
     if spec.kind not in KINDS:
-        raise UserError(f"tokenizer.kind={spec.kind!r}: one of {', '.join(KINDS)}")
+        raise DataError(f"tokenizer.kind={spec.kind!r}: one of {', '.join(KINDS)}")
     if bool(spec.path) != (spec.kind == "file"):
         what = "must name the file" if spec.kind == "file" else "must be empty"
-        raise UserError(
+        raise DataError(
             f"tokenizer.path={spec.path!r}: {what} with tokenizer.kind {spec.kind!r}"
         )
     if spec.lowercase and spec.kind != "wordpiece":
-        raise UserError("tokenizer.lowercase=True: only with tokenizer.kind wordpiece")
+        raise DataError("tokenizer.lowercase=True: only with tokenizer.kind wordpiece")
     for name in spec.specials:
         if name not in SPECIALS:
-            raise UserError(
+            raise DataError(
                 f"tokenizer.specials has {name!r}: any of {', '.join(SPECIALS)}"
             )
     if len(set(spec.specials)) < len(spec.specials):
-        raise UserError(f"tokenizer.specials={spec.specials}: each at most once")
+        raise DataError(f"tokenizer.specials={spec.specials}: each at most once")
     if spec.num_sentinels < 0:
-        raise UserError(
+        raise DataError(
             f"tokenizer.num_sentinels={spec.num_sentinels}: must be 0 or more"
         )
 

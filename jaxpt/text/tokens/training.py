@@ -16,7 +16,7 @@ import tokenizers
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import models, pre_tokenizers, trainers
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError, UserError
 from jaxpt.text.tokens.chunks import FINE_WORDS, WORDS
 from jaxpt.text.tokens.published import (
     make_bpe,
@@ -57,7 +57,7 @@ def train_subword(
       UserError: the text is empty, or `vocab_size` or `specials` do not allow it.
     """
     if kind != "bpe" and "unk" not in specials:
-        raise UserError(
+        raise DataError(
             f"tokenizer.specials={specials}: must list 'unk', which tokenizer.kind "
             f"{kind!r} needs for characters that it does not know"
         )
@@ -153,7 +153,7 @@ def _train_unigram(
     except RuntimeError as error:
         if "required_chars" in str(error):
             raise _too_small(vocab_size, f"more ({error})") from error
-        raise UserError(f"data.path: no text to train a unigram on: {error}") from error
+        raise DataError(f"data.path: no text to train a unigram on: {error}") from error
     proto = sentencepiece_model_pb2.ModelProto.FromString(out.getvalue())
     learnt = [(piece.piece, piece.score) for piece in proto.pieces[1:]]
     return make_unigram(
@@ -164,7 +164,7 @@ def _train_unigram(
 
 
 def _too_small(vocab_size: int, least: str) -> UserError:
-    return UserError(
+    return DataError(
         f"tokenizer.vocab_size={vocab_size}: must be {least}, for the specials, the "
         "sentinels and the alphabet of the text"
     )
@@ -205,4 +205,4 @@ def _with_text(texts: Iterable[str], kind: str) -> Iterator[str]:
             text = re.sub("[\ud800-\udfff]", "\ufffd", text)
         yield text
     if is_blank:
-        raise UserError(f"data.path holds no text: tokenizer.kind {kind!r} needs some")
+        raise DataError(f"data.path holds no text: tokenizer.kind {kind!r} needs some")

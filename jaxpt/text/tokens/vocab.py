@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from jaxpt.errors import UserError
+from jaxpt.errors import DataError
 from jaxpt.text.tokens.framing import Framing
 
 SPECIALS = {
@@ -115,7 +115,7 @@ class Vocab:
         id_ = getattr(self, name)
         if id_ is None:
             listed = [key for key in SPECIALS if getattr(self, key) is not None]
-            raise UserError(
+            raise DataError(
                 f"tokenizer.specials must list {name!r}: the objective needs "
                 f"{SPECIALS[name]}, the vocabulary has {', '.join(listed) or 'none'}"
             )
@@ -124,7 +124,7 @@ class Vocab:
     def require_sentinels(self, num: int) -> None:
         """Raises UserError if there are fewer than `num` sentinels."""
         if num > self.num_sentinels:
-            raise UserError(
+            raise DataError(
                 f"tokenizer.num_sentinels={self.num_sentinels}: "
                 f"the objective needs at least {num}"
             )

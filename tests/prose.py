@@ -1,6 +1,6 @@
 """Checks documentation, docstrings, comments and messages for unclear phrases.
 
-    .venv/bin/python docs/prose.py
+    .venv/bin/python tests/prose.py
 
 Part of `make lint`. Prints each line with a phrase to replace, and a replacement. If
 the phrase is right, end the line (or its statement) with a comment `prose: ok`.

@@ -1,0 +1,375 @@
+"""Command-line parsing: a command's flags, the settings of its config, and its help.
+
+A config file is Python and is executed: run only your own. What a run stores is JSON.
+"""
+
+import dataclasses
+import re
+import textwrap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from absl import flags
+from ml_collections import ConfigDict
+from ml_collections.config_flags import tuple_parser
+
+from jaxpt import logs, trust
+from jaxpt.config.config_files import load_config
+from jaxpt.config.described import (
+    Setting,
+    describe_finetuning,
+    describe_section,
+    describe_settings,
+    list_names,
+)
+from jaxpt.config.settings import SECTIONS, list_code, suggest_setting
+from jaxpt.errors import ConfigError, suggest
+from jaxpt.text.text_spec import TextSpec
+
+WIDTH = 88
+DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.\w+)+")
+HELP = {"--help", "-h", "-help"}
+# Short forms of the settings that are used most, by the kind of config.
+SHORT = {
+    "pretraining": {
+        "objective": "objective",
+        "data": "data.path",
+        "steps": "train.steps",
+        "lr": "optim.lr",
+    },
+    "finetuning": {"data": "data.train", "lr": "train.lr"},
+}
+CONFIG = "settings: a Python file, which is executed; a run's config.json; or a name"
+COMMON: dict[str, tuple] = {
+    "trust": (
+        [],
+        "code outside jaxpt that a stored run names and that may be executed: modules "
+        "of objectives, config files of fine-tunings",
+    ),
+    "workdir": ("", "folder of the run"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """One command of `jaxpt`; made by `command`.
+
+    Attributes:
+      name: "train".
+      run: the function behind it, called with the command and its arguments.
+      example: command lines, as `--help` shows them.
+      flags: {name: (default, help)}. The default's type is the flag's: a list has
+        commas between its values, a tuple is a flag that may be repeated, the type
+        `int` is a number without a default. A third item lists the allowed values.
+      config: "pretraining" or "finetuning" if it reads a config, else "".
+      sections: of the config, that it reads; () is all of a run.
+      short: which of `SHORT` it has; None is all.
+      needs_config: whether it works only with --config.
+      words: what follows its name, "SECTION".
+      common: which of the flags `COMMON` it has.
+    """
+
+    name: str
+    run: Callable[["Command", list[str]], int]
+    example: str
+    flags: Mapping[str, tuple] = dataclasses.field(default_factory=dict)
+    config: str = ""
+    sections: tuple[str, ...] = ()
+    short: tuple[str, ...] | None = None
+    needs_config: bool = True
+    words: str = ""
+    common: tuple[str, ...] = ("trust", "workdir")
+
+    def __call__(self, argv: list[str]) -> int:
+        """Runs the command; returns its exit code."""
+        return self.run(self, argv)
+
+    @property
+    def summary(self) -> str:
+        """What it does, in one sentence."""
+        return (self.run.__doc__ or "").partition("\n")[0]
+
+    @property
+    def short_forms(self) -> dict[str, str]:
+        """{short form: full name of the setting}."""
+        known = SHORT.get(self.config, {})
+        return {k: v for k, v in known.items() if self.short is None or k in self.short}
+
+    @property
+    def all_flags(self) -> dict[str, tuple]:
+        """Its own flags and those that it shares with other commands."""
+        config = {"config": ("", CONFIG)} if self.config else {}
+        return {name: COMMON[name] for name in self.common} | config | dict(self.flags)
+
+    def describe_settings(self) -> dict[str, list[Setting]]:
+        """The settings of the config that it reads, by section."""
+        if self.config != "pretraining":
+            return describe_finetuning() if self.config else {}
+        if self.sections == ("data", "tokenizer"):  # of the text, not of its rows
+            parts = {"data": (TextSpec,), "tokenizer": SECTIONS["tokenizer"]}
+            return {name: describe_section(name, spec) for name, spec in parts.items()}
+        wanted = self.sections or tuple(name for name in SECTIONS if name != "compare")
+        return {k: v for k, v in describe_settings().items() if k in wanted}
+
+
+def command(name: str, example: str, **options: Any) -> Callable[[Callable], Command]:
+    """Makes a `Command` of the function below; its docstring is the help."""
+    return lambda function: Command(name, function, example, **options)
+
+
+def parse(command: Command, argv: list[str]) -> flags.FlagValues:
+    """Parses the arguments of a command.
+
+    Raises:
+      ConfigError: an unknown flag, or a value of another type.
+    """
+    for value in _find_values("trust", argv):  # before a config is read
+        trust.trust(part.strip() for part in value.split(","))
+    values = flags.FlagValues()
+    for name, flag in command.all_flags.items():
+        _define(values, name, *flag)
+    if HELP & set(argv):
+        print("\n".join(format_help(command, values)))
+        raise SystemExit(0)
+    try:
+        rest = values([f"jaxpt {command.name}", *argv])[1:]
+    except flags.UnrecognizedFlagError as error:
+        near = suggest_flag(command, error.flagname)
+        raise ConfigError(
+            f"--{error.flagname}: unknown flag of jaxpt {command.name}{near}"
+        ) from None
+    except (flags.Error, ValueError) as error:
+        raise ConfigError(str(error)) from None
+    if rest:
+        raise ConfigError(f"{rest[0]}: unexpected; flags start with --")
+    if {"quiet", "json"} & set(values):
+        logs.set_quiet(any(values[k].value for k in ("quiet", "json") if k in values))
+    return values
+
+
+def _define(
+    values: flags.FlagValues, name: str, default: Any, text: str, *allowed: Any
+) -> None:
+    if allowed:
+        flags.DEFINE_enum(name, default, allowed[0], text, flag_values=values)
+    elif default is int:
+        flags.DEFINE_integer(name, None, text, flag_values=values)
+    elif default == ():
+        flags.DEFINE_multi_string(name, None, text, flag_values=values)
+    else:
+        define: dict[type, Callable] = {
+            str: flags.DEFINE_string,
+            bool: flags.DEFINE_boolean,
+            int: flags.DEFINE_integer,
+            float: flags.DEFINE_float,
+            list: flags.DEFINE_list,
+        }
+        define[type(default)](name, default, text, flag_values=values)
+
+
+def suggest_flag(command: Command, name: str) -> str:
+    """ " (did you mean --X?)", of a command's flags and settings; else ""."""
+    names = [*command.all_flags, *command.short_forms]
+    if near := suggest(name, names):
+        return near.replace("mean ", "mean --")
+    known = [s.name for each in command.describe_settings().values() for s in each]
+    known += SHORT["pretraining"].values() if command.config == "pretraining" else []
+    short = SHORT.get(command.config, {}).get(name, name)
+    return suggest_setting(short, known).replace("mean ", "mean --config.")
+
+
+def format_help(command: Command, values: flags.FlagValues) -> list[str]:
+    """What `--help` prints: description, example, flags, and names of settings."""
+    text = textwrap.dedent("    " + (command.run.__doc__ or "").rstrip())
+    words = f" {command.words}" if command.words else ""
+    lines = [f"usage: jaxpt {command.name}{words} [flags]", "", text, "", "Example:"]
+    lines += [f"    {line}" for line in command.example.splitlines()]
+    lines += ["", "Flags:"] if command.all_flags else []
+    for name in sorted(command.all_flags):
+        flag = values[name]
+        lines += [f"  --{name}={flag.default!r} ({flag.flag_type()})"]
+        lines += [f"      {line}" for line in textwrap.wrap(flag.help, WIDTH - 6)]
+    for name, setting in command.short_forms.items():
+        lines += [f"  --{name}=VALUE", f"      short for --config.{setting}=VALUE"]
+    if command.config:
+        more = " --task NAME" if command.config == "finetuning" else ""
+        lines += ["", "Settings, as --config.SECTION.NAME=VALUE:", ""]
+        names = list_names(command.describe_settings(), WIDTH - 2)
+        lines += [f"  {line}" for line in names]
+        lines += ["", f"jaxpt settings SECTION{more} describes each of them."]
+    return lines
+
+
+def parse_config(
+    command: Command, argv: list[str]
+) -> tuple[ConfigDict, flags.FlagValues, list[str]]:
+    """The config with the settings that flags change, and the other flags.
+
+    Returns:
+      The config; the values of the flags; and the full names of the settings that flags
+      set, such as "model.dropout".
+
+    Raises:
+      ConfigError: no config, one that cannot be loaded, an unknown setting or a value
+        of another type.
+    """
+    argv = expand(command, argv)
+    overrides = [arg for arg in argv if SETTING.match(arg)]
+    values = parse(command, [arg for arg in argv if not SETTING.match(arg)])
+    outside = _list_outside(overrides)
+    trust.trust(outside)
+    if not values.config and command.needs_config:
+        raise ConfigError("--config: must name a file, such as configs/quickstart.py")
+    config = load_config(values.config, outside)
+    changed = dict(_override(config, arg) for arg in overrides)
+    trust.trust(list_code(_nest(changed)))
+    return config, values, list(changed)
+
+
+SETTING = re.compile(r"--?(no)?config\.")
+
+
+def _nest(values: dict[str, Any]) -> dict:
+    """The values of settings by section, from their full names."""
+    nested: dict = {}
+    for name, value in values.items():
+        *sections, field = name.split(".")
+        place = nested
+        for section in sections:
+            place = place.setdefault(section, {})
+        place[field] = value
+    return nested
+
+
+def expand(command: Command, argv: list[str]) -> list[str]:
+    """The arguments with short forms as settings, and each setting with its value.
+
+    >>> train = Command("train", lambda *_: 0, "", config="pretraining")
+    >>> expand(train, ["--lr", "1e-3", "--config.train.steps", "5", "--workdir", "a"])
+    ['--config.optim.lr=1e-3', '--config.train.steps=5', '--workdir', 'a']
+    """
+    expanded: list[str] = []
+    words = list(argv)
+    while words:
+        word = words.pop(0)
+        flag, has_value, value = word.partition("=")
+        name = flag.lstrip("-") if flag.startswith("-") else ""
+        if name in command.short_forms:
+            flag = f"--config.{command.short_forms[name]}"
+        if SETTING.match(flag):
+            follows = words and not re.match(r"-[^\d.]", words[0])
+            if not has_value and follows and not flag.lstrip("-").startswith("no"):
+                has_value, value = "=", words.pop(0)
+            word = f"{flag}{has_value}{value}"
+        expanded.append(word)
+    return expanded
+
+
+def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
+    """Changes a setting as `--config.section.field=value` says.
+
+    Returns:
+      Its full name and its value.
+
+    Raises:
+      ConfigError: an unknown setting, or a value of another type.
+    """
+    flag, has_value, text = arg.partition("=")
+    name = flag.lstrip("-").partition(".")[2]
+    path, here = name.split("."), config
+    for depth, part in enumerate(path):
+        if not isinstance(here, ConfigDict) or part not in here:
+            is_section = isinstance(here, ConfigDict)
+            where = ".".join(path[:depth]) or "config"
+            known = ", ".join(here) if is_section else "no settings"
+            near = suggest_setting(name, _list_names(config))
+            raise ConfigError(f"{flag}: unknown setting{near}; {where} has {known}")
+        section, here = here, here[part]
+    if isinstance(here, ConfigDict):
+        raise ConfigError(f"{flag}: is a section; it has {', '.join(here)}")
+    if isinstance(here, bool) and not has_value:
+        text = str(not flag.lstrip("-").startswith("no"))
+        has_value = "="
+    if not has_value:
+        raise ConfigError(f"{flag}: must have a value, {flag}=...")
+    read, allowed = READERS[type(here)]
+    try:
+        section[part] = read(text)
+    except (ValueError, TypeError) as error:
+        reason = f" ({error})" if type(here) is tuple else ""
+        raise ConfigError(f"{flag}={text}: must be {allowed}{reason}") from None
+    return name, section[part]
+
+
+# For each type of setting: the parser of its text, and the allowed values.
+READERS: dict[type, tuple[Callable[[str], Any], str]] = {
+    bool: (flags.BooleanParser().parse, "true or false"),
+    int: (flags.IntegerParser().parse, "a whole number"),
+    float: (flags.FloatParser().parse, "a number"),
+    str: (str, "a text"),
+    tuple: (tuple_parser.TupleParser().parse, "a list such as \"('a', 'b')\""),
+}
+
+
+def _list_names(config: ConfigDict) -> list[str]:
+    """Full names of a config's settings."""
+    sections = {k: v for k, v in config.items() if isinstance(v, ConfigDict)}
+    names = [f"{name}.{field}" for name, own in sections.items() for field in own]
+    return [*names, *config]
+
+
+def list_flag_names(argv: list[str]) -> set[str]:
+    """The names of the flags among the arguments; of settings only "config".
+
+    >>> sorted(list_flag_names(["--config.train.steps=5", "--workdir", "a"]))
+    ['a', 'config', 'workdir']
+    """
+    return {arg.lstrip("-").partition("=")[0].partition(".")[0] for arg in argv}
+
+
+def repeat_flag(name: str, argv: list[str]) -> list[str]:
+    """The arguments with a flag before each of the words that follow it.
+
+    So a flag takes all the words of a shell's glob.
+
+    >>> repeat_flag("runs", ["--runs", "a", "b", "--workdir", "c"])
+    ['--runs=a', '--runs=b', '--workdir', 'c']
+    """
+    rest, is_open = [], False
+    for arg in argv:
+        flag, has_value, _ = arg.partition("=")
+        if flag in (f"--{name}", f"-{name}"):
+            is_open = True
+            rest += [arg] if has_value else []
+        elif is_open and not arg.startswith("-"):
+            rest.append(f"--{name}={arg}")
+        else:
+            is_open = False
+            rest.append(arg)
+    return rest
+
+
+def _list_outside(overrides: list[str]) -> list[str]:
+    """The objectives outside jaxpt that flags name.
+
+    >>> _list_outside(["--config.objective=mine.shuffled", "--config.train.steps=5"])
+    ['mine.shuffled']
+    """
+    naming = ("--config.objective=", "--config.compare.objectives=")
+    values = [arg.partition("=")[2] for arg in overrides if arg.startswith(naming)]
+    names = [name for value in values for name in DOTTED.findall(value)]
+    return list(dict.fromkeys(names))
+
+
+def _find_values(flag: str, argv: list[str]) -> list[str]:
+    """The values of each occurrence of a flag.
+
+    >>> _find_values("trust", ["--trust=own.half", "--workdir=a", "--trust", "b.c,d.e"])
+    ['own.half', 'b.c,d.e']
+    """
+    values = []
+    for arg, following in zip(argv, [*argv[1:], ""], strict=False):
+        name, has_value, value = arg.partition("=")
+        if name in (f"--{flag}", f"-{flag}"):
+            values.append(value if has_value else following)
+    return values

@@ -1,0 +1,189 @@
+"""Logging: what commands print while they work, `--quiet`, and a run's `run.log`.
+
+Modules log to children of the logger "jaxpt". Importing jaxpt installs no handler. A
+command, or a function such as `jaxpt.train`, installs them while it runs:
+
+    INFO                 progress, to standard output; `--quiet` and `--json` drop it
+    WARNING and above    to standard error, as "jaxpt: warning: ..."
+    run.log              both, with the time, in the run's folder
+
+A command's result is printed to standard output and is not logged.
+"""
+
+import contextlib
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import rich.console
+
+from jaxpt.errors import CheckpointError
+from jaxpt.files import disk
+
+RUN_LOG = "run.log"
+LOGGER = logging.getLogger("jaxpt")
+# Marks an update of a progress bar, which is not printed while the bar is shown.
+UPDATE = {"is_update": True}
+
+
+class TerminalHandler(logging.Handler):
+    """Prints records to the current standard streams, above a progress bar.
+
+    Attributes:
+      console: of the progress bar that is shown, if any.
+    """
+
+    console: rich.console.Console | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Prints a record; a stream that is closed raises as `print` does."""
+        text, is_progress = record.getMessage(), record.levelno < logging.WARNING
+        if not is_progress:
+            text = f"jaxpt: {record.levelname.lower()}: {text}"
+        if is_progress and self.console is not None:
+            if not getattr(record, "is_update", False):
+                self.console.print(
+                    text, markup=False, highlight=False, emoji=False, soft_wrap=True
+                )
+            return
+        print(text, file=sys.stdout if is_progress else sys.stderr, flush=True)
+
+
+class _FileHandler(logging.Handler):
+    """Appends records to a file, with the time."""
+
+    def __init__(self, path: Path):
+        super().__init__(logging.INFO)
+        self._file = disk.open_append(path)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(record.created))
+        line = f"{now} {record.levelname} {record.getMessage()}\n"
+        with contextlib.suppress(OSError):  # `MetricWriter` reports a full disk
+            self._file.write(line.encode())
+            self._file.flush()
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Above(logging.Handler):
+    """Passes records to the handlers that the root logger has now.
+
+    Handlers that libraries install later would print each line a second time.
+
+    Args:
+      level: that of the logger before.
+    """
+
+    def __init__(self, level: int):
+        super().__init__(level)
+        self._handlers = tuple(logging.getLogger().handlers)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        for handler in self._handlers:
+            if record.levelno >= handler.level:
+                handler.handle(record)
+
+
+_terminal: TerminalHandler | None = None
+
+
+@contextlib.contextmanager
+def terminal(is_quiet: bool = False) -> Iterator[None]:
+    """Prints what is logged within; if quiet, only warnings and errors.
+
+    >>> with terminal():
+    ...     LOGGER.info("step 1")
+    step 1
+    >>> with terminal(is_quiet=True):
+    ...     LOGGER.info("step 1")
+    """
+    global _terminal
+    outer, handler = _terminal, TerminalHandler(logging.INFO)
+    if outer is not None:
+        LOGGER.removeHandler(outer)
+    _terminal = handler
+    try:
+        with _attach(handler):
+            set_quiet(is_quiet)
+            yield
+    finally:
+        _terminal = outer
+        if outer is not None:
+            LOGGER.addHandler(outer)
+
+
+def set_quiet(is_quiet: bool) -> None:
+    """Sets whether the terminal shows progress, until the end of `terminal`."""
+    if _terminal is not None:
+        _terminal.setLevel(logging.WARNING if is_quiet else logging.INFO)
+
+
+def is_quiet() -> bool:
+    """Whether no terminal shows progress."""
+    return _terminal is None or _terminal.level > logging.INFO
+
+
+def open_bar() -> rich.console.Console | None:
+    """The console for a progress bar; None if standard output is not a terminal.
+
+    Until `close_bar`, lines are printed above the bar.
+    """
+    if _terminal is None or is_quiet() or not sys.stdout.isatty():
+        return None
+    console = rich.console.Console(file=sys.stdout)
+    if console.is_dumb_terminal:
+        return None
+    _terminal.console = console
+    return console
+
+
+def close_bar() -> None:
+    """Lines are printed as they come again."""
+    if _terminal is not None:
+        _terminal.console = None
+
+
+@contextlib.contextmanager
+def run_log(folder: Path) -> Iterator[None]:
+    """Appends what is logged within to the folder's `run.log`, and the error that ends.
+
+    Raises:
+      CheckpointError: the file cannot be opened, or is a link.
+    """
+    path = folder / RUN_LOG
+    try:
+        handler = _FileHandler(path)
+    except OSError as error:
+        raise CheckpointError(f"{path}: cannot be written: {error.strerror}") from error
+    with contextlib.closing(handler), _attach(handler):
+        try:
+            yield
+        except BaseException as error:
+            text = f"{type(error).__name__}: {error}"
+            given = (LOGGER.name, logging.ERROR, __file__, 0, text, (), None)
+            handler.emit(logging.LogRecord(*given))
+            raise
+
+
+@contextlib.contextmanager
+def _attach(handler: logging.Handler) -> Iterator[None]:
+    """Adds a handler for progress; the handlers above still get what they would."""
+    level, propagate = LOGGER.level, LOGGER.propagate
+    above = _Above(LOGGER.getEffectiveLevel())
+    if propagate:
+        LOGGER.addHandler(above)
+        LOGGER.propagate = False
+    LOGGER.setLevel(min(LOGGER.getEffectiveLevel(), logging.INFO))
+    LOGGER.addHandler(handler)
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.removeHandler(above)
+        LOGGER.propagate = propagate
+        LOGGER.setLevel(level)

@@ -1,0 +1,300 @@
+"""ObjectiveSpec: the base of every objective's settings, and its declarations.
+
+Other packages know an objective by these declarations alone: the rows, special tokens
+and networks it needs, its loss terms, the number of its predictions, and how text is
+written for its network. docs/design.md prints the contract on one page.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+
+from jaxpt.errors import ConfigError
+from jaxpt.nn.model_spec import ModelSpec
+from jaxpt.nn.networks.network import Network
+from jaxpt.nn.text_form import TextForm
+from jaxpt.ops.packing import Law, count_slots
+from jaxpt.text.tokens.vocab import Vocab
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A loss term, for everything that adds up, names or draws terms.
+
+    Attributes:
+      label: what it predicts, in a few words.
+      coefficient: factor of its mean in the loss.
+      is_likelihood: its mean is -log p of a token of plain text in nats, so that exp of
+        it is a perplexity.
+      targets: batch key of the ids, or of the row labels, that it predicts; "" if it
+        predicts no ids (a probability for each position, a teacher's state).
+      positions: batch key of the positions [B, P] at which it predicts; "" for every
+        position. `targets` then has P ids, or one for every position.
+      answers: names of the values 0, 1, ... of a row label.
+      selects: batch key, above 0 where the term predicts, if its weights are above 0
+        elsewhere too.
+      is_in_place: of a term with `positions`, whether it predicts the tokens of the
+        text at these positions, which the inputs hide.
+    """
+
+    label: str
+    coefficient: float = 1.0
+    is_likelihood: bool = False
+    targets: str = "targets"
+    positions: str = ""
+    answers: tuple[str, ...] = ()
+    selects: str = ""
+    is_in_place: bool = True
+
+
+@dataclasses.dataclass(frozen=True)
+class Teacher:
+    """Another run from which the network learns.
+
+    Attributes:
+      head: the network it must hold, as `jaxpt.hub.families` names it.
+      objective: trains a teacher if the user names none.
+      run: its folder; "" if the user names none.
+      layers: those of its layers that the student starts from; () is none.
+      setting: the objective's setting that names the folder.
+    """
+
+    head: str
+    objective: str
+    run: str = ""
+    layers: tuple[int, ...] = ()
+    setting: str = "teacher"
+
+
+@dataclasses.dataclass(frozen=True)
+class Needs:
+    """The requirements of an objective on the tokenizer, the rows and the model.
+
+    Whatever of them a config lacks is filled in (`jaxpt.config.needs`), unless the user
+    has set something else, which is an error.
+
+    Attributes:
+      specials: roles of the special tokens that the vocabulary must have.
+      num_sentinels: the minimum number of sentinels.
+      word_starts: if the tokenizer must know where words begin, the setting for which
+        it must, its value and the other one: "mlm.masking=words: must be tokens".
+      pieces: the tokenizer must know the text of each token.
+      counts: the number of occurrences of each token in the training text.
+      rows: the forms of rows that serve, the default first; () is any form whose keys
+        the objective reads.
+      sentence_ids: rows say which sentence each token is in.
+      asked_by: the setting, with its value, that requires such rows.
+      num_types: the minimum number of segment types of the model.
+      teacher: the run to learn from.
+    """
+
+    specials: tuple[str, ...] = ()
+    num_sentinels: int = 0
+    word_starts: str = ""
+    pieces: bool = False
+    counts: bool = False
+    rows: tuple[str, ...] = ()
+    sentence_ids: bool = False
+    asked_by: str = ""
+    num_types: int = 0
+    teacher: Teacher | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Predictions:
+    """How many positions of a training row are scored over the vocabulary.
+
+    Attributes:
+      most: the maximum.
+      laws: of each loss term whose predictions are packed, the distribution of their
+        number in a row (`jaxpt.ops.packing`).
+    """
+
+    most: int
+    laws: Mapping[str, Law] = dataclasses.field(default_factory=dict)
+
+    def mean(self, num_rows: int) -> float:
+        """Positions per row that the vocabulary head computes: slots, if packed."""
+        slots = sum(count_slots(num_rows, law) for law in self.laws.values())
+        return slots / num_rows if slots else self.most
+
+
+def filled_by(source: str, default: Any = dataclasses.MISSING) -> Any:
+    """A field that other sections of the config determine, hence not a setting.
+
+    Args:
+      source: "row_length"; "max_documents", the most documents packed into a row, 0 if
+        a row is one text; or "has_decoder", whether the model has a decoder.
+    """
+    return dataclasses.field(default=default, metadata={"source": source})
+
+
+def model_of(setting: str) -> Any:
+    """A field for the `model` section of the run that a setting names.
+
+    It is written into the config, so that a run resumes without the other's folder.
+    """
+    return dataclasses.field(default_factory=dict, metadata={"model_of": setting})
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveSpec:
+    """The base of every objective's settings: declares, with defaults for most.
+
+    Attributes:
+      row_length: R, tokens of a row before corruption.
+    """
+
+    # The config's section, which is the name of the objective's module.
+    SECTION: ClassVar[str]
+    # The keys of rows that `corrupt` can read.
+    READS: ClassVar[frozenset[str]] = frozenset({"tokens", "index", "segment_ids"})
+    # The networks it can train, the default first: with one stack, with a decoder.
+    NETWORKS: ClassVar[tuple[type[Network], ...]]
+    # Settings that do not define the loss: sizes of the network, its initial values.
+    LOSS_FREE: ClassVar[frozenset[str]] = frozenset()
+    # The fewest tokens of a row.
+    MIN_LENGTH: ClassVar[int] = 1
+
+    row_length: int = filled_by("row_length")
+
+    def __post_init__(self) -> None:
+        if self.row_length < self.MIN_LENGTH:
+            raise ConfigError(
+                f"data.row_length={self.row_length}: {self.SECTION} needs at least "
+                f"{self.MIN_LENGTH}"
+            )
+
+    @classmethod
+    def for_seq_len(cls, seq_len: int, **settings: Any) -> "ObjectiveSpec":
+        """The spec of the longest rows whose first stack reads at most `seq_len`."""
+        spec = cls(row_length=seq_len + 1, **settings)
+        while next(iter(spec.lengths.values())) > seq_len:
+            spec = dataclasses.replace(spec, row_length=spec.row_length - 1)
+        return spec
+
+    @property
+    def lengths(self) -> dict[str, int]:
+        """Positions that each stack of the network reads, in a training row."""
+        return {"encoder": self.row_length}
+
+    @property
+    def predictions(self) -> Predictions:
+        """How many positions of a training row are scored over the vocabulary."""
+        return Predictions(list(self.lengths.values())[-1])
+
+    @property
+    def terms(self) -> dict[str, Term]:
+        """The loss terms by name."""
+        return {"loss": Term("target")}
+
+    @property
+    def needs(self) -> Needs:
+        """The requirements on the tokenizer, the rows and the model."""
+        return Needs()
+
+    def text_form(self, vocab: Vocab) -> TextForm:
+        """How a text, a gap and a continuation are written for the network.
+
+        By default nothing is around a text. A gap is a [MASK], or else a sentinel after
+        which a decoder writes what is missing, if the objective needs one of them.
+        """
+        needs = self.needs
+        if "mask" in needs.specials:
+            gap: tuple[int, ...] = (vocab.require("mask"),)
+            return TextForm(gap=gap, mark=gap)
+        if not needs.num_sentinels:
+            return TextForm()
+        gap, following = vocab.sentinels[:1], vocab.sentinels[: needs.num_sentinels][1:]
+        # A span ends with [EOS], or with the sentinel of the next one.
+        ends = (vocab.require("eos"), *following[:1])
+        return TextForm(gap=gap, mark=gap, ends=ends)
+
+    def make_network(
+        self, model_spec: ModelSpec, vocab: Vocab, **fields: Any
+    ) -> Network:
+        """The network to train; a subclass passes on its network's own `fields`.
+
+        Raises:
+          UserError: the vocabulary or the model is not what the objective needs.
+        """
+        kind = self.check_network(model_spec, vocab)
+        if laws := tuple(self.predictions.laws.items()):
+            fields = {"packed": laws} | fields
+        return kind(model_spec.direct(kind.READS_AHEAD), **fields)  # type: ignore[call-arg]
+
+    # What follows is the same for every objective.
+
+    @property
+    def coefficients(self) -> dict[str, float]:
+        """The factor of each loss term's mean in the loss."""
+        return {name: term.coefficient for name, term in self.terms.items()}
+
+    @classmethod
+    def kind(cls, num_decoder_layers: int) -> type[Network] | None:
+        """The network it trains with this number of decoder layers, if any."""
+        has_decoder = num_decoder_layers > 0
+        kinds = [kind for kind in cls.NETWORKS if kind.HAS_DECODER == has_decoder]
+        return kinds[0] if kinds else None
+
+    @classmethod
+    def heads(cls) -> set[str]:
+        """The purposes of its networks, as `jaxpt.hub.families` names them."""
+        return {head for kind in cls.NETWORKS for head in kind.HEADS}
+
+    def check_network(self, model_spec: ModelSpec, vocab: Vocab) -> type[Network]:
+        """The network's class, if vocabulary and model meet the requirements.
+
+        Raises:
+          UserError: they do not.
+        """
+        check_vocab(self.SECTION, self.needs, vocab)
+        kind = self.kind(model_spec.num_decoder_layers)
+        if kind is None:
+            allowed = "0" if model_spec.num_decoder_layers else "at least 1"
+            raise ConfigError(
+                f"model.num_decoder_layers={model_spec.num_decoder_layers}: must be "
+                f"{allowed} for {self.SECTION}"
+            )
+        if model_spec.num_types < self.needs.num_types:
+            raise ConfigError(
+                f"model.num_types={model_spec.num_types}: must be at least "
+                f"{self.needs.num_types} for {self.SECTION}"
+            )
+        return kind
+
+    def check(self, name: str, is_good: bool, allowed: str) -> None:
+        """Raises UserError, naming the setting, unless its value is good."""
+        if not is_good:
+            value = getattr(self, name)
+            raise ConfigError(f"{self.SECTION}.{name}={value}: must be {allowed}")
+
+    def check_all(self, rules: Iterable[tuple[str, bool, str]]) -> None:
+        """`check` of each (name, is_good, allowed), in order."""
+        for rule in rules:
+            self.check(*rule)
+
+    def check_rate(self, name: str) -> None:
+        """Raises UserError unless 0 < rate < 1."""
+        is_good = 0 < getattr(self, name) < 1
+        self.check(name, is_good, "between 0 and 1, both excluded")
+
+
+def check_vocab(name: str, needs: Needs, vocab: Vocab) -> None:
+    """Raises UserError unless a vocabulary has what an objective needs."""
+    for role in needs.specials:
+        vocab.require(role)
+    vocab.require_sentinels(needs.num_sentinels)
+    if needs.word_starts and not vocab.word_starts:
+        raise ConfigError(
+            f"{needs.word_starts} with a tokenizer that does not know where words begin"
+        )
+    if needs.pieces and not vocab.pieces:
+        raise ConfigError(f"tokenizer: must know the text of its tokens, for {name}")
+    counts = np.array(vocab.counts)[vocab.ordinary_ids] if vocab.counts else ()
+    if needs.counts and not any(counts):
+        raise ConfigError(
+            f"{name}: must know how often each token occurs in the text, and some must"
+        )
