@@ -369,6 +369,7 @@ def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, cap
         (["--config.model.use_bias", "False"], {"model.use_bias": False}),
         (["--noconfig.model.use_bias"], {"model.use_bias": False}),
         (["--config.model.use_bias"], {"model.use_bias": True}),
+        (["--noconfig.model.use_bias", "no"], "no: unexpected; flags start with --"),
         (
             ["--config.train.trackers", "()", "--config.tokenizer.specials=pad"],
             {"train.trackers": (), "tokenizer.specials": ("pad",)},

@@ -46,11 +46,15 @@ def test_progress_is_on_stdout_and_warnings_on_stderr(capsys):
     assert err == "jaxpt: warning: slow\njaxpt: error: wrong\n"
 
 
-@pytest.mark.parametrize("level, wanted", [("INFO", ["a", "b"]), ("WARNING", ["b"])])
-def test_handlers_of_the_user_get_what_they_asked_for(level, wanted):
+@pytest.mark.parametrize(
+    "level, of_handler, wanted",
+    [("INFO", 0, ["a", "b"]), ("WARNING", 0, ["b"]), ("INFO", logging.ERROR, [])],
+)
+def test_handlers_of_the_user_get_what_they_asked_for(level, of_handler, wanted):
     stream = io.StringIO()
     with pytest.MonkeyPatch.context() as patch:
         handlers = [logging.StreamHandler(stream)]
+        handlers[0].setLevel(of_handler)
         patch.setattr(logging.getLogger(), "handlers", handlers)
         patch.setattr(logs, "LOGGER", logging.getLogger("jaxpt_of_a_user"))
         patch.setattr(logs, "_terminal", None)

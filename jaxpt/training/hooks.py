@@ -15,9 +15,12 @@ def _ignore(*args) -> None:
 class Hooks:
     """Callables for users of the Python API; each runs on every process.
 
+    The next training call reuses the memory of parameters and states: a hook that keeps
+    them must copy them.
+
     Attributes:
       on_log: (step, metrics) where training metrics are logged.
-      on_evaluation: (step, metrics, params) after an evaluation.
+      on_evaluation: (step, metrics, params) after an evaluation; of the EMA, if any.
       on_checkpoint: (step, state) when a checkpoint is written.
       on_end: (result) once, with the run's entry in a report.
     """

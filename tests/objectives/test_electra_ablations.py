@@ -157,7 +157,6 @@ def test_replace_mlm_restores_the_hidden_tokens_from_samples(run, vocab):
     assert case.spec.coefficients == wanted
 
 
-@pytest.mark.slow
 def test_all_tokens_mlm_copies_or_writes_every_token(run):
     _, _, batch, answers, metrics, _ = run("all_tokens_mlm")
     p = np.asarray(jax.nn.softmax(answers["logits"]), np.float64)

@@ -31,6 +31,14 @@ def test_lengths_are_t5s():
     assert half.lengths == {"encoder": 512, "decoder": 512}
 
 
+def test_a_gap_is_one_sentinel_and_its_answer_ends_before_the_next():
+    spec = span_corruption.Spec.for_seq_len(24, noise_density=0.5, mean_span_length=2)
+    form = spec.text_form(VOCAB)
+    assert spec.needs.num_sentinels > 2
+    assert form.gap == form.mark == (SENTINELS[0],)
+    assert form.ends == (VOCAB.eos, SENTINELS[1])
+
+
 @functools.cache
 def corrupt(spec):
     return jax.jit(lambda rng, rows: span_corruption.corrupt(rng, rows, VOCAB, spec))

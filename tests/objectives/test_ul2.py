@@ -56,6 +56,19 @@ def test_the_denoisers_are_the_papers():
 
 
 @pytest.mark.parametrize(
+    "rates, mode, lead, mark",
+    [
+        ((2, 1, 4), VOCAB.nlu, VOCAB.s2s, ()),
+        ((0, 1, 1), VOCAB.s2s, VOCAB.s2s, ()),
+        ((0, 0, 1), VOCAB.nlg, VOCAB.nlg, (SENTINELS[0],)),
+    ],
+)
+def test_only_s_continues_a_text_without_a_mark(rates, mode, lead, mark):
+    form = ul2.Spec(64, rates=rates).text_form(VOCAB)
+    assert (form.mode, form.lead, form.mark) == ((mode,), (lead,), mark)
+
+
+@pytest.mark.parametrize(
     "mean, density, raw, lengths",
     [
         (3, 0.15, 568, (512, 114)),

@@ -112,6 +112,14 @@ def test_errors_are_those_that_a_bootstrap_draws():
     assert found.num_groups == 40 and found.num_seeds == 25
 
 
+def test_the_error_of_few_documents_is_that_of_their_mean():
+    """With Bessel's correction, which counts if they are few."""
+    totals, ones = np.array([0.3, -1.0, 2.0, 0.5]), np.ones(4)
+    sides = [{0: Examples(x, ones, np.arange(4))} for x in (totals, np.zeros(4))]
+    found = subtract({0: totals.mean()}, {0: 0.0}, *sides)
+    assert found.examples_error == pytest.approx(stats.sem(totals))
+
+
 def test_examples_of_one_document_are_no_more_than_one():
     """Each example of a document copied: the same error, not a smaller one."""
     first, second = draw_examples(np.random.default_rng(2), per_group=1)

@@ -99,7 +99,7 @@ def test_a_comparison_whose_rows_fill_the_model_has_a_report(labelled, tmp_path)
         ),
         slow("mlm", {"eval__probe_windows": 999}, "eval.probe_windows=999"),
         # A gap and two sides; T5's encoder reads its [EOS] behind them.
-        slow(
+        (
             "mlm",
             {"eval__num_words": 2, "eval__word_context": 12},
             "eval.word_context=12: must be at most 11, as mlm reads 24 tokens at once",

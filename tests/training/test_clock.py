@@ -10,6 +10,7 @@ import pytest
 from tiny import make_config, prepare
 
 from jaxpt.config.plan import make_plan
+from jaxpt.config.sections import TrainSpec
 from jaxpt.errors import UserError
 from jaxpt.learn.optim_spec import OptimSpec
 from jaxpt.learn.optimizer import MAKERS, make_optimizer, set_schedule_step
@@ -162,6 +163,13 @@ def test_the_schedule_does_not_go_beyond_its_end(made):
     spec = made[0].plan.train
     assert [find_schedule_step(spec, s) for s in (0.0, 2.5, 5.0, 9.0)] == [0, 6, 12, 12]
     assert not is_over(spec, 0, 0.0) and is_over(spec, 2, 30.0)
+
+
+def test_what_is_due_follows_the_time_that_a_call_took():
+    clock = clocks.make_clock(TrainSpec(steps=12, steps_per_call=2, seconds=5.0), 0, 0)
+    assert clock.begin_call(lambda: 0.0) == (0, 2)  # as planned
+    clock.end_call(2, lambda: 2.0)  # 2 of 5 seconds are 5 of 12 steps
+    assert clock.is_due(4) and clock.is_due(5) and not clock.is_due(6)
 
 
 def test_seconds_below_zero_are_refused(speech):

@@ -452,24 +452,32 @@ def test_controls_are_of_the_evaluation_before_the_first_step(
 def test_hooks_are_called_with_what_happened(speech, tmp_path):
     calls = []
 
+    def copy(x):
+        return np.array(x) if isinstance(x, jax.Array) else x
+
     def keep(name):
-        return lambda *args: calls.append((name, *args))
+        return lambda *args: calls.append((name, *jax.tree.map(copy, args)))
 
     names = ("on_log", "on_evaluation", "on_checkpoint", "on_end")
     hooks = Hooks(**{name: keep(name) for name in names})
-    plan = make_plan(make_config(speech))
+    plan = make_plan(make_config(speech, train__log_every=4, **EMA))
     tokenizer, corpora = load_text(plan.text)
     task = make_task(plan, tokenizer.vocab)
     result = loop.train(task, tokenizer, corpora, tmp_path, hooks=hooks)
     lines = [line for line in read_metrics(tmp_path) if "loss" in line]
     logged = [call[1:] for call in calls if call[0] == "on_log"]
     assert [step for step, _ in logged] == [line["step"] for line in lines]
+    assert [step for step, _ in logged] == [4, 8, 12]  # calls have 2 steps
     assert [v["loss"] for _, v in logged] == [line["loss"] for line in lines]
     evaluated = [call[1:] for call in calls if call[0] == "on_evaluation"]
     curve = {point["step"]: point["valid_loss"] for point in result["curve"]}
     assert {step: values["valid_loss"] for step, values, _ in evaluated} == curve
     states = [call[1:] for call in calls if call[0] == "on_checkpoint"]
-    assert [(step, int(state.step)) for step, state in states][-1] == (12, 12)
+    step, state = states[-1]
+    assert step == state.step == evaluated[-1][0] == 12
+    for other, is_same in ((state.ema, True), (state.params, False)):  # are the EMA
+        same = jax.tree.map(np.array_equal, evaluated[-1][2], other)
+        assert jax.tree.all(same) == is_same
     assert calls[-1] == ("on_end", result)
 
 

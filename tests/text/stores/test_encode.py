@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from jaxpt.text.sources.documents import split_long
-from jaxpt.text.stores.encode import encode_texts
+from jaxpt.text.stores.encode import _carry, encode_texts
 from jaxpt.text.tokens.symbols import CharTokenizer
 from jaxpt.text.tokens.tokenizer import TokenizerSpec, make_tokenizer
 
@@ -25,6 +25,13 @@ def test_encode_by_hand():
     assert found.sentence_starts.tolist() == [0, 2, 7]
     assert found.num_unknown == 1
     assert found.sizes.tolist() == [1] * 8 and found.sizes.dtype == np.uint32
+
+
+def test_the_bytes_of_parts_without_a_token_are_the_next_tokens():
+    parts = ["a ", "\n\x01", "\n\x02", "\nb"]
+    sizes = [np.array(each, np.int64) for each in ([1], [], [], [2])]
+    found = np.concatenate(_carry(parts, sizes))
+    assert found.tolist() == [1, 1 + 2 + 2 + 2]
 
 
 @pytest.mark.slow_except("babyberta/babyberta.json")

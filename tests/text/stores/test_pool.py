@@ -1,5 +1,6 @@
 """Encodes texts in other processes."""
 
+import itertools
 import os
 import subprocess
 import sys
@@ -42,6 +43,28 @@ def test_results_come_in_order(tmp_path):
     assert [
         bytes(encoded.tokens.astype("u1")).decode() for _, encoded in found
     ] == texts
+
+
+def test_workers_are_used_again_and_few_tasks_are_read_ahead(tmp_path, monkeypatch):
+    path, started, num_read = tmp_path / "tokenizer.json", [], itertools.count()
+    save(ByteTokenizer(), path)
+
+    def start(*args, **keywords):
+        started.append(popen(*args, **keywords))
+        return started[-1]
+
+    popen = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", start)
+    tasks = (make_task(f"{next(num_read)}") for _ in range(12))
+    results = encode_tasks(
+        tasks, ByteTokenizer(), path, sentences="", dtype="<u2", workers=2
+    )
+    next(results)
+    assert next(num_read) == 4  # one for each worker, and two
+    # In a group of its own, a worker gets no Ctrl-C.
+    assert all(os.getpgid(each.pid) == each.pid for each in started)
+    assert len(list(results)) == 11
+    assert len(started) <= 2 and all(each.returncode < 0 for each in started)
 
 
 def test_errors_of_a_worker(tmp_path, refuses):
