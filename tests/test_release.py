@@ -108,7 +108,7 @@ def test_notes_are_the_version_s_section_with_an_item_on_each_line():
 def test_the_changelog_has_notes_for_this_version():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     notes = release.read_notes(text, release.read_version())
-    assert "### Added\n\n- " in notes and "## [" not in notes
+    assert "### Added\n\n" in notes and "\n- " in notes and "## [" not in notes
 
 
 def test_a_placeholder_or_an_undated_section_blocks_an_upload(checkout):
