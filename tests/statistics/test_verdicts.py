@@ -210,6 +210,18 @@ def test_an_interval_without_0_is_a_verdict(table):
         assert pair.p <= 1 and pair.low <= pair.difference.mean <= pair.high
 
 
+def test_holms_test_finds_more_than_the_intervals():
+    spread = np.array([-2.0, -1, 0, 1, 2]) * (2 / math.sqrt(10)) * math.sqrt(5)
+    clear, close = (
+        of_values({"a": mean + size * spread, "b": np.zeros(5)}, metric=name)
+        for name, mean, size in (("clear", 10, 0.1), ("close", 3, 1.0))
+    )
+    _, pair = judge([clear, close])
+    # t is 3 with 4 degrees of freedom; the interval is of level .05 / 2.
+    assert pair.p == pytest.approx(float(2 * stats.t.sf(3, 4))) and pair.p < 0.05
+    assert pair.low < 0 and pair.outcome == "ahead"
+
+
 def test_lower_may_be_better_and_one_seed_is_no_verdict():
     (pair,) = judge([of_values({"a": [1.0], "b": [2.0]}, higher_is_better=False)])
     assert (pair.better, pair.worse, pair.outcome) == ("a", "b", "untested")

@@ -124,6 +124,21 @@ def test_stopped_and_resumed_ends_bit_identical(
     assert logs[0] == logs[1]
 
 
+def test_a_log_that_was_altered_before_its_checkpoint_is_refused(
+    speech, tmp_path, monkeypatch, refuses
+):
+    config = make_config(speech, "mlm", model__dropout=0.1, **OPTIM["mlm"])
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "SignalWatch", FakeWatch)
+        patch.setattr(FakeWatch, "stop_after", 3)
+        with pytest.raises(Stopped):
+            run(config, tmp_path)
+    log = tmp_path / "metrics.jsonl"
+    log.write_bytes(log.read_bytes().replace(b"loss", b"less", 1))
+    with refuses(str(log), "was altered"):
+        run(config, tmp_path)
+
+
 @pytest.mark.parametrize(
     "kernel, changes, lacking",
     [

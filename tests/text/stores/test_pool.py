@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from jaxpt.text.stores.layout import Pieces
-from jaxpt.text.stores.pool import WorkerDied, encode_tasks, serve
+from jaxpt.text.stores.pool import WorkerDied, _Pool, encode_tasks, serve
 from jaxpt.text.stores.tasks import Task
 from jaxpt.text.tokens.symbols import ByteTokenizer
 from jaxpt.text.tokens.tokenizer import save
@@ -81,6 +81,13 @@ def test_a_worker_that_cannot_start(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(WorkerDied, match="exit code 1"):
         encode_all([make_task("a"), make_task("b")], tmp_path)
+
+
+def test_a_killed_pool_starts_no_worker(tmp_path):
+    workers = _Pool([str(tmp_path / "tokenizer.json"), "", "<u2"])
+    workers.kill()
+    with pytest.raises(WorkerDied, match="have been ended"):
+        workers.encode(make_task("a"))
 
 
 def make_pair(tmp_path):
