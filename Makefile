@@ -6,6 +6,8 @@ RAY ?= .venv-ray
 ONNX ?= .venv-onnx
 AOT ?= .venv-aot
 WHEEL ?= .venv-wheel
+NEXT ?= .venv-next
+RELEASE ?= .venv-release
 CHECK := import sys; sys.exit(sys.version_info < (3, 11) and "jaxpt needs Python 3.11 or newer: make PYTHON=python3.12 ...")
 TORCH := torch==2.13.0
 RAY_VERSION := ray==2.60.0
@@ -25,36 +27,42 @@ MINICONS := minicons==0.3.39 wonderwords==3.0.1
 HARNESS := lm-eval==0.4.13 accelerate==1.15.0 peft==0.21.2
 # An index of builds without CUDA, which are smaller, where you have one.
 TORCH_INDEX ?=
+# An additional index with nightly builds of JAX, where you have one.
+NEXT_INDEX ?=
+RELEASE_TOOLS := build==1.6.1 twine==7.0.0
 
-# The exact set that is tested; pyproject.toml has the ranges that it lies in.
+# The exact versions that are tested; pyproject.toml has the allowed ranges. Users need
+# the first set, and the other commands add the tests and tools.
+USER_SET := -r requirements.txt -e .
 SET := -r requirements.txt -r requirements-dev.txt -e '.[dev]'
-NEEDS := requirements.txt requirements-dev.txt pyproject.toml setup.py
+USER_NEEDS := requirements.txt pyproject.toml setup.py
+NEEDS := $(USER_NEEDS) requirements-dev.txt
 
 .PHONY: quickstart lint docs notebooks test test-all test-peers test-ray test-onnx test-aot \
-	web applets wheel clean
+	test-next web applets wheel release clean
 
 quickstart: $(VENV)/ready
 	$(BIN)/jaxpt compare --config configs/quickstart.py --workdir runs/quickstart
 
-lint: $(VENV)/ready
+lint: $(VENV)/ready-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python tests/prose.py
 
 # The site, in build/site; a link that leads nowhere is an error.
-docs: $(VENV)/ready
+docs: $(VENV)/ready-dev
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
 # All of them anew, with their full settings; the outputs are kept in them.
-notebooks: $(VENV)/ready
+notebooks: $(VENV)/ready-dev
 	$(BIN)/jupyter execute --inplace notebooks/*.ipynb
 
-test: $(VENV)/ready
+test: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 # Also what takes long: the marker slow.
-test-all: $(VENV)/ready
+test-all: $(VENV)/ready-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not gpu and not peers and not ray and not onnx and not browser and not aot'
 
 test-peers: $(PEERS)/ready
@@ -69,6 +77,16 @@ test-onnx: $(ONNX)/ready
 # Asks XLA's compilers for TPU and GPU, without either: tests/benchmarks/aot.
 test-aot: $(AOT)/ready
 	JAX_PLATFORMS=cpu $(AOT)/bin/python -m pytest -m aot tests/test_aot.py
+
+# The newest JAX and Flax, including pre-releases: what will break next.
+test-next: $(NEEDS)
+	$(PYTHON) -c '$(CHECK)'
+	$(PYTHON) -m venv --clear $(NEXT)
+	$(NEXT)/bin/python -m pip install $(SET)
+	$(NEXT)/bin/python -m pip install --upgrade --pre jax jaxlib flax optax orbax-checkpoint \
+		$(if $(NEXT_INDEX),--extra-index-url $(NEXT_INDEX))
+	$(NEXT)/bin/python -c 'import jax, flax; print("jax", jax.__version__, "flax", flax.__version__)'
+	$(NEXT)/bin/python -m pytest -n 2 --dist worksteal
 
 # The page of `jaxpt applet`, built into the package; needs Node.
 web:
@@ -88,16 +106,30 @@ applets: web $(ONNX)/ready
 
 # The package by itself, in an environment that has nothing else.
 wheel:
-	rm -rf dist $(WHEEL)
+	rm -rf dist build/lib $(WHEEL)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(WHEEL)
 	$(WHEEL)/bin/python -m pip wheel --no-deps -w dist .
+	$(WHEEL)/bin/python .ci/release.py check dist/*.whl
 	$(WHEEL)/bin/python -m pip install dist/*.whl
 	cd $(WHEEL) && bin/jaxpt train --config quickstart:mlm --config.train.steps=20 --workdir run
 
-$(VENV)/ready: $(NEEDS)
+# The files to upload, in dist, and the release notes: RELEASING.md.
+release: $(RELEASE)/ready
+	rm -rf dist build/lib
+	$(RELEASE)/bin/python -m build
+	$(RELEASE)/bin/twine check --strict dist/*
+	$(RELEASE)/bin/python .ci/release.py check dist/*
+	$(RELEASE)/bin/python .ci/release.py notes build/release-notes.md
+	$(RELEASE)/bin/python .ci/release.py ready
+
+$(VENV)/ready: $(USER_NEEDS)
 	$(PYTHON) -c '$(CHECK)'
 	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install $(USER_SET)
+	touch $@
+
+$(VENV)/ready-dev: $(VENV)/ready requirements-dev.txt
 	$(BIN)/python -m pip install $(SET)
 	touch $@
 
@@ -133,5 +165,11 @@ $(AOT)/ready: $(NEEDS)
 	$(AOT)/bin/python -m pip install --no-deps $(COMPILERS)
 	touch $@
 
+$(RELEASE)/ready: Makefile
+	$(PYTHON) -c '$(CHECK)'
+	$(PYTHON) -m venv $(RELEASE)
+	$(RELEASE)/bin/python -m pip install $(RELEASE_TOOLS)
+	touch $@
+
 clean:
-	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL)
+	rm -rf build .pytest_cache $(VENV) $(PEERS) $(RAY) $(ONNX) $(AOT) $(WHEEL) $(NEXT) $(RELEASE)

@@ -45,7 +45,7 @@ def box(x: float, y: float, width: float, text: str, group: str = "") -> str:
 
 
 def boxes(y: float, names, group: str = "", arrows: bool = False) -> list[str]:
-    """A row of equal boxes, with arrows between them if asked for."""
+    """A row of equal boxes, optionally with arrows between them."""
     gap = 26 if arrows else GAP
     width = (WIDTH - LEFT - 20 - gap * (len(names) - 1)) / len(names)
     parts = []

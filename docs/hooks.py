@@ -7,6 +7,8 @@ reference/tasks.md       the same for fine-tuning
 reference/commands.md    the output of `jaxpt` and `jaxpt list`
 reference/api.md         the names of `import jaxpt`
 reference/PACKAGE.md     functions and classes of jaxpt.objectives, .ops and .nn
+results.md               the studies and records of results/, with their pictures
+negative.md              results/negative.md
 """
 
 import html
@@ -21,6 +23,7 @@ os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
 
 import jaxpt
 from jaxpt.cli import USAGE
+from jaxpt.comparison.results_page import list_pictures, make_results_page
 from jaxpt.config.described import describe_finetuning, describe_settings
 from jaxpt.config.plan import make_plans
 from jaxpt.config.shipped import list_configs
@@ -40,6 +43,7 @@ PASSAGE = {
 LENGTH, STEP = 10, 5  # tokens; the step whose first row is drawn
 # Subpackages whose modules have a reference page.
 PACKAGES = ("objectives", "ops", "nn")
+RESULTS = pathlib.Path(__file__).parents[1] / "results"
 
 
 def on_config(config):
@@ -64,6 +68,9 @@ def on_files(files, config):
     pages["reference/api.md"] = make_api()
     for package in PACKAGES:
         pages[f"reference/{package}.md"] = make_package(package)
+    pages["results.md"] = make_results_page(RESULTS)
+    pages["negative.md"] = (RESULTS / "negative.md").read_text(encoding="utf-8")
+    pages |= list_pictures(RESULTS)
     for name, picture in draw_pictures().items():
         pages[f"objectives/{name}.png"] = picture
     for path, text in pages.items():

@@ -5,7 +5,14 @@ import os
 import sys
 
 from jaxpt import logs
-from jaxpt.commands import discovery, downstream, models, texts, training
+from jaxpt.commands import (
+    discovery,
+    downstream,
+    models,
+    results,
+    texts,
+    training,
+)
 from jaxpt.commands.flags import Command, command
 from jaxpt.errors import ConfigError, UserError, suggest
 from jaxpt.version import __version__
@@ -41,6 +48,8 @@ GROUPS: dict[str, dict[str, Command]] = {
         "compare": training.compare,
         "report": training.report,
         "fit-scaling": downstream.fit_scaling,
+        "archive": results.archive,
+        "reproduce": results.reproduce,
     },
     "Import and export": {"import": models.import_, "export": models.export},
     "Help": {
@@ -66,7 +75,8 @@ its runs over machines with --part or --ray (see launch/).
 A stored run whose objective is a module outside jaxpt needs --trust MODULE.
 
 jaxpt COMMAND --help describes a command, with an example and its flags.
-Exit codes: 0 success, 2 bad input, 1 a bug, 128 + N stopped by signal N.
+Exit codes: 0 success, 2 bad input, 1 a bug, 128 + N stopped by signal N; of
+reproduce, 1 is a mean outside its interval.
 """
 
 

@@ -43,7 +43,7 @@ def beside(monkeypatch):
 
 def test_there_is_none_for_an_objective_alone():
     """Which is a flag, --config.objective=NAME, of any of them."""
-    assert 8 <= len(CONFIGS) <= 15
+    assert 8 <= len(CONFIGS) <= 20
 
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.name)
@@ -120,6 +120,35 @@ def test_a_flag_chooses_among_what_the_quickstart_compares():
         4,
         4,
     ]
+
+
+@pytest.mark.parametrize("argument", ["clm", "span_corruption"])
+def test_the_quickstart_compares_the_same_models_whatever_it_is_called_with(argument):
+    """With an objective as its argument, `jaxpt train` gets that objective's model."""
+    config = to_dict(load("quickstart").get_config(argument))
+    plans = make_plans(config, make_compare_spec(config).objectives)
+    sizes = {
+        name: (plan.model.num_layers, plan.model.num_decoder_layers)
+        for name, plan in plans.items()
+    }
+    one_stack = dict.fromkeys(("clm", "mlm", "electra"), (2, 0))
+    assert sizes == one_stack | {"span_corruption": (1, 1)}
+    assert make_plan(config).model == plans[argument].model
+
+
+def test_the_quickstart_measures_a_shared_metric_along_each_run():
+    config = load("quickstart").get_config()
+    assert config.eval.probe_every_eval and config.eval.num_choices
+    assert config.compare.num_evals > 1 and len(config.compare.seeds) >= 3
+
+
+def test_the_tuned_quickstart_tries_the_rates_of_the_quickstart():
+    """Otherwise its choice says nothing about them."""
+    optim = load("quickstart").get_config().optim
+    spec = make_compare_spec(load("quickstart_tuned").get_config())
+    rates = {f"optim.{name}": optim[name] for name in ("muon_lr", "lr")}
+    for name in spec.objectives:
+        assert rates in spec.list_trials(name)
 
 
 @pytest.mark.parametrize("path", TASK_CONFIGS, ids=lambda path: path.name)

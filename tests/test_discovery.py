@@ -80,7 +80,10 @@ def test_what_there_is_is_listed(kind, wanted, capsys):
         (("list", "co"), ["configs", "corpora"]),
         (("settings", "train.ste"), ["train.steps", "train.steps_per_call"]),
         (("train", "--config.optim.lr"), ["--config.optim.lr="]),
-        (("train", "--config", "quick"), ["quickstart", "quickstart_ablations"]),
+        (
+            ("train", "--config", "quick"),
+            ["quickstart", "quickstart_ablations", "quickstart_tuned"],
+        ),
         (("train", "--work"), ["--workdir"]),
         (("train", "--dr"), ["--dry_run"]),
         (("generate", "--num_s"), ["--num_samples", "--num_steps"]),
@@ -241,6 +244,6 @@ def test_usage_groups_the_commands(capsys):
     assert max(map(len, out.splitlines())) <= 88
     places = [out.index(f"\n{group}:\n") for group in GROUPS]
     assert places == sorted(places)
-    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 19
+    assert [*GROUPS][:2] == ["Data", "Train"] and sum(map(len, GROUPS.values())) == 21
     for name, each in COMMANDS.items():
         assert re.search(rf"^  {name} +{re.escape(each.summary[:20])}", out, re.M)

@@ -89,7 +89,7 @@ def test_is_kept_with_its_outputs(path):
     first, second = notebook.cells[:2]
     assert first.cell_type == "markdown" and first.source.startswith("# ")
     assert "minute" in first.source, "must say how long it takes"
-    assert second.cell_type == "code" and "REPO" in second.source
+    assert second.cell_type == "code" and "SOURCE" in second.source
     codes = [cell for cell in notebook.cells if cell.cell_type == "code"]
     counts = [cell.execution_count for cell in codes]
     assert counts == list(range(1, len(codes) + 1)), "must be run from top to bottom"
@@ -98,6 +98,38 @@ def test_is_kept_with_its_outputs(path):
     for cell in notebook.cells:
         found = MACHINE.search("\n".join([cell.source, *list_texts(cell)]))
         assert found is None, f"names a folder of some machine: {found[0]}"
+
+
+@pytest.mark.parametrize(
+    "in_clone, source, expected",
+    [
+        (True, "", ".."),
+        (False, "", "jaxpt"),
+        (
+            True,
+            "git+https://example.org/jaxpt",
+            "jaxpt @ git+https://example.org/jaxpt",
+        ),
+    ],
+    ids=["clone", "index", "source"],
+)
+def test_the_first_cell_installs_what_is_there(
+    in_clone, source, expected, tmp_path, monkeypatch
+):
+    """It needs no address: a clone or the package index will do."""
+    cells = {read(path).cells[1].source for path in NOTEBOOKS}
+    (cell,) = cells
+    (tmp_path / "notebooks").mkdir()
+    if in_clone:
+        (tmp_path / "jaxpt").mkdir()
+    monkeypatch.chdir(tmp_path / "notebooks")
+    monkeypatch.setenv("PATH", str(tmp_path))  # without nvidia-smi
+    monkeypatch.setitem(sys.modules, "jaxpt", None)
+    lines = cell.replace('SOURCE = ""', f'SOURCE = "{source}"').split("    %pip ")
+    assert lines[1].startswith('install --quiet "{PACKAGE}"\n')
+    values = {}
+    exec(lines[0], values)
+    assert values["PACKAGE"] == expected
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

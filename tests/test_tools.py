@@ -1,7 +1,9 @@
 """The tools' files agree: ranges, exact sets, versions, what the gate runs."""
 
 import json
+import os
 import re
+import subprocess
 import tomllib
 from pathlib import Path
 
@@ -109,11 +111,133 @@ def test_the_gate_the_makefile_and_the_hooks_run_the_same_linters():
     assert gate == ["clean", "lint", "docs", "test", "wheel"]
 
 
-def test_the_same_command_installs_the_tools():
+def read_targets() -> dict[str, list[str]]:
+    """The Makefile's targets with their prerequisites."""
+    lines = re.findall(r"^([\w./()$-]+):(?!=)(.*)$", read("Makefile"), re.M)
+    return {target: needs.split() for target, needs in lines}
+
+
+def read_variable(name: str) -> str:
+    return re.search(rf"^{name} := (.*)$", read("Makefile"), re.M)[1]
+
+
+def test_a_users_environment_has_no_tools():
+    """`make quickstart` installs the first set; `make test` adds the second to it."""
+    assert read_variable("USER_SET") == "-r requirements.txt -e ."
+    both = "-r requirements.txt -r requirements-dev.txt -e '.[dev]'"
+    assert read_variable("SET") == both
+    targets = read_targets()
+    assert targets["quickstart"] == ["$(VENV)/ready"]
+    for name in ("lint", "docs", "notebooks", "test", "test-all"):
+        assert targets[name] == ["$(VENV)/ready-dev"]
+    assert targets["$(VENV)/ready-dev"] == ["$(VENV)/ready", "requirements-dev.txt"]
     makefile = read("Makefile")
-    given = re.search(r"^SET := (.*)$", makefile, re.M)[1]
-    assert given == "-r requirements.txt -r requirements-dev.txt -e '.[dev]'"
-    assert makefile.count("pip install $(SET)") == 4  # and peers, ray, aot
+    assert makefile.count("pip install $(USER_SET)") == 1
+    assert makefile.count("pip install $(SET)") == 5  # and peers, ray, aot, next
+
+
+def make_dry(folder: Path, *targets: str) -> str:
+    """The commands that make would run in a checkout without environments."""
+    for name in ("Makefile", "requirements.txt", "requirements-dev.txt", "setup.py"):
+        (folder / name).write_text(read(name), encoding="utf-8")
+    (folder / "pyproject.toml").touch()
+    # Without the variables of a make that runs these tests.
+    env = {key: os.environ[key] for key in os.environ if not key.startswith("MAKE")}
+    command = ["make", "--dry-run", *targets]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("order", [("quickstart", "test"), ("test", "quickstart")])
+def test_the_readmes_two_commands_share_an_environment(order, tmp_path):
+    """In either order it is created once, and its tools are added once."""
+    commands = make_dry(tmp_path, *order)
+    assert commands.count("-m venv") == 1
+    assert commands.count("pip install -r requirements.txt -e .\n") == 1
+    assert commands.count("-r requirements-dev.txt") == 1
+
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+
+
+def read_jobs() -> dict[str, dict]:
+    """The jobs of all workflows by name."""
+    jobs = {}
+    for path in WORKFLOWS:
+        jobs |= yaml.safe_load(path.read_text(encoding="utf-8"))["jobs"]
+    return jobs
+
+
+def list_make_targets(job: dict) -> set[str]:
+    """The targets that a job calls, with the values of its matrix."""
+    runs = [step["run"] for step in job["steps"] if "run" in step]
+    called = {name for run in runs for name in re.findall(r"\bmake (\S+)", run)}
+    if '"$TARGET"' in called:
+        called |= set(job["strategy"]["matrix"]["target"])
+    return called - {'"$TARGET"'}
+
+
+def test_workflows_call_only_existing_targets():
+    phony = set(
+        re.search(r"^\.PHONY: ((?:.*\\\n)*.*)", read("Makefile"), re.M)[1].split()
+    )
+    jobs = read_jobs()
+    called = {name: list_make_targets(job) for name, job in jobs.items()}
+    assert all(called.values()), "each job calls make, as a developer does"
+    assert set().union(*called.values()) <= phony
+    gate = set(re.findall(r"^make (\w+)", read(".ci/run"), re.M)) - {"clean"}
+    ci = yaml.safe_load(read(".github/workflows/ci.yml"))["jobs"]
+    assert gate <= set().union(*(called[name] for name in ci))
+
+
+def test_workflows_test_the_pythons_that_the_package_names():
+    names = "Programming Language :: Python :: 3."
+    classifiers = PROJECT["project"]["classifiers"]
+    minors = {c.removeprefix(names) for c in classifiers if c.startswith(names)}
+    tested = read_jobs()["test"]["strategy"]["matrix"]["python"]
+    assert {f"3.{minor}" for minor in minors} == set(tested)
+
+
+def test_workflows_may_only_read_and_stop_in_time():
+    for path in WORKFLOWS:
+        workflow = yaml.safe_load(path.read_text(encoding="utf-8"))
+        assert workflow["permissions"] == {"contents": "read"}, path.name
+        assert all("timeout-minutes" in job for job in workflow["jobs"].values())
+        # A value that others set must not become a part of a shell command.
+        runs = [s.get("run", "") for j in workflow["jobs"].values() for s in j["steps"]]
+        assert not any("${{" in run for run in runs), path.name
+
+
+def test_issue_forms_have_what_the_site_requires():
+    forms = sorted((ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml"))
+    named = [yaml.safe_load(f.read_text("utf-8")) for f in forms if f.stem != "config"]
+    assert len(named) == 3
+    for form in named:
+        assert set(form) == {"name", "description", "labels", "body"}
+        inputs = [part for part in form["body"] if part["type"] != "markdown"]
+        ids = [part["id"] for part in inputs]
+        assert len(set(ids)) == len(ids)
+        assert all(part["attributes"]["label"] for part in inputs)
+        kinds = {part["type"] for part in form["body"]}
+        assert kinds <= {"markdown", "input", "textarea", "dropdown", "checkboxes"}
+
+
+def test_the_address_of_the_repository_is_written_once():
+    """A placeholder until it is known: then one file changes (RELEASING.md)."""
+    urls = PROJECT["project"]["urls"]
+    base = urls["Repository"]
+    assert all(url.startswith(base) for url in urls.values())
+    kinds = ("*.md", "*.cff", "*.yml", "*.toml", "*.py", "*.ipynb", "*.sh")
+    folders = (".", ".github", "docs", "launch", "notebooks", "jaxpt")
+    files = {
+        path
+        for folder in folders
+        for kind in kinds
+        for path in (ROOT / folder).glob(kind if folder == "." else f"**/{kind}")
+    }
+    named = {p for p in files if base in p.read_text(encoding="utf-8")}
+    assert named == {ROOT / "pyproject.toml"}
 
 
 def test_ray_is_tried_in_its_range():

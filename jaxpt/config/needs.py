@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from jaxpt.config.settings import to_dict
 from jaxpt.objectives.spec import Needs, ObjectiveSpec
 from jaxpt.text.rows.forms import FORMS, PACKED, RowsSpec
 from jaxpt.text.rows.paired import PAIRS
@@ -93,10 +94,10 @@ def fill_store(filler: Filler) -> None:
     if filler.get("data.mixture", ()) or not is_store(path):
         return
     section = filler.config.setdefault("tokenizer", {})
-    for field in dataclasses.fields(TokenizerSpec):
-        is_given = f"tokenizer.{field.name}" in filler.given
-        if not is_given and section.get(field.name, field.default) != field.default:
-            section[field.name] = field.default
+    for name, default in to_dict(dataclasses.asdict(TokenizerSpec())).items():
+        is_given = f"tokenizer.{name}" in filler.given
+        if not is_given and section.get(name, default) != default:
+            section[name] = default
             filler.changes["tokenizer"] = f"that of {path}"
 
 

@@ -193,7 +193,7 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
     if not wanted & {*plan.heads}:
         held = f"{plan.objective_name} run"
         if plan.model.num_decoder_layers:
-            held += f" of two stacks ({', '.join(plan.heads)})"
+            held += f" with an encoder and a decoder ({', '.join(plan.heads)})"
         raise ConfigError(
             f"{name}: holds a {held}; must hold one with a "
             f"{' or '.join(sorted(wanted))} model"

@@ -39,7 +39,7 @@ WHITESPACE = {" ": "␣", "\n": "⏎", "\t": "⇥"}
 
 CAPTIONS = {
     "learning_curves": (
-        "Learning curves against raw tokens, FLOPs and training seconds. Thin lines "
+        "Learning curves against FLOPs, raw tokens and training seconds. Thin lines "
         "are seeds, the thick line is their mean; dotted lines are baselines. Shared "
         "metrics are comparable across objectives, losses are not."
     ),
@@ -82,7 +82,10 @@ def learning_curves(
       path: the PNG to write.
       levels: by shared metric, the values of its baselines by name.
     """
-    shared = [m for m in list_curve_metrics(runs) if not is_own_task(m)]
+    metrics = [m for m in list_curve_metrics(runs) if not is_own_task(m)]
+    # Metrics that were measured during training, if there are any.
+    shared = [m for m in metrics if any(m in p for r in runs for p in r["curve"])]
+    shared = shared or metrics
     groups = group_by_name(runs)
     styles = choose_styles(groups)
     num_rows = len(shared) + 1

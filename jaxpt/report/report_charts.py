@@ -27,13 +27,13 @@ MOST_MARKERS = 10  # along one line
 
 # What a curve or a final value can be drawn against: label, and how it is written.
 CURVE_COSTS = {
-    "raw_tokens": ("raw tokens", format_count),
     "flops": ("FLOPs", format_flops),
+    "raw_tokens": ("raw tokens", format_count),
     "seconds": ("training seconds", format_seconds),
 }
 FINAL_COSTS = {
-    "train_seconds": ("training seconds", format_seconds),
     "flops": ("FLOPs", format_flops),
+    "train_seconds": ("training seconds", format_seconds),
     "params": ("parameters", format_count),
 }
 # By cost of a curve, what a whole run spent.

@@ -111,12 +111,21 @@ def _list_facts(report: dict, groups: dict[str, list[dict]]) -> list[tuple[str, 
     for entry in list_shared(report):
         better = "Higher" if entry["higher_is_better"] else "Lower"
         text = f"{entry['description']} {better} is better.".strip()
+        if (num := _count_choices(report)) and " N " in text:
+            text = text.replace(" N ", f" {num} ") + f" Chance level: {1 / num:.3g}."
         levels = find_levels(report, entry).items()
         if levels:
             words = (f"{name} {format_number(value)}" for name, value in levels)
             text += f" Baselines: {', '.join(words)}."
         facts.append((entry["label"].capitalize(), text))
     return facts
+
+
+def _count_choices(report: dict) -> int:
+    """`eval.num_choices` of a comparison, or of all runs of a report; 0 if unknown."""
+    config = report["config"]
+    nested = config.get("eval", {}).get("num_choices", 0)
+    return nested or config.get("shared", {}).get("eval.num_choices", 0)
 
 
 def _list_warnings(report: dict) -> list[str]:

@@ -84,6 +84,25 @@ def map_interval(interval: Interval, function: Callable[[float], float]) -> Inte
     return Interval(ends[0], ends[1], interval.method)
 
 
+def repeat_interval(
+    mean: float, std: float, num: int, alpha: float
+) -> tuple[float, float]:
+    """Where the mean over seeds of a repeated study lies, by Student's t.
+
+    The prediction interval of the mean of `num` new values, of which `num` earlier ones
+    have this mean and sample standard deviation: mean +- t std sqrt(2 / num).
+
+    Args:
+      num: at least 2.
+      alpha: the probability that the new mean lies outside.
+
+    >>> [round(end, 3) for end in repeat_interval(0.5, 0.1, 2, 0.05)]
+    [-0.771, 1.771]
+    """
+    half = float(stats.t.ppf(1 - alpha / 2, num - 1)) * std * math.sqrt(2 / num)
+    return mean - half, mean + half
+
+
 def expected_best(values: Sequence[float], n: int) -> float:
     """The mean of the best of n of these values, drawn without replacement.
 

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax
 
 from jaxpt.files.folder import load_measured, write_json
+from jaxpt.training.machine import describe_machine, describe_versions
 from jaxpt.training.measure import FROM_FEATURES, Measured
 from jaxpt.training.metrics_log import read_metrics
 from jaxpt.training.program import Program
@@ -64,6 +65,8 @@ def write_result(
         "first_step_seconds": cost.first_step_seconds,
         "steps_per_second": cost.steps / max(cost.seconds, 1e-9),
         "device": f"{len(program.devices)} x {jax.devices()[0].device_kind}",
+        "machine": describe_machine(),
+        "versions": describe_versions(),
         "metrics": measured.metrics,
         "workdir": str(workdir),
         "curve": curve,

@@ -15,7 +15,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax.experimental import mesh_utils
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jax.tree_util import keystr, tree_flatten_with_path, tree_map_with_path
 
 from jaxpt.config.sections import TrainSpec
@@ -151,7 +151,8 @@ def make_mesh(shape: tuple[int, int, int], devices) -> Mesh:
         )
     else:  # by process: the tensor axis, which communicates most, stays in a machine
         arranged = np.array(devices).reshape(shape)
-    return Mesh(arranged, AXES)
+    # XLA chooses the sharding of what a step computes, whatever JAX's default is.
+    return Mesh(arranged, AXES, axis_types=(AxisType.Auto,) * len(AXES))
 
 
 def check_task(task: Task, shapes: Any, shape: tuple[int, int, int]) -> None:

@@ -178,7 +178,7 @@ def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
     [
         ({"tasks": ("chess:FOLDER",)}, "compare.tasks=chess:FOLDER: must be one of"),
         ({"tasks": ("finetune:",)}, "compare.tasks=finetune:: must be one of"),
-        ({"tasks": ("finetune:no.py",)}, "no.py: not found"),
+        ({"tasks": ("finetune:no.py",)}, "no.py: not found; must be a .py file"),
         ({"tasks": ("pairs:nowhere.jsonl",)}, "nowhere.jsonl"),
         (
             {"tasks": ("pairs:FOLDER/pairs.jsonl", "pairs:FOLDER/other.jsonl")},

@@ -370,6 +370,7 @@ def test_a_prepared_text_brings_its_tokenizer(speech, tmp_path):
     plan = make_plan(config)
     assert f"tokenizer=that of {tmp_path / 'store'}" in plan.filled
     assert plan.text.tokenizer.num_sentinels == 0
+    assert plan.config["tokenizer"]["specials"] == []  # as a stored config has it
     tokenizer, _ = load_text(plan.text)
     assert (tokenizer.vocab.mask, tokenizer.vocab.eos) == (1, None)
     given = ("tokenizer.specials", "tokenizer.num_sentinels")

@@ -50,7 +50,7 @@ import ctypes, resource, sys
 from jaxpt.distributed.processes import set_up_jax
 
 set_up_jax()
-small = [bytes(1000) for _ in range(10_000)]  # the heap grows
+small = [bytes(1000) for _ in range(100_000)]  # the heap grows: 100 MB are not free
 libc = ctypes.CDLL(None)
 libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
 for _ in range(2):

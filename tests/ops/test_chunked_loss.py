@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from tiny import many_devices, slow
 
 from jaxpt.ops import chunked_loss, kernels, losses
@@ -295,7 +295,8 @@ def test_rows_that_are_shared_out_need_one_exchange(by_shares):
 
 def test_the_kernels_gradient_stays_where_the_kernel_lies():
     """Of a matrix each device of fsdp gets its part, of a vector all have the sum."""
-    mesh = AbstractMesh((2, 4, 1), ("data", "fsdp", "tensor"))
+    names = ("data", "fsdp", "tensor")
+    mesh = AbstractMesh((2, 4, 1), names, axis_types=(AxisType.Auto,) * 3)
     x, kernel, bias, targets, weights = make((16, 6))
 
     def total(kernel, bias):
@@ -310,7 +311,9 @@ def test_the_kernels_gradient_stays_where_the_kernel_lies():
 @pytest.mark.parametrize("names", [("data",), ("rows", "columns")])
 def test_a_mesh_of_other_axes_is_none_of_ours(names):
     x, kernel, bias, targets, weights = make((16, 6))
-    with jax.sharding.use_abstract_mesh(AbstractMesh((2,) * len(names), names)):
+    automatic = (AxisType.Auto,) * len(names)
+    mesh = AbstractMesh((2,) * len(names), names, axis_types=automatic)
+    with jax.sharding.use_abstract_mesh(mesh):
         program = str(
             jax.make_jaxpr(
                 lambda x: chunked_loss.score(x, kernel, bias, targets, weights, 3).loss

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import AbstractMesh
+from jax.sharding import AbstractMesh, AxisType
 from ops.alike import assert_alike, normal
 from tiny import slow
 
@@ -168,7 +168,10 @@ def test_devices_that_share_arrays_are_counted(monkeypatch):
     ones = jnp.ones((1, 2))
     jax.pmap(lambda x: found.append(kernels.count_devices()) or x, "devices")(ones)
     assert found == [8, 1]
-    mesh = AbstractMesh((2, 2), ("data", "tensor"))  # of four of them
+    automatic = (AxisType.Auto,) * 2
+    mesh = AbstractMesh(
+        (2, 2), ("data", "tensor"), axis_types=automatic
+    )  # four of them
     with jax.sharding.use_abstract_mesh(mesh):
         assert kernels.count_devices() == 4
 

@@ -188,14 +188,15 @@ def test_rows_and_heads_are_shared_out_over_the_mesh_in_context(monkeypatch):
     monkeypatch.setattr(jax, "device_count", lambda: 8)
     assert attention.partition_specs(8, 4) is None  # the sharding is unknown
     shape, names = (2, 2, 2), ("data", "fsdp", "tensor")
-    with use_abstract_mesh(AbstractMesh(shape, names)):
+    automatic = (AxisType.Auto,) * 3
+    with use_abstract_mesh(AbstractMesh(shape, names, axis_types=automatic)):
         rows, heads = attention.partition_specs(8, 4)
         assert rows == PartitionSpec(("data", "fsdp"), "tensor")
         assert heads == PartitionSpec(("data", "fsdp"))
         assert (
             attention.partition_specs(6, 4) is attention.partition_specs(8, 3) is None
         )
-    with use_abstract_mesh(AbstractMesh((8,), ("data",))):
+    with use_abstract_mesh(AbstractMesh((8,), ("data",), axis_types=automatic[:1])):
         assert attention.partition_specs(8, 3)[0] == PartitionSpec(("data",), None)
 
 

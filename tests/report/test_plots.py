@@ -203,7 +203,7 @@ def test_probe_row_appears_only_where_probed(figures, tmp_path):
     assert not any("not comparable" in title for title in titles[:3])
     assert all("not comparable" in title for title in titles[3:])
     costs = [axes.get_xlabel() for axes in figures[0].axes]
-    assert costs == ["raw tokens", "FLOPs", "training seconds"]
+    assert costs == ["FLOPs", "raw tokens", "training seconds"]
 
 
 def test_mean_curve_spans_the_steps_every_seed_has(figures, tmp_path):
@@ -382,5 +382,15 @@ def test_a_shared_metric_has_its_baselines_as_dotted_lines(figures, tmp_path):
     axes = figures[0].axes[0]
     level, curve = axes.lines
     assert level.get_linestyle() == ":" and set(level.get_ydata()) == {0.3}
-    np.testing.assert_allclose(curve.get_xydata(), [[0, 0.2], [6e6, 0.6]])
+    np.testing.assert_allclose(curve.get_xydata(), [[0, 0.2], [6e15, 0.6]])
     assert "token frequencies 0.3" in figures[0].axes[1].get_xlabel()
+
+
+def test_a_metric_without_a_curve_has_no_row_next_to_one_with_a_curve(
+    figures, tmp_path
+):
+    run = make_run("clm", probe=True)
+    run["metrics"] = {"word_accuracy": 0.6, "word_accuracy_random": 0.2}
+    plots.learning_curves([run], tmp_path / "a.png")
+    labels = [axes.get_ylabel() for axes in figures[0].axes[::3]]
+    assert labels == ["probe accuracy", "valid loss"]

@@ -14,7 +14,7 @@ SPAN_QA = "answers=; null_mark=X; stride=0; metric=em"
 TEXT_TO_TEXT = """
     kind=essay; inputs=(); keys=('a', 'b'); target=gold*
     labels=('0', '1') & kind=number; words=('a', 'b'); drop=x; metric=rouge1
-    max_target=1; num_beams=0; over_references=min; group=mr: must be ''
+    max_target=1; num_beams=0; over_references=min; group=mr: must be empty
 """
 
 

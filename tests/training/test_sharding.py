@@ -9,7 +9,7 @@ import optax
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 from tiny import VARIANTS, make_config, prepare, slow
 
 from jaxpt.config.sections import TrainSpec
@@ -23,7 +23,9 @@ from jaxpt.training import sharding
 from jaxpt.training.sharding import partition, shape_mesh, shard_params, shard_state
 
 SIZES = {"data": 2, "fsdp": 2, "tensor": 2}
-MESH = AbstractMesh(tuple(SIZES.values()), tuple(SIZES))
+MESH = AbstractMesh(
+    tuple(SIZES.values()), tuple(SIZES), axis_types=(AxisType.Auto,) * len(SIZES)
+)
 FORMS = [*OBJECTIVES, *VARIANTS]
 IDS = {"pad": 0, "mask": 1, "eos": 2, "cls": 3, "sep": 4, "nlu": 5, "nlg": 6, "s2s": 7}
 TABLES = {"word_starts": (True,) * 64, "pieces": (b"piece",) * 64, "counts": (1,) * 64}

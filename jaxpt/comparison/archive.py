@@ -1,0 +1,269 @@
+"""Archives a comparison as a study: small files from which verdicts are computed again.
+
+    study.json, report.json, *.csv, *.png    as `jaxpt.report.studies` describes them
+    compare.json, plans.json    the settings of the comparison and of each objective
+    config.txt                  the config file that the command names, if it names one
+    references.npz              the baselines without a network, by test example
+    runs/NAME-seedN/            what `jaxpt report --runs` reads of each run: settings,
+                                results, values by test example; no checkpoints
+
+checksums.json has the checksums of the files next to it.
+"""
+
+import json
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from jaxpt.comparison import compared_tasks
+from jaxpt.comparison.assembly import measure_references
+from jaxpt.comparison.collect_runs import describe_run
+from jaxpt.comparison.plan_runs import (
+    CONFIG,
+    PLANS,
+    load_compared_config,
+    load_plans,
+    run_name,
+    run_path,
+)
+from jaxpt.config.plan import make_compare_spec
+from jaxpt.config.shipped import find_config
+from jaxpt.errors import UserError
+from jaxpt.files import checksums, disk
+from jaxpt.files.folder import check_output, hold, load_json, load_measured, write_json
+from jaxpt.report.answer import list_shared
+from jaxpt.report.formats import to_plain
+from jaxpt.report.studies import STUDY, Study, load_study
+from jaxpt.report.summary import summarise
+from jaxpt.statistics.intervals import repeat_interval
+from jaxpt.training.finished_runs import load_runs
+from jaxpt.training.metrics_log import METRICS_FILE
+from jaxpt.training.task import make_task
+from jaxpt.training.workdir import NAMES, load_examples, write_examples
+
+REFERENCES, SOURCE = "references.npz", "config.txt"
+# What is copied of the comparison's folder, and of each run's.
+FILES = ("report.json", "results.csv", "differences.csv", CONFIG, PLANS)
+FIGURES = ("learning_curves", "shared_metrics")
+RUN_FILES = (
+    *NAMES,
+    METRICS_FILE,
+    compared_tasks.RESULTS,
+    compared_tasks.EXAMPLES,
+    checksums.FILE,
+)
+ALPHA = 0.05  # that any mean of a repeated study lies outside its interval
+# What a verdict is made of, in a metric's entry of report.json.
+JUDGED = ("by_name", "pairs", "bounds", "baselines")
+TOLERANCE = 1e-6  # relative; another machine may sum in another order
+AGAIN = "repeat the jaxpt compare that wrote it; finished runs are not trained again"
+
+
+def archive(
+    workdir: Path,
+    folder: Path,
+    title: str,
+    question: str,
+    command: str = "",
+    note: str = "",
+    has_pictures: bool = True,
+) -> Study:
+    """Writes the study of a finished comparison; an earlier study there is replaced.
+
+    Args:
+      workdir: of the comparison.
+      folder: of the study: new, empty, or with a study.
+      title, question: one line each.
+      command: that made the comparison; "" is one that reads compare.json.
+      note: what readers should know, such as other load on the machine.
+      has_pictures: whether the report's first pictures are copied.
+
+    Raises:
+      UserError: `workdir` holds no finished comparison, its text has changed, `folder`
+        holds other files, or the verdicts cannot be computed again.
+    """
+    check_output(folder, STUDY)
+    config = load_compared_config(workdir)
+    report = _load_report(workdir)
+    entries = [*report["runs"], *report.get("diverged", [])]
+    prepared = load_plans(config, workdir)
+    tasks = {n: make_task(p, prepared.vocabs[n]) for n, p in prepared.plans.items()}
+    references = measure_references(tasks, prepared.corpora)
+    with hold(folder):
+        for path in folder.iterdir():
+            if path.name != ".lock":
+                disk.remove(path)
+        for entry in entries:
+            run = entry["name"], entry["seed"]
+            _copy_run(run_path(workdir, *run), run_path(folder, *run))
+        for name in FILES:
+            checksums.write(folder / name, checksums.read(workdir / name))
+        for name in FIGURES if has_pictures else ():
+            if picture := report["figures"].get(name):
+                data = (workdir / Path(picture).name).read_bytes()
+                checksums.write(folder / Path(picture).name, data)
+        flat = {
+            f"{name}/{metric}": values
+            for name, by_metric in references.items()
+            for metric, values in by_metric.items()
+        }
+        write_examples(folder, flat, REFERENCES)
+        source = _copy_config(command, folder)
+        command = command or f"jaxpt compare --config {CONFIG} --workdir DIR"
+        words = {"title": title, "question": question, "command": command}
+        words |= {"config": source, "note": note}
+        write_json(folder / STUDY, words | _list_facts(report, folder))
+        return check_study(folder)
+
+
+def _load_report(workdir: Path) -> dict:
+    report = load_json(workdir / "report.json", AGAIN, AGAIN)
+    if "metrics" not in report:
+        raise UserError(f"{workdir / 'report.json'}: is of an earlier version; {AGAIN}")
+    return report
+
+
+def _copy_run(source: Path, target: Path) -> None:
+    target.mkdir(parents=True, exist_ok=True)
+    for name in RUN_FILES:
+        if (source / name).is_file():
+            disk.replace(target / name, (source / name).read_bytes())
+
+
+def _copy_config(command: str, folder: Path) -> str:
+    """Copies the config file that a command names; its name there, or ""."""
+    words = [part for word in shlex.split(command) for part in word.split("=", 1)]
+    if "--config" not in words[:-1]:
+        return ""
+    config = words[words.index("--config") + 1]
+    path = Path(find_config(config).rpartition(".py:")[0] or find_config(config))
+    path = path if path.suffix else path.with_suffix(".py")
+    if path.suffix != ".py":
+        return config
+    try:
+        checksums.write(folder / SOURCE, path.read_bytes())
+    except OSError as error:
+        raise UserError(
+            f"--command: its config {path} cannot be read: {error.strerror}"
+        ) from error
+    return config
+
+
+def _list_facts(report: dict, folder: Path) -> dict:
+    """What study.json states in addition to its words."""
+    runs = [*report["runs"], *report.get("diverged", [])]
+    results = [run for run in report["runs"] if "machine" in run]
+    return {
+        "objectives": list(dict.fromkeys(run["name"] for run in runs)),
+        "seeds": sorted({run["seed"] for run in runs}),
+        "date": report["created"],
+        "machines": _list_distinct(run["machine"] for run in results),
+        "versions": _list_distinct(run["versions"] for run in results),
+        "intervals": list_intervals(report),
+    }
+
+
+def _list_distinct(items: Iterable[dict]) -> list[dict]:
+    distinct: list[dict] = []
+    for item in items:
+        if item not in distinct:
+            distinct.append(item)
+    return distinct
+
+
+def list_intervals(report: dict) -> dict[str, dict[str, dict[str, float]]]:
+    """By shared metric and name: the mean, and where that of a repeated study lies.
+
+    Prediction intervals of the mean over the same number of seeds, simultaneous
+    (Bonferroni): a repetition of the study has all means within them with a probability
+    of at least 0.95. A name with one seed has none.
+    """
+    stated = [
+        (entry["metric"], name, stats)
+        for entry in list_shared(report)
+        for name, stats in entry["by_name"].items()
+        if stats["n"] > 1
+    ]
+    intervals: dict[str, dict[str, dict[str, float]]] = {}
+    for metric, name, stats in stated:
+        mean = stats["mean"]
+        low, high = repeat_interval(mean, stats["std"], stats["n"], ALPHA / len(stated))
+        own = intervals.setdefault(metric, {})
+        own[name] = {"mean": mean, "low": low, "high": high}
+    return intervals
+
+
+def check_study(folder: Path) -> Study:
+    """Checks a study's files, and that its verdicts follow from its runs.
+
+    Raises:
+      UserError: a file is missing or was altered, or a mean, an interval or a verdict
+        of report.json is not what the runs' values by example give.
+    """
+    study = load_study(folder)
+    for name in (*FILES, STUDY, REFERENCES):
+        if not (folder / name).exists():
+            raise UserError(f"{folder / name}: is missing")
+        checksums.read(folder / name)
+    entries = [*study.report["runs"], *study.report.get("diverged", [])]
+    named = {run_path(folder, run["name"], run["seed"]) for run in entries}
+    if named != set((folder / "runs").iterdir()):
+        raise UserError(
+            f"{folder / 'runs'}: must hold the runs of report.json and no others"
+        )
+    load_runs(sorted(named), takes_diverged=True)
+    stored = {entry["metric"]: entry for entry in study.report["metrics"]}
+    redrawn = {entry["metric"]: entry for entry in redraw_verdicts(study)}
+    for metric in [*stored, *redrawn]:
+        for part in JUDGED:
+            one, other = (x.get(metric, {}).get(part) for x in (stored, redrawn))
+            if not is_close(one, other):
+                raise UserError(
+                    f"{folder / 'report.json'}: {metric}: {part} is not what the "
+                    f"values by example in {folder / 'runs'} give"
+                )
+    if not is_close(study.facts["intervals"], list_intervals(study.report)):
+        raise UserError(f"{folder / STUDY}: its intervals are not those of its report")
+    return study
+
+
+def redraw_verdicts(study: Study) -> list[dict]:
+    """The "metrics" of a study's report, from the stored results of its runs."""
+    folder, report = study.folder, study.report
+    spec = make_compare_spec(load_compared_config(folder))
+    runs, examples = [], {}
+    for entry in report["runs"]:
+        name, seed = entry["name"], entry["seed"]
+        place = run_path(folder, name, seed)
+        result = load_measured(place / "result.json")
+        run = describe_run(result, name, place, folder, spec)
+        if (run["objective"], run["seed"]) != (entry["objective"], seed):
+            raise UserError(f"{place}: is not the run {run_name(name, seed)}")
+        runs.append(run | {"parts": entry.get("parts", {})})
+        own = compared_tasks.describe_tasks(spec, place)[2]
+        examples[name, seed] = load_examples(place) | own
+    references: dict[str, dict] = {}
+    for key, values in load_examples(folder, REFERENCES).items():
+        name, _, metric = key.rpartition("/")
+        references.setdefault(name, {})[metric] = values
+    summary = summarise(runs, examples, references, None, report["alpha"])
+    return json.loads(json.dumps(to_plain(summary)))
+
+
+def is_close(one: Any, other: Any) -> bool:
+    """Whether two JSON values are equal, numbers up to rounding.
+
+    >>> is_close({"p": [1.0, "a"]}, {"p": [1.0 + 1e-9, "a"]}), is_close(1.0, 1.1)
+    (True, False)
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(
+            is_close(one[key], other[key]) for key in one
+        )
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_close, one, other))
+    numbers = (int, float)
+    if isinstance(one, numbers) and isinstance(other, numbers):
+        return abs(one - other) <= TOLERANCE * max(abs(one), abs(other), 1e-3)
+    return one == other

@@ -1,0 +1,141 @@
+"""Repeats an archived study and compares its means with the stated intervals."""
+
+import copy
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from jaxpt.comparison.archive import check_study
+from jaxpt.comparison.compare import Part, do_part
+from jaxpt.comparison.plan_runs import (
+    CONFIG,
+    PLANS,
+    Prepared,
+    load_compared_config,
+    load_plans,
+    run_path,
+)
+from jaxpt.distributed import processes
+from jaxpt.errors import UserError
+from jaxpt.files.folder import hold, load_json, write_config, write_json
+from jaxpt.report.formats import format_number, is_number
+from jaxpt.report.studies import Study
+
+TOLERANCE = 1e-6  # by which a mean may lie outside an interval of no width
+
+
+class Repeated(NamedTuple):
+    """A mean of the repeated study next to the stated one.
+
+    Attributes:
+      mean: of the repeated study; None if it was not measured, as all runs diverged.
+      stated: the archived mean.
+      low, high: the stated interval.
+    """
+
+    metric: str
+    name: str
+    mean: float | None
+    stated: float
+    low: float
+    high: float
+
+    @property
+    def is_within(self) -> bool:
+        """Whether the new mean lies within the stated interval."""
+        if self.mean is None:
+            return False
+        slack = TOLERANCE * max(1.0, abs(self.stated))
+        return self.low - slack <= self.mean <= self.high + slack
+
+
+def reproduce(folder: Path, workdir: Path, data: str = "") -> list[Repeated]:
+    """Trains the runs of a study again; its means next to the stated intervals.
+
+    Settings, steps and seeds are those of the study, also what tuning has chosen: the
+    trials are not repeated. The same call resumes a stopped reproduction.
+
+    Args:
+      folder: of the study.
+      workdir: of the new comparison.
+      data: `data.path`, if the text lies elsewhere on this machine.
+
+    Raises:
+      UserError: the study is damaged or has no intervals, or the text is not the same.
+    """
+    study = processes.on_all(lambda: check_study(folder))
+    if not study.facts["intervals"]:
+        raise UserError(
+            f"{folder}: has no intervals; a study needs two seeds to be reproduced"
+        )
+    config = load_compared_config(folder)
+    plans = load_json(folder / PLANS, "must be a study's")
+    if data:
+        plans = copy.deepcopy(plans)
+        for part in [config, *(plan["config"] for plan in plans["plans"].values())]:
+            part["data"]["path"] = data
+    with hold(workdir):
+        _prepare(study, config, plans, workdir)
+        do_part(Part("runs"), config, workdir)
+        do_part(Part("report"), config, workdir)
+    report = json.loads((workdir / "report.json").read_bytes())
+    return compare_means(study, report)
+
+
+def _prepare(study: Study, config: dict, plans: dict, workdir: Path) -> None:
+    """Writes what `--part=prepare` would, after the text was compared."""
+    if not (workdir / CONFIG).exists():
+        if any(path.name != ".lock" for path in workdir.iterdir()):
+            raise UserError(
+                f"--workdir={workdir}: holds other files; must be a new or empty "
+                f"folder, or one of an earlier jaxpt reproduce"
+            )
+        write_json(workdir / PLANS, plans)
+        try:
+            _check_text(study, load_plans(config, workdir))
+        except UserError:
+            (workdir / PLANS).unlink()
+            (workdir / "checksums.json").unlink()
+            raise
+        write_config(workdir / CONFIG, config)
+
+
+def _check_text(study: Study, prepared: Prepared) -> None:
+    """Raises UserError if the text is not that of the study."""
+    first = study.report["runs"][0]
+    place = run_path(study.folder, first["name"], first["seed"])
+    stored = load_json(place / "data.json", "must be a run's")
+    if stored != {name: split.fingerprint for name, split in prepared.corpora.items()}:
+        path = prepared.config["data"]["path"]
+        raise UserError(
+            f"data.path={path}: is not the text of {study.folder}; name it with --data"
+        )
+
+
+def compare_means(study: Study, report: dict) -> list[Repeated]:
+    """The means of a report next to the stated intervals, by metric and name."""
+    entries = {entry["metric"]: entry["by_name"] for entry in report["metrics"]}
+    repeated = []
+    for metric, by_name in study.facts["intervals"].items():
+        for name, stated in by_name.items():
+            mean = entries.get(metric, {}).get(name, {}).get("mean")
+            new = mean if is_number(mean) else None
+            ends = stated["low"], stated["high"]
+            repeated.append(Repeated(metric, name, new, stated["mean"], *ends))
+    return repeated
+
+
+def format_repeated(repeated: list[Repeated]) -> list[str]:
+    """A line for each mean, then the conclusion."""
+    lines = []
+    for each in repeated:
+        new = "not measured" if each.mean is None else format_number(each.mean)
+        ends = f"[{format_number(each.low)}, {format_number(each.high)}]"
+        word = "within" if each.is_within else "OUTSIDE"
+        stated = format_number(each.stated)
+        label = f"{each.metric} of {each.name}:"
+        lines.append(f"{label:44s} {new}, {word} {ends}; stated {stated}")
+    num = sum(each.is_within for each in repeated)
+    word = "reproduced" if num == len(repeated) else "NOT reproduced"
+    lines.append(f"{word}: {num} of {len(repeated)} means are within their intervals")
+    return lines

@@ -1,0 +1,136 @@
+"""Records of speedruns and the folders of results/: rules, checks, the page."""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from jaxpt.comparison import speedruns
+from jaxpt.comparison.archive import check_study
+from jaxpt.comparison.results_page import list_pictures, make_results_page
+from jaxpt.comparison.speedruns import check_folder, check_record, list_records
+from jaxpt.config.config_files import read_config_file
+from jaxpt.config.settings import to_dict
+from jaxpt.errors import UserError
+from jaxpt.files.folder import write_json
+from jaxpt.report.studies import list_studies, load_study
+from jaxpt.training.workdir import flatten
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+SPEEDRUNS = RESULTS / "speedruns"
+RECORDS = sorted(path.parent for path in SPEEDRUNS.glob("*/*/study.json"))
+STUDIES = sorted(path.parent for path in RESULTS.glob("*/study.json"))
+
+
+@pytest.mark.parametrize("folder", [*STUDIES, *RECORDS], ids=lambda path: path.name)
+def test_the_folders_of_the_repository_are_valid(folder):
+    assert "valid" in check_folder(folder)
+
+
+@pytest.fixture
+def submitted(tmp_path):
+    """A copy of the record of mlm, with the targets."""
+    root = tmp_path / "speedruns"
+    shutil.copytree(SPEEDRUNS / "mlm" / "adamw", root / "mlm" / "mine")
+    shutil.copy(SPEEDRUNS / "targets.json", root)
+    return root / "mlm" / "mine"
+
+
+def set_rules(folder, **rules):
+    path = folder.parents[1] / "targets.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | rules))
+
+
+def refuse(folder, words):
+    with pytest.raises(UserError, match=words):
+        check_record(folder)
+
+
+def test_a_record_has_its_cost(submitted):
+    record = check_record(submitted)
+    runs = load_study(submitted).report["runs"]
+    assert record.flops == pytest.approx(sum(r["flops"] for r in runs) / len(runs))
+    assert record.seeds == len(runs) >= 3 and record.p < 0.01
+    assert f"{record.seeds} seeds, target above 0.6" in record.describe()
+    assert list_records(submitted.parents[1])["mlm"] == [record]
+
+
+def test_a_mean_that_is_not_surely_better_is_refused(submitted):
+    target = {"metric": "choice_bayes_accuracy", "above": 0.68}
+    set_rules(submitted, objectives={"mlm": target})
+    refuse(submitted, "must be above 0.68 with p below 0.01, but p is 0.")
+    set_rules(submitted, objectives={"mlm": {"metric": "nothing", "above": 0.1}})
+    refuse(submitted, "a run has no nothing")
+    set_rules(submitted, objectives={})
+    refuse(submitted, "must be in a folder of one of")
+
+
+def test_seeds_settings_and_objective_are_checked(submitted):
+    set_rules(submitted, min_seeds=10)
+    refuse(submitted, "at least 10")
+    set_rules(submitted, min_seeds=3, settings={"data.row_length": 64})
+    refuse(submitted, "eval.choice_questions=2000; must be 1000")
+    other = submitted.parents[1] / "clm" / "mine"
+    shutil.copytree(submitted, other)
+    refuse(other, "must have runs of clm and no other")
+
+
+def test_a_gap_in_the_seeds_is_refused(submitted, monkeypatch):
+    """Whoever leaves out the worst seed cannot hide it."""
+    study = load_study(submitted)
+    study.report["runs"] = [run for run in study.report["runs"] if run["seed"] != 1]
+    monkeypatch.setattr(speedruns, "check_study", lambda folder: study)
+    refuse(submitted, "without a gap")
+
+
+def test_results_without_their_values_are_refused(submitted):
+    """Better numbers in every JSON file, with new checksums."""
+    for path in submitted.glob("runs/*/result.json"):
+        result = json.loads(path.read_text())
+        result["metrics"]["choice_bayes_accuracy"] += 0.1
+        write_json(path, result)
+    with pytest.raises(UserError, match="choice_bayes_accuracy: by_name is not"):
+        check_study(submitted)
+
+
+def test_targets_and_config_agree():
+    rules = speedruns.load_targets(SPEEDRUNS)
+    for objective in rules["objectives"]:
+        path = f"{SPEEDRUNS / 'config.py'}:{objective}"
+        settings = flatten(json.loads(json.dumps(to_dict(read_config_file(path)))))
+        assert {n: settings[n] for n in rules["settings"]} == rules["settings"]
+        assert settings["compare.objectives"] == [objective]
+
+
+def test_check_prints_a_line_and_exits_with_1_for_an_invalid_folder(submitted):
+    def check(*folders):
+        command = [sys.executable, RESULTS / "check.py", *map(str, folders)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+        assert not done.stderr
+        return done.returncode, done.stdout
+
+    code, out = check(submitted)
+    assert (code, out.count("\n")) == (0, 1) and "valid record. mlm:" in out
+    (submitted / "runs" / "mlm-seed0" / "examples.npz").unlink()
+    code, out = check(submitted)
+    assert (code, out.count("\n")) == (1, 1) and "NOT valid" in out
+
+
+def test_the_page_shows_studies_and_records(submitted, tmp_path):
+    """A record is a study, so it also serves as one here."""
+    shutil.copytree(submitted, tmp_path / "first")
+    (tmp_path / "first" / "shared_metrics.png").write_bytes(b"PNG")
+    page = make_results_page(tmp_path)
+    (study,) = list_studies(tmp_path)
+    assert study.facts["command"] in page and study.facts["machines"][0]["cpu"] in page
+    assert "[mlm to 0.6 in the multiple-choice cloze with AdamW](#first)" in page
+    assert "| mlm | 0.691 ± 0.021 |" in page and "Verdicts" in page
+    assert "| `span_corruption` |" in make_results_page(RESULTS)
+    assert "`speedruns/mlm/mine`" in page
+    assert 'src="first/shared_metrics.png"' in page
+    assert list_pictures(tmp_path) == {"results/first/shared_metrics.png": b"PNG"}
+    assert "None is archived yet" in make_results_page(submitted)
