@@ -11,6 +11,8 @@ from jaxpt import trust
 from jaxpt.comparison import plan_runs
 from jaxpt.comparison.compare import Part, compare, do_part
 from jaxpt.comparison.compared_tasks import _describe_tuned, list_compare_tasks
+from jaxpt.comparison.plan_runs import load_plans
+from jaxpt.comparison.train_runs import Trainer
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.settings import list_code, to_dict
 from jaxpt.errors import UserError
@@ -163,7 +165,10 @@ def test_a_report_needs_every_answer(asked, folder, speech, tmp_path, refuses):
     again = tmp_path / "again"
     shutil.copytree(workdir, again)
     config = make_compared(speech, **ask_both(folder))
+    trainer = Trainer(load_plans(to_dict(config), again), again)
+    assert trainer.is_finished("mlm", 0)
     (again / "runs/mlm-seed0/tasks.json").unlink()
+    assert not trainer.is_finished("mlm", 0)
     with refuses("mlm-seed0/tasks.json: is missing"):
         do_part(Part("report"), config, again)
 

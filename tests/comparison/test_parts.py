@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from jaxpt.comparison import plan_runs, train_runs
 from jaxpt.comparison.collect_runs import collect_runs, write_report
 from jaxpt.comparison.compare import Part, do_part
 from jaxpt.comparison.plan_runs import list_runs, load_plans, run_name, write_plans
-from jaxpt.config.plan import make_compare_spec, make_plan, make_plans
+from jaxpt.config.plan import make_compare_spec, make_plans
 from jaxpt.config.settings import to_dict
 from jaxpt.files.folder import LOCK
 from jaxpt.objectives import OBJECTIVES
@@ -210,6 +211,17 @@ def test_the_report_reads_what_is_vouched_for(whole, config, refuses):
             path.write_bytes(kept)
 
 
+def test_the_report_refuses_another_run_in_a_runs_folder(
+    whole, config, tmp_path, refuses
+):
+    again = tmp_path / "again"
+    shutil.copytree(whole, again)
+    shutil.rmtree(again / "runs" / "clm-seed2")
+    shutil.copytree(again / "runs" / "clm-seed1", again / "runs" / "clm-seed2")
+    with refuses("clm-seed2: holds a run with train.seed=1, not 2"):
+        do_part(Part("report"), config, again)
+
+
 def test_devices_that_differ_are_said(whole, config):
     prepared = load_plans(to_dict(config), whole)
     runs = collect_runs(prepared, whole)
@@ -230,9 +242,8 @@ def test_what_is_kept_is_the_plan(name, speech, tmp_path):
         config, make_compare_spec(config), {name: plan}, *[{}] * 4
     )
     write_plans(tmp_path, kept)
-    part = json.loads((tmp_path / "plans.json").read_text())["plans"][name]
-    again = make_plan(part["config"], is_stored=True).add_filled(part["filled"])
-    assert again == plan and again.filled
+    again = load_plans(config, tmp_path).plans[name]
+    assert again == plan and again.filled.endswith("a line")
 
 
 # What a user may have got wrong.

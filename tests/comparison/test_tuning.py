@@ -17,7 +17,7 @@ from jaxpt.comparison.plan_runs import load_plans
 from jaxpt.config.plan import make_plan, make_plans
 from jaxpt.config.sections import CompareSpec
 from jaxpt.config.settings import to_dict
-from jaxpt.errors import DivergedError, UserError
+from jaxpt.errors import ConfigError, DivergedError, UserError
 from jaxpt.objectives import OBJECTIVES
 from jaxpt.report import figures
 from jaxpt.report.summary import list_tuning
@@ -110,8 +110,9 @@ def test_a_setting_is_tuned_once(refuses):
 def test_bad_trials_are_refused_before_anything_is_trained(
     changes, named, labelled, tmp_path, refuses
 ):
-    with refuses(named, "(for "):
+    with refuses(named, "(for ") as caught:
         comparison.compare(make_comparison(labelled, **changes), tmp_path / "out")
+    assert caught.type is ConfigError
     assert not (tmp_path / "out").exists()
 
 
@@ -176,6 +177,20 @@ def test_fields_that_are_free_of_the_loss_exist():
     for name, objective in OBJECTIVES.items():
         fields = {field.name for field in dataclasses.fields(objective.Spec)}
         assert objective.Spec.LOSS_FREE <= fields - {"row_length"}, name
+
+
+@pytest.mark.parametrize(
+    "tune, num_steps", [("optim.warmup_steps=3,9", 9), ("optim.lr=1e-3,1e-2", 0)]
+)
+def test_a_warm_up_that_trials_chose_is_not_shortened(
+    tune, num_steps, labelled, tmp_path
+):
+    config = make_comparison(labelled, train__steps=4, compare__tune=tune)
+    config.compare.budget, config.compare.amount = "steps", 0.0
+    planner = plan_runs._Planner(to_dict(config), tmp_path, ())
+    plan = planner.plans["clm"].change({"optim": {"warmup_steps": 9}})
+    fitted = planner._fit_steps("clm", plan, "clm")
+    assert (fitted.train.steps, fitted.optim.warmup_steps) == (4, num_steps)
 
 
 def test_trials_that_change_nothing_are_not_spent(labelled, tmp_path, monkeypatch):

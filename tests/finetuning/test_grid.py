@@ -1,6 +1,7 @@
 """Fine-tuning from end to end: learned, killed at any moment, gone on with, refused."""
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -191,14 +192,23 @@ def test_a_grid_grows_and_finished_runs_are_kept(make_base, make_tune, tmp_path)
     assert result["expected_best"]["1"] == pytest.approx(np.mean(values))
 
 
-def test_other_work_in_the_folder_is_refused(make_base, make_tune, tmp_path, refuses):
+def test_other_work_in_the_folder_is_refused(
+    make_base, make_tune, tmp_path, refuses, splits
+):
     base, folder = str(make_base("mlm")), tmp_path / "to"
-    plan = make_tune(train__epochs=(1,))
+    dev = tmp_path / "dev.tsv"
+    shutil.copy(splits / "dev.tsv", dev)
+    changes = {"train__epochs": (1,), "data__dev": str(dev)}
+    plan = make_tune(**changes)
     finetune(plan, base, folder, silent)
     with refuses("--to=", "optim.weight_decay=0.01, not 0.5"):
-        finetune(make_tune(optim__weight_decay=0.5), base, folder, silent)
+        finetune(make_tune(**changes, optim__weight_decay=0.5), base, folder, silent)
     with refuses("another network"):
         finetune(plan, f"scratch:{base}", folder, silent)
+    lines = dev.read_text().splitlines(keepends=True)
+    dev.write_text("".join(lines[:-1]))
+    with refuses("another examples"):
+        finetune(plan, base, folder, silent)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
     with refuses("--to=", "holds something else"):
