@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from reports import OBJECTIVES, make_full_report, make_report, make_run, make_runs
 
 from jaxpt.report import summary as reporting
+from jaxpt.report.metrics import Metric, list_metrics
 from jaxpt.statistics.examples import Examples
 
 
@@ -268,3 +269,10 @@ def test_alpha_decides_what_is_ahead():
         for alpha in (0.05, 0.005)
     ]
     assert outcomes == ["ahead", "tie"]
+
+
+def test_a_downstream_task_may_have_a_metric_of_which_less_is_better():
+    task = {"metric": "task_x", "label": "x", "higher_is_better": False}
+    task |= {"margin": 0.02, "reference": "a baseline"}
+    found = list_metrics([make_run("a", 0) | {"tasks": [task]}])["task_x"]
+    assert found == Metric("x", ".3f", False, True, 0.02, "a baseline")
