@@ -371,6 +371,10 @@ def test_bad_settings_leave_nothing_behind(override, named, files, tmp_path, cap
         (["--config.model.use_bias"], {"model.use_bias": True}),
         (["--noconfig.model.use_bias", "no"], "no: unexpected; flags start with --"),
         (
+            ["--noconfig.model.use_bias=True"],
+            "--noconfig.model.use_bias=True: must be --config.model.use_bias=...",
+        ),
+        (
             ["--config.train.trackers", "()", "--config.tokenizer.specials=pad"],
             {"train.trackers": (), "tokenizer.specials": ("pad",)},
         ),

@@ -287,9 +287,11 @@ def _override(config: ConfigDict, arg: str) -> tuple[str, Any]:
         section, here = here, here[part]
     if isinstance(here, ConfigDict):
         raise ConfigError(f"{flag}: is a section; it has {', '.join(here)}")
+    is_negated = flag.lstrip("-").startswith("no")
+    if is_negated and (has_value or not isinstance(here, bool)):
+        raise ConfigError(f"{arg}: must be --config.{name}=...")
     if isinstance(here, bool) and not has_value:
-        text = str(not flag.lstrip("-").startswith("no"))
-        has_value = "="
+        text, has_value = str(not is_negated), "="
     if not has_value:
         raise ConfigError(f"{flag}: must have a value, {flag}=...")
     read, allowed = READERS[type(here)]
