@@ -64,6 +64,11 @@ CAPTIONS = {
         "The shared metrics. A dot is the mean over seeds, its bar one standard "
         "deviation over seeds to either side; a dot without a bar is a single seed."
     ),
+    "finetuning_curves": (
+        "Fine-tuning by number of labels: the mean over seeds, with Student's 95 % "
+        "interval as a bar. Each panel has one objective, its random initialization, "
+        "and the baselines without a network."
+    ),
 }
 
 

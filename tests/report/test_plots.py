@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.text import Text
 
 from jaxpt.objectives import OBJECTIVES
-from jaxpt.report import formats, plots, styles
+from jaxpt.report import formats, plots, styles, tuned_curves, tuned_plot
 
 HOSTILE = ["$\\frac$", " $a$ ", "\n", "\t", "\x00", "中", "<b>", "_x", "w" * 60]
 
@@ -112,6 +112,29 @@ def draw_shared_metrics(path):
     plots.shared_metrics(make_summary([*OBJECTIVES, "$new$"]), path)
 
 
+def draw_finetuning_curves(path):
+    entries = [
+        {"task": task, "metric": f"{task}_{num}", "num_labels": num, "constant": 0.25}
+        | {"measure": "test accuracy"}
+        for task in ("topics", "tags of $words$")
+        for num in (32, 100, 316, 1000, 3160)
+    ]
+    runs = []
+    for name, seed in itertools.product(("clm", "two words $or$ more"), range(2)):
+        metrics = {
+            f"{entry['metric']}{suffix}": 0.3 + 0.0001 * entry["num_labels"] + gain
+            for entry in entries
+            for suffix, gain in (
+                ("", 0.2 + 0.01 * seed),
+                ("_random", 0),
+                ("_ngrams", 0.1),
+            )
+        }
+        runs.append({"name": name, "seed": seed, "tasks": entries, "metrics": metrics})
+    groups = formats.group_by_name(runs)
+    tuned_plot.finetuning_curves(groups, tuned_curves.list_tuned(groups), path)
+
+
 PICTURES = {
     "learning_curves": draw_learning_curves,
     "attention_masks": draw_attention_masks,
@@ -119,6 +142,7 @@ PICTURES = {
     "mask_fill": draw_mask_fill,
     "pretrained_vs_random": draw_pretrained_vs_random,
     "shared_metrics": draw_shared_metrics,
+    "finetuning_curves": draw_finetuning_curves,
 }
 
 
