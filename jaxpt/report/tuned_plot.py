@@ -59,7 +59,7 @@ def finetuning_curves(
             plots.tidy(axes)
     for axes in lines[-1]:
         axes.set_xlabel("labels")
-    _add_legend(figure, bool(ngrams))
+    _add_legend(figure, max(2, len(names)), bool(ngrams))
     plots.save_figure(figure, path)
 
 
@@ -71,7 +71,7 @@ def _draw(axes, curve: list[CurvePoint], **style) -> None:
     axes.errorbar(nums, means, yerr=errors, capsize=2, elinewidth=1, **style)
 
 
-def _add_legend(figure: Figure, has_ngrams: bool) -> None:
+def _add_legend(figure: Figure, num_columns: int, has_ngrams: bool) -> None:
     lines = {
         f"colour: {SUFFIXES['']}": Line2D([], [], color=BLACK, marker="s", lw=1.8),
         SUFFIXES["_random"]: Line2D([], [], color=GREY, marker="o", lw=1.8),
@@ -83,6 +83,6 @@ def _add_legend(figure: Figure, has_ngrams: bool) -> None:
         [*lines.values()],
         [*lines],
         loc="outside upper center",
-        ncols=len(lines),
+        ncols=min(num_columns, len(lines)),
         frameon=False,
     )

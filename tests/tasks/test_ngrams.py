@@ -48,10 +48,19 @@ def test_a_pair_is_two_places_for_the_same_word():
     assert metrics["dev"]["accuracy"] == 1.0
 
 
-def test_words_are_tagged_by_their_neighbours_and_ends():
-    train = [make_sentence("the run", "N N"), make_sentence("they run", "N V")]
-    train += [make_sentence("they walked", "N V")]
-    test = [make_sentence("the run", "N N"), make_sentence("talked", "V")]
+@pytest.mark.parametrize(
+    "train, test",
+    [
+        ([("the run", "N N"), ("they run", "N V")],) * 2,
+        (
+            [("walked", "V"), ("jumped", "V"), ("dogs", "N"), ("cats", "N")],
+            [("talked", "V"), ("birds", "N")],
+        ),
+    ],
+    ids=["neighbours", "ends"],
+)
+def test_words_are_tagged_by_their_neighbours_and_ends(train, test):
+    train, test = ([make_sentence(*pair) for pair in own] for own in (train, test))
     spec = tagging.Spec(metric="accuracy")
     metrics = ngrams.measure_ngrams({"train": train, "dev": test}, spec)
     assert metrics["dev"] == {"accuracy": 1.0}
@@ -84,9 +93,11 @@ def test_a_single_label_is_always_predicted():
 def test_features_of_a_word():
     _, second, _ = ngrams.list_features(["I", "McD-42", "."])
     assert ("word", "mcd-42") in second and ("shape", "XxX-0", False) in second
-    assert (-2, ngrams.EDGE) in second and (-1, "i") in second and (1, ".") in second
+    assert (
+        ("-2", ngrams.EDGE) in second and ("-1", "i") in second and ("1", ".") in second
+    )
     assert ("start", "mcd-") in second and ("end", "42") in second
-    assert (-1, "i", "mcd-42") in second and (2, ngrams.EDGE) in second
+    assert ("-1", "i", "mcd-42") in second and ("2", ngrams.EDGE) in second
     assert len(second) == len(set(second)) == 2 + 4 + 2 + 2 * ngrams.LONGEST_AFFIX
 
 
