@@ -193,6 +193,17 @@ def test_picture_is_a_sharp_png_whose_texts_do_not_overlap(name, figures, tmp_pa
         assert width <= 1 or height <= 1, (one, other)
 
 
+def test_many_shared_metrics_are_in_several_rows(figures, tmp_path):
+    one = make_summary(["clm", "mlm"])[0]
+    for num, shape in ((1, (1, 1)), (6, (1, 6)), (8, (2, 6))):
+        summary = [
+            one | {"metric": f"m{i}", "label": f"metric {i}"} for i in range(num)
+        ]
+        plots.shared_metrics(summary, tmp_path / "picture.png")
+        assert len(figures[-1].axes) == num
+        assert figures[-1].axes[0].get_gridspec().get_geometry() == shape
+
+
 def test_every_plot_has_a_caption():
     assert set(plots.CAPTIONS) == set(PICTURES)
 
