@@ -52,8 +52,10 @@ def get_config(folder="."):
         f"finetune:configs/tasks/upos.py:{folder}",
     )
     compare.task_sizes = (32, 100, 316, 1000, 3160)
+    # Learning rates of 1e-3 and 3e-3 differ by at most 0.015 in dev accuracy (mlm, seed
+    # 100, 100 labels, 300 steps, both tasks), also from random initialization.
     compare.task_settings = {
         "task": {"max_len": 64},
-        "train": {"lr": (1e-3,), "batch_size": (16,), "min_steps": 100, "evals": 1},
+        "train": {"lr": (2e-3,), "batch_size": (16,), "min_steps": 200, "evals": 1},
     }
     return config
