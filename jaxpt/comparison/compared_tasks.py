@@ -231,12 +231,12 @@ def evaluate_run(
     for task in tasks:
         for size in task.sizes:
             plan = make_task_plan(task, size, seed, spec.task_settings)
-            tuned = [
+            tuned, scratch = [
                 _finetune(plan, source, place, log, reuse)
                 for source, place in _list_sources(task, size, folder)
             ]
             ngrams = reuse.measure_ngrams(plan, reuse.read_data(plan))
-            entry, values = _describe_tuned(task, size, *tuned, ngrams)
+            entry, values = _describe_tuned(task, size, tuned, scratch, ngrams)
             entries.append(entry)
             metrics |= values
     write_examples(folder, examples, EXAMPLES)

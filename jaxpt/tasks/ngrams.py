@@ -69,9 +69,11 @@ def fit_classes(train: list) -> Iterable[Callable[[list], list[int]]]:
     vectors = vectorizer.fit_transform(train)
     labels = [example.labels[0] for example in train]
     for model in _fit(vectors, labels):
-        yield lambda items, model=model: [
-            int(label) for label in model(vectorizer.transform(items))
-        ]
+
+        def predict(items: list, model: Callable = model) -> list[int]:
+            return [int(label) for label in model(vectorizer.transform(items))]
+
+        yield predict
 
 
 def list_grams(words: Sequence[str]) -> list[tuple[str, ...]]:
