@@ -27,6 +27,7 @@ from jaxpt.comparison.plan_runs import (
     run_name,
     run_path,
 )
+from jaxpt.config.metric_names import rename_result
 from jaxpt.config.plan import make_compare_spec
 from jaxpt.config.shipped import find_config
 from jaxpt.errors import UserError
@@ -236,7 +237,7 @@ def redraw_verdicts(study: Study) -> list[dict]:
     for entry in report["runs"]:
         name, seed = entry["name"], entry["seed"]
         place = run_path(folder, name, seed)
-        result = load_measured(place / "result.json")
+        result = rename_result(load_measured(place / "result.json"))
         run = describe_run(result, name, place, folder, spec)
         if (run["objective"], run["seed"]) != (entry["objective"], seed):
             raise UserError(f"{place}: is not the run {run_name(name, seed)}")

@@ -21,6 +21,7 @@ from jaxpt.comparison.budget import (
 )
 from jaxpt.comparison.compared_tasks import check_networks, identify_tasks
 from jaxpt.comparison.tuning import Text, check_choice, check_trials, tune
+from jaxpt.config.metric_names import rename_metric, rename_tuning
 from jaxpt.config.plan import Plan, make_compare_spec, make_plan, make_plans, named_by
 from jaxpt.config.sections import CompareSpec
 from jaxpt.distributed import processes
@@ -171,7 +172,8 @@ class _Planner:
                     task = make_task(plan, self.vocabs[name])
                     checked = check_run(task, self.tokenizer, self.corpora)
                     by = self.spec.tune_by
-                    if self.spec.list_trials(name) and not by.startswith("valid_"):
+                    is_known = by in ("valid_loss", "valid_accuracy")
+                    if self.spec.list_trials(name) and not is_known:
                         measures = check_measures(checked[0], self.corpora)
                         check_choice(measures, self.spec)
 
@@ -284,6 +286,8 @@ def check_folder(workdir: Path, config: dict) -> None:
         return
     stored = flatten(with_defaults(load_config(path, "use another --workdir")))
     wanted = flatten(with_defaults(config))
+    for settings in (stored, wanted):
+        settings["compare.tune_by"] = rename_metric(settings["compare.tune_by"])
     # Settings of the user come before those derived from them.
     for name in sorted(stored.keys() | wanted.keys(), key=_by_importance):
         if stored.get(name) != wanted.get(name) and not name.startswith(CHANGEABLE):
@@ -333,7 +337,8 @@ def load_plans(config: dict, workdir: Path) -> Prepared:
     tokenizer, corpora = processes.first_then_rest(lambda: load_text(text))
     vocabs = _count_tokens(plans, tokenizer, corpora)
     spec = make_compare_spec(config)
-    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, stored["tuning"])
+    tuning = rename_tuning(stored["tuning"])
+    return Prepared(config, spec, plans, vocabs, tokenizer, corpora, tuning)
 
 
 def _load_stored(workdir: Path) -> dict:

@@ -17,6 +17,7 @@ from scipy import stats
 
 from jaxpt.comparison.archive import check_study
 from jaxpt.comparison.plan_runs import run_path
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.settings import default_config, to_dict
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
@@ -88,7 +89,10 @@ def load_targets(root: Path) -> dict:
     Raises:
       UserError: there are none, or they are not JSON.
     """
-    return load_json(root / TARGETS, "must have the targets of speedruns")
+    rules = load_json(root / TARGETS, "must have the targets of speedruns")
+    for rule in rules["objectives"].values():
+        rule["metric"] = accept_metric(rule["metric"], f"{root / TARGETS}: metric")
+    return rules
 
 
 def word_target(rule: dict) -> str:

@@ -90,7 +90,8 @@ def _is_section(plan: Plan, setting: str) -> bool:
 
 def check_choice(metrics: Collection[str], spec: CompareSpec) -> None:
     """Raises UserError if `compare.tune_by` is not measured for these runs."""
-    if spec.tune_by not in metrics:
+    # Trials have no held-out split: a metric of masked tokens is that of validation.
+    if spec.tune_by.removeprefix("valid_") not in metrics:
         known = ", ".join(name for name in METRICS if name in metrics)
         raise ConfigError(
             f"compare.tune_by={spec.tune_by}: must be one of {known}, the metrics of "
@@ -220,10 +221,24 @@ def _run_trial(
     except DivergedError:
         costs = {"train_seconds": plan.train.seconds} | task.count_costs(steps)
         return {"value": None, "steps": steps} | {key: costs[key] for key in COSTS}
-    value = run["metrics"].get(spec.tune_by)
+    value = find_value(run["metrics"], spec.tune_by)
     is_finite = value is not None and math.isfinite(value)
     result = {"value": value if is_finite else None, "steps": run["steps"]}
     return result | {key: run[key] for key in COSTS}
+
+
+def find_value(metrics: dict[str, float], by: str) -> float | None:
+    """The value that a trial is chosen by; None if it was not measured.
+
+    The validation accuracy of an objective that only predicts masked tokens is its
+    masked accuracy.
+
+    >>> find_value({"valid_loss": 2.0, "valid_masked_accuracy": 0.5}, "valid_accuracy")
+    0.5
+    """
+    if by == "valid_accuracy" and by not in metrics:
+        by = "valid_masked_accuracy"
+    return metrics.get(by)
 
 
 def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Collection
 from pathlib import Path
 
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.config.needs import (
     Filler,
     fill_decoder,
@@ -203,7 +204,10 @@ def _read_model(objective: str, setting: str, path: str) -> dict:
 
 def make_compare_spec(config: AnyConfig) -> CompareSpec:
     """The config's `compare` section, checked."""
-    return CompareSpec(**read_sections(to_dict(config))["compare"])
+    section = read_sections(to_dict(config))["compare"]
+    if by := section.get("tune_by"):
+        section["tune_by"] = accept_metric(by, "compare.tune_by")
+    return CompareSpec(**section)
 
 
 def _check_lengths(plan: Plan) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from jaxpt.errors import CheckpointError
-from jaxpt.files.folder import is_new, load_measured
+from jaxpt.files.folder import is_new
 from jaxpt.hub.convert import move_places, to_hf
 from jaxpt.hub.families import Family, write_config
 from jaxpt.hub.files import write_file, write_json, write_tensors
@@ -18,6 +18,7 @@ from jaxpt.text.tokens.framing import Framing, Pair
 from jaxpt.text.tokens.subword import SubwordTokenizer
 from jaxpt.text.tokens.tokenizer import Tokenizer
 from jaxpt.text.tokens.vocab import MODES, SPECIALS, Vocab
+from jaxpt.training.result import load_result
 from jaxpt.training.run_framing import NAME, find_framing
 from jaxpt.training.task import Task
 from jaxpt.training.workdir import load_run
@@ -57,8 +58,7 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         generation = ids if head in ("causal", "seq2seq") else None
         models[head] = Model(config | ids, tensors, laid, framing, notes, generation)
-    path = workdir / "result.json"
-    result = load_measured(path) if path.exists() else None
+    result = load_result(workdir)
     lines = []
     for head, model in models.items():
         place = folder / head if len(models) > 1 else folder

@@ -218,8 +218,8 @@ def loss(
     terms = {"clm_loss": causal.loss, "mlm_loss": filled.loss}
     return terms, {
         "accuracy": losses.rank_hits(causal.ranks, of_causal),
-        "fill_top1": losses.rank_hits(filled.ranks, of_masked),
-        "fill_top5": losses.rank_hits(filled.ranks, of_masked, k=5),
+        "masked_accuracy": losses.rank_hits(filled.ranks, of_masked),
+        "masked_top5_accuracy": losses.rank_hits(filled.ranks, of_masked, k=5),
     } | (add(overflow, more) if overflow else {})
 
 

@@ -328,8 +328,8 @@ def join(
     (term,) = terms
     masked, weights = batch["weights"]["generator_loss"], batch["weights"][term]
     return {"generator_loss": guesses.loss} | terms, metrics | {
-        "fill_top1": losses.rank_hits(guesses.ranks, masked),
-        "fill_top5": losses.rank_hits(guesses.ranks, masked, k=5),
+        "masked_accuracy": losses.rank_hits(guesses.ranks, masked),
+        "masked_top5_accuracy": losses.rank_hits(guesses.ranks, masked, k=5),
         "replaced": (jnp.sum(labels * weights), jnp.sum(weights)),
     }
 

@@ -125,9 +125,10 @@ def loss(
 
 def fill_metrics(ranks: Array, weights: Array) -> Sums:
     """How often a masked token is the most likely answer, or among the top five."""
-    hits = losses.rank_hits(ranks, weights)
-    top5 = losses.rank_hits(ranks, weights, k=5)
-    return {"accuracy": hits, "fill_top1": hits, "fill_top5": top5}
+    return {
+        "masked_accuracy": losses.rank_hits(ranks, weights),
+        "masked_top5_accuracy": losses.rank_hits(ranks, weights, k=5),
+    }
 
 
 def train_step(

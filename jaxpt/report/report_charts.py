@@ -38,7 +38,8 @@ FINAL_COSTS = {
 }
 # By cost of a curve, what a whole run spent.
 END_COSTS = {"raw_tokens": "raw_tokens", "flops": "flops", "seconds": "train_seconds"}
-OWN_CURVES = ("valid_loss", "valid_accuracy")  # of each objective's own task
+# Of each objective's own task.
+OWN_CURVES = ("valid_loss", "valid_accuracy", "valid_masked_accuracy")
 
 
 class Mean(NamedTuple):

@@ -21,6 +21,7 @@ import numpy as np
 
 from jaxpt.analysis import scaling_laws
 from jaxpt.analysis.scaling_laws import Law, Points
+from jaxpt.config.metric_names import accept_metric
 from jaxpt.errors import CheckpointError, ConfigError
 from jaxpt.files.folder import check_output, hold, write_json
 from jaxpt.learn.frozen import is_frozen
@@ -68,6 +69,7 @@ def read_runs(
       UserError: a run lacks the metric or its value is not above 0, runs of an
         objective read different text, or N without embeddings is 0.
     """
+    metric = accept_metric(metric, "--metric")
     groups: dict[str, list[tuple[float, ...]]] = {}
     first: dict[str, FoundRun] = {}
     for run in runs:

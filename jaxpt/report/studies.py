@@ -10,6 +10,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from jaxpt.config.metric_names import rename_report
 from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 
@@ -22,7 +23,10 @@ FACTS = (
 
 
 class Study(NamedTuple):
-    """An archived study: its study.json and its report.json."""
+    """An archived study: its study.json and its report.json.
+
+    Metrics have their present names (`config.metric_names`).
+    """
 
     folder: Path
     facts: dict
@@ -42,7 +46,7 @@ def load_study(folder: Path) -> Study:
             raise UserError(f"{folder / STUDY}: has no {name}; {WHAT}")
     if not isinstance(report, dict) or "metrics" not in report:
         raise UserError(f"{folder / 'report.json'}: has no metrics; {WHAT}")
-    return Study(folder, facts, report)
+    return Study(folder, facts, rename_report(report))
 
 
 def list_studies(root: Path) -> list[Study]:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from jaxpt.config.metric_names import rename_result
 from jaxpt.errors import CheckpointError, ConfigError, UserError
 from jaxpt.files import checksums
 from jaxpt.files.folder import UNVERSIONED, load_config, load_json
@@ -205,7 +206,7 @@ def _load_run(folder: Path) -> FoundRun:
         folder=folder,
         version=str(stored.get("version", UNVERSIONED)),
         settings=json.loads(json.dumps(settings)),
-        result=result,
+        result=rename_result(result),
         examples=examples,
         text=text,
         task=task,

@@ -31,6 +31,8 @@ from jaxpt.training.task import Task
 
 # Metrics of `measure_frozen`, which are also measured of an untrained model.
 FROM_FEATURES = ("probe_accuracy", "word_accuracy", "choice_bayes_accuracy")
+# Metrics of masked tokens, if the objective returns both.
+MASKED = ("masked_accuracy", "masked_top5_accuracy")
 
 
 class Measured(NamedTuple):
@@ -207,12 +209,12 @@ def measure(
 
     Returns:
       valid_*, the objective's own; val_perplexity and bits_per_byte (a likelihood), or
-      bits_per_byte_bound (an upper bound of it); heldout_top1, heldout_top5 (filling
-      the objective's own masks, on the held-out split or else on valid);
-      cloze_accuracy, cloze_bits (filling masks that are the same for every objective);
-      probe_accuracy, probe_majority (labelled text); word_accuracy (eval.num_words),
-      choice_bayes_accuracy (eval.num_choices). Names that end in _random are of the
-      initial parameters.
+      bits_per_byte_bound (an upper bound of it); masked_accuracy, masked_top5_accuracy
+      (filling the objective's own masks, on the held-out split; without one on valid,
+      and then not as valid_*, too); cloze_accuracy, cloze_bits (filling masks that are
+      the same for every objective); probe_accuracy, probe_majority (labelled text);
+      word_accuracy (eval.num_words), choice_bayes_accuracy (eval.num_choices). Names
+      that end in _random are of the initial parameters.
     """
     fresh = program.init_state(seed).params
     metrics = dict(known.metrics or measure_valid(program, params, corpora))
@@ -220,7 +222,11 @@ def measure(
     if likelihood is not None:
         metrics["val_perplexity"] = perplexity(likelihood)
     if program.fill_logits:
-        metrics |= _measure_own_fills(program, params, fresh, corpora)
+        own_fills = _measure_own_fills(program, params, fresh, corpora)
+        if own_fills and "heldout" not in corpora:  # the same values
+            for name in MASKED:
+                metrics.pop(f"valid_{name}", None)
+        metrics |= own_fills
     earlier: dict[str, Examples] = {}
     new: dict[str, Examples] = {}
     probes: dict[str, dict] = {}
@@ -300,9 +306,6 @@ def _measure_own_fills(
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
         of_these = evaluate(program.eval_step, chosen, *rows)
-        found |= {  # an objective need not count them
-            f"heldout_top{k}{suffix}": of_these[f"fill_top{k}"]
-            for k in (1, 5)
-            if {"fill_top1", "fill_top5"} <= of_these.keys()
-        }
+        if of_these.keys() >= set(MASKED):  # an objective need not count them
+            found |= {f"{name}{suffix}": of_these[name] for name in MASKED}
     return found

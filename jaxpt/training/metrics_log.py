@@ -18,6 +18,7 @@ import rich.progress
 import rich.table
 
 from jaxpt import logs
+from jaxpt.config.metric_names import rename_metrics
 from jaxpt.errors import CheckpointError, UserError
 from jaxpt.files import checksums, disk
 from jaxpt.training.trackers import make_trackers
@@ -165,6 +166,8 @@ class MetricWriter:
 def read_metrics(workdir: str | os.PathLike) -> list[dict[str, Any]]:
     """The lines of `metrics.jsonl`, without a last line that was cut off by a kill.
 
+    Metrics of earlier versions have their present names (`config.metric_names`).
+
     Raises:
       UserError: there is no such file, a line is damaged, or the log was altered after
         a checkpoint was saved.
@@ -286,6 +289,7 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     for number, line in enumerate(lines, start=1):
         try:
             row = {key: _from_json(value) for key, value in json.loads(line).items()}
+            row = rename_metrics(row)
             row["step"] = int(row["step"])
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise CheckpointError(

@@ -75,7 +75,7 @@ def test_every_run_is_there_with_its_numbers(report):
         )
     by_name = {r["objective"]: r["metrics"] for r in written["runs"]}
     assert "bits_per_byte" in by_name["clm"] and "bits_per_byte" not in by_name["mlm"]
-    assert {"heldout_top1", "heldout_top5_random"} <= set(by_name["mlm"])
+    assert {"masked_accuracy", "masked_top5_accuracy_random"} <= set(by_name["mlm"])
 
 
 def test_the_report_says_what_was_read_and_spent(report, labelled):
@@ -229,7 +229,7 @@ def test_untrained_controls_are_the_seeds_own(report, monkeypatch):
     )
     found = measure(program, params, corpora, seed=1).metrics
     assert asked == [1]
-    for name in ("heldout_top5_random", "probe_accuracy_random"):
+    for name in ("masked_top5_accuracy_random", "probe_accuracy_random"):
         assert found[name] == run["metrics"][name]
 
 
@@ -345,7 +345,7 @@ def test_pairs_beside_rows_of_running_text(labelled, tmp_path):
     assert 0 <= pairs["metrics"]["valid_nsp_accuracy"] <= 1
     terms = [pairs["metrics"][f"valid_{name}_loss"] for name in ("mlm", "nsp")]
     assert pairs["metrics"]["valid_loss"] == pytest.approx(sum(terms))
-    assert {"heldout_top5", "probe_accuracy_random"} <= set(pairs["metrics"])
+    assert {"masked_top5_accuracy", "probe_accuracy_random"} <= set(pairs["metrics"])
     assert "24 tokens of the same text: chunks, pairs" in report["budget"]["note"]
     assert {"mask_fill_bert", "attention_masks"} <= set(report["figures"])
 

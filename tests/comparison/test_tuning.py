@@ -105,6 +105,7 @@ def test_a_setting_is_tuned_once(refuses):
         ({"compare__tune": "data.valid_fraction=0.2,0.3"}, "same rows of one text"),
         ({"compare__tune_by": "taste"}, "compare.tune_by=taste"),
         ({"compare__tune_by": "bits_per_byte"}, "compare.tune_by=bits_per_byte"),  # mlm
+        ({"compare__tune_by": "valid_masked_accuracy"}, "valid_masked_accuracy: must"),
     ],
 )
 def test_bad_trials_are_refused_before_anything_is_trained(
@@ -157,7 +158,7 @@ def test_what_defines_the_loss_is_not_chosen_by_it(tune, labelled, refuses, own_
     tune = tune.replace("own.half.", "half.")
     spec = {"amount": 1, "objectives": (name,), "tune": tune}
     setting = tune.partition("=")[0]
-    for by in ("valid_loss", "valid_accuracy", "heldout_top1"):
+    for by in ("valid_loss", "valid_accuracy", "masked_accuracy"):
         with refuses(f"compare.tune_by={by}: ", "choice_bayes_accuracy", setting):
             tuning.check_trials(name, plan, CompareSpec(**spec, tune_by=by))
     for by in ("choice_bayes_accuracy", "bits_per_byte", "cloze_accuracy"):

@@ -115,7 +115,8 @@ def test_losses_are_divided_by_tokens_and_by_pairs(make_case):
     for name, (_, weight) in terms.items():
         assert weight == totals[name]
     assert set(metrics) == {
-        *("mlm_loss", "nsp_loss", "accuracy", "nsp_accuracy", "fill_top1", "fill_top5")
+        *("mlm_loss", "nsp_loss", "nsp_accuracy"),
+        *("masked_accuracy", "masked_top5_accuracy"),
     }
     # An empty row has no pair.
     rows["segment_ids"] = rows["segment_ids"].at[2].set(0)
@@ -228,7 +229,10 @@ def test_without_a_task_it_is_mlm_with_types(make_case, make_rows):
     same["embed"] = {key: params["embed"][key] for key in plain.params["embed"]}
     found = case.loss(batch, params)[1]
     wanted = plain.loss(plain.corrupt(rows), same)[1]
-    for ours, theirs in (("mlm_loss", "loss"), ("fill_top5", "fill_top5")):
+    for ours, theirs in (
+        ("mlm_loss", "loss"),
+        ("masked_top5_accuracy", "masked_top5_accuracy"),
+    ):
         np.testing.assert_allclose(found[ours], wanted[theirs], rtol=1e-6)
 
 

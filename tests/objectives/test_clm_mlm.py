@@ -140,7 +140,7 @@ def test_losses_by_hand_each_by_its_own_denominator(make_case, make_rows):
             counts[is_masked] += 1
             hits[is_masked] += log_p[i, t].argmax() == targets[t]
     for k, (name, hit) in enumerate(
-        [("clm_loss", "accuracy"), ("mlm_loss", "fill_top1")]
+        [("clm_loss", "accuracy"), ("mlm_loss", "masked_accuracy")]
     ):
         np.testing.assert_allclose(terms[name][0], wanted[k], rtol=1e-4)
         assert terms[name][1] == counts[k] > 0

@@ -121,8 +121,8 @@ def test_the_loss_is_read_at_the_hidden_positions(make_case, make_rows):
                 total -= scores[batch["targets"][i, slot]]
                 hits += scores.argmax() == batch["targets"][i, slot]
     assert float(terms["loss"][0]) == pytest.approx(total, rel=1e-5)
-    assert metrics["accuracy"] == (hits, batch["weights"]["loss"].sum())
-    assert metrics["fill_top5"][0] >= metrics["fill_top1"][0] == hits
+    assert metrics["masked_accuracy"] == (hits, batch["weights"]["loss"].sum())
+    assert metrics["masked_top5_accuracy"][0] >= hits
 
 
 def test_packed_documents_do_not_see_each_other(make_case, make_rows):

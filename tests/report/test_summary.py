@@ -150,7 +150,13 @@ def test_who_is_behind_an_answer_without_a_network_is_said():
 
 @pytest.mark.parametrize(
     "metric",
-    ["valid_loss", "valid_accuracy", "val_perplexity", "heldout_top1", "heldout_top5"],
+    [
+        "valid_loss",
+        "valid_accuracy",
+        "val_perplexity",
+        "masked_accuracy",
+        "masked_top5_accuracy",
+    ],
 )
 def test_what_is_not_common_gets_no_verdict(metric):
     (entry,) = reporting.summarise(make_runs({"clm": [1, 1], "mlm": [2, 2]}, metric))

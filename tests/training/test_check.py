@@ -66,7 +66,7 @@ def test_rows_that_fill_the_model_can_be_trained_on_and_measured(
     if isinstance(task.model, BoundsLikelihood):
         wanted |= {"bits_per_byte_bound"}
     if isinstance(task.model, FillsMasks):
-        wanted |= {"cloze_accuracy", "cloze_bits", "heldout_top5_random"}
+        wanted |= {"cloze_accuracy", "cloze_bits", "masked_top5_accuracy_random"}
     assert wanted <= set(found)
 
 

@@ -74,9 +74,9 @@ def test_controls_are_measured_on_untrained_parameters(measured):
     found = measured_before.metrics
     untrained = measure(program, fresh, corpora, seed=SEED).metrics
     # Without scores none is the highest; without features the answer is always one.
-    assert found["heldout_top1"] == found["heldout_top5"] == 0
+    assert found["masked_accuracy"] == found["masked_top5_accuracy"] == 0
     assert found["probe_accuracy"] == found["probe_majority"] < 1
-    for name in ("heldout_top1", "heldout_top5", "probe_accuracy"):
+    for name in ("masked_accuracy", "masked_top5_accuracy", "probe_accuracy"):
         assert found[f"{name}_random"] == untrained[name] > found[name], name
     # What a comparison has measured for all of its runs is not measured again.
     given = {"known": measured_before, "control": of(probe_accuracy=0.25)}
@@ -112,7 +112,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
         return Measured(means(examples), examples, {})
 
     monkeypatch.setattr(measuring, "measure_frozen", measure_all_frozen)
-    fills = give("fill_top1", "fill_top5", make=float)
+    fills = give("masked_accuracy", "masked_top5_accuracy", make=float)
     monkeypatch.setattr(measuring, "evaluate", fills)
     plan = make_plan(make_config(speech, "clm_mlm"))
     tokenizer, corpora = load_text(plan.text, reporter=Reporter(lambda line: None))
@@ -125,7 +125,7 @@ def test_metrics_that_end_in_random_are_of_fresh_parameters(speech, monkeypatch)
     known = of(valid_loss=1.0)
     found = measure(program, 0.75, corpora, seed=SEED, known=known).metrics
     names = [name for names in measurements.values() for name in names]
-    names += ["heldout_top1", "heldout_top5"]
+    names += ["masked_accuracy", "masked_top5_accuracy"]
     assert found == {"valid_loss": 1.0} | dict.fromkeys(names, 0.75) | {
         f"{name}_random": 0.25 + SEED for name in names
     }
@@ -157,14 +157,19 @@ def test_each_number_is_of_its_split(measured):
         return measure(program, params, splits, seed=SEED, control=control).metrics
 
     found, swapped = find(train=train, valid=valid), find(train=valid, valid=train)
-    fills = [name for name in found if name.startswith("heldout")]
-    assert fills and found["heldout_top5"] > found["heldout_top1"]
+    fills = [name for name in found if name.startswith("masked")]
+    assert fills and found["masked_top5_accuracy"] > found["masked_accuracy"]
     assert found["valid_loss"] != swapped["valid_loss"]
     assert find(train=valid, valid=valid)["valid_loss"] == found["valid_loss"]
     with_more = find(train=train, valid=valid, heldout=train)
     assert [with_more[name] for name in fills] == [swapped[name] for name in fills]
     assert [with_more[name] for name in fills] != [found[name] for name in fills]
     assert with_more["valid_loss"] == found["valid_loss"]
+    # Without a held-out split, fills are of valid and have no second name.
+    of_trained = [name for name in fills if not name.endswith("_random")]
+    assert not any(f"valid_{name}" in found for name in fills)
+    for name in of_trained:
+        assert with_more[f"valid_{name}"] == found[name]
     assert found["val_perplexity"] == pytest.approx(math.exp(found["valid_clm_loss"]))
 
 
