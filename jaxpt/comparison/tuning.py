@@ -112,8 +112,8 @@ def change(plan: Plan, trial: dict[str, Any]) -> Plan:
     for full_name, value in trial.items():
         section, field = full_name.split(".")
         if specs := _find_other(plan, full_name):
-            stand_in = {section: default_section(*specs)}
-            override(stand_in, {section: {field: value}}, "compare.tune")
+            dummy_config = {section: default_section(*specs)}
+            override(dummy_config, {section: {field: value}}, "compare.tune")
         else:
             changes.setdefault(section, {})[field] = value
     return plan.change(changes, "compare.tune")
@@ -191,10 +191,10 @@ def tune(
         for path in folders:
             locks.enter_context(hold(path))
         for i, (trial, path) in enumerate(zip(settings, folders, strict=True), 1):
-            tried = fit_steps(change(plan, trial), i)
-            tried = tried.change({"train": {"seed": spec.tune_seed}})
+            candidate = fit_steps(change(plan, trial), i)
+            candidate = candidate.change({"train": {"seed": spec.tune_seed}})
             label = f"{name} trial {i} of {len(settings)}"
-            result = _run_trial(tried, spec, text, path, label)
+            result = _run_trial(candidate, spec, text, path, label)
             trials.append({"settings": trial} | result)
     values = [trial["value"] for trial in trials]
     known = [value for value in values if value is not None]
@@ -246,7 +246,7 @@ def _is_at_edge(name: str, value: Any, settings: list[dict]) -> bool:
 
     A better value may then be outside the range of the trials.
     """
-    tried = {trial[name] for trial in settings}
-    if not all(type(number) in (int, float) for number in tried):
+    values = {trial[name] for trial in settings}
+    if not all(type(number) in (int, float) for number in values):
         return False
-    return len(tried) >= MIN_VALUES and value in (min(tried), max(tried))
+    return len(values) >= MIN_VALUES and value in (min(values), max(values))

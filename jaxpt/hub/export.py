@@ -52,12 +52,14 @@ def export_run(workdir: Path, folder: Path, family: str = "") -> list[str]:
     models, framing = {}, find_framing(task)
     for head, (spec, part) in parts.items():
         kind, config = write_config(spec, head, family, tokenizer.vocab)
-        laid = kind.lay_out(spec, tokenizer.vocab.pad)
-        tensors = to_hf(move_places(part, spec, laid), kind, laid, head)
+        export_spec = kind.lay_out(spec, tokenizer.vocab.pad)
+        tensors = to_hf(move_places(part, spec, export_spec), kind, export_spec, head)
         ids = name_ids(task.vocab, framing, head)
         notes = write_notes(task, task.vocab, head, kind, config | ids)
         generation = ids if head in ("causal", "seq2seq") else None
-        models[head] = Model(config | ids, tensors, laid, framing, notes, generation)
+        models[head] = Model(
+            config | ids, tensors, export_spec, framing, notes, generation
+        )
     result = load_result(workdir)
     lines = []
     for head, model in models.items():

@@ -165,7 +165,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             table[is_next.sum()],
             spec.num_masked,
         )
-        shown = edits.replace_tokens(
+        replaced = edits.replace_tokens(
             rng_replace,
             targets[positions],
             mask_id,
@@ -174,7 +174,7 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
             spec.replace_random,
         )
         # The last token is not an input: a position after the row is dropped.
-        noised = edits.put(inputs, positions + 1, shown, weights)
+        noised = edits.put(inputs, positions + 1, replaced, weights)
         return {
             "inputs": jnp.where(is_masked, noised, inputs),
             "is_prefix": jnp.broadcast_to(is_masked, inputs.shape),

@@ -90,11 +90,11 @@ def corrupt(rng: Array, rows: Rows, vocab: Vocab, spec: Spec) -> Batch:
         rng_choose, rng_replace = jax.random.split(rng)
         positions, weights = choose(rng_choose, tokens, segments, vocab, spec, progress)
         targets = tokens[positions]
-        shown = edits.replace_tokens(
+        replaced = edits.replace_tokens(
             rng_replace, targets, mask_id, ordinary, *fractions
         )
         return {
-            "inputs": edits.put(tokens, positions, shown, weights),
+            "inputs": edits.put(tokens, positions, replaced, weights),
             "targets": targets,
             "masked_positions": positions,
             "weights": {"loss": weights},

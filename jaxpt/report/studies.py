@@ -15,7 +15,7 @@ from jaxpt.errors import UserError
 from jaxpt.files.folder import load_json
 
 STUDY = "study.json"
-WHAT = "must be the folder of a study, which jaxpt archive writes"
+FOLDER_HINT = "must be the folder of a study, which jaxpt archive writes"
 FACTS = (
     *("title", "question", "command", "config", "note", "objectives", "seeds"),
     *("date", "machines", "versions", "intervals"),
@@ -39,13 +39,13 @@ def load_study(folder: Path) -> Study:
     Raises:
       UserError: the folder holds no study, or a file was altered.
     """
-    facts = load_json(folder / STUDY, WHAT)
-    report = load_json(folder / "report.json", WHAT)
+    facts = load_json(folder / STUDY, FOLDER_HINT)
+    report = load_json(folder / "report.json", FOLDER_HINT)
     for name in FACTS:
         if not isinstance(facts, dict) or name not in facts:
-            raise UserError(f"{folder / STUDY}: has no {name}; {WHAT}")
+            raise UserError(f"{folder / STUDY}: has no {name}; {FOLDER_HINT}")
     if not isinstance(report, dict) or "metrics" not in report:
-        raise UserError(f"{folder / 'report.json'}: has no metrics; {WHAT}")
+        raise UserError(f"{folder / 'report.json'}: has no metrics; {FOLDER_HINT}")
     return Study(folder, facts, rename_report(report))
 
 

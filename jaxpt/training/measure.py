@@ -50,7 +50,7 @@ class Measured(NamedTuple):
     probes: dict[str, dict]
 
 
-NOTHING = Measured({}, {}, {})
+NO_RESULTS = Measured({}, {}, {})
 
 
 def list_parts(task: Task) -> dict[str, str]:
@@ -59,15 +59,15 @@ def list_parts(task: Task) -> dict[str, str]:
     return dict.fromkeys(("cloze_accuracy", "cloze_bits"), part) if part else {}
 
 
-def total_loss(program: Program, found: dict) -> float:
+def total_loss(program: Program, metrics: dict) -> float:
     """The loss that is trained on: each term's mean times its coefficient.
 
     Args:
-      found: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
+      metrics: {name: (sum, weight)}; a term of weight 0 adds nothing, as in training.
         NaN if all terms have weight 0.
     """
     coefficients = program.task.spec.coefficients
-    means = sums.divide(sums.counted({name: found[name] for name in coefficients}))
+    means = sums.divide(sums.counted({name: metrics[name] for name in coefficients}))
     if not means:
         return math.nan
     return sum(coefficients[name] * mean for name, mean in means.items())
@@ -75,8 +75,8 @@ def total_loss(program: Program, found: dict) -> float:
 
 def measure_valid(program: Program, params, corpora: dict[str, Split]) -> dict:
     """The objective's own metrics on the validation split, as valid_*."""
-    found = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
-    means = sums.divide(sums.counted(found)) | {"loss": total_loss(program, found)}
+    totals = add_up(program.eval_step, params, *_rows(program, corpora["valid"]))
+    means = sums.divide(sums.counted(totals)) | {"loss": total_loss(program, totals)}
     return {f"valid_{name}": value for name, value in means.items()}
 
 
@@ -96,7 +96,7 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
         words that the text lacks.
     """
     spec = program.task.plan.eval
-    found: dict[str, Examples] = {}
+    examples: dict[str, Examples] = {}
     probes: dict[str, dict] = {}
     if spec.probe_passages and has_labels(corpora):
         _check_length(program, "probe_length", spec.probe_length)
@@ -109,24 +109,24 @@ def measure_frozen(program: Program, params, corpora: dict[str, Split]) -> Measu
             spec.probe_passages,
             spec.batch_size,
         )
-        found |= of_labels
+        examples |= of_labels
     if spec.num_words:
         gap = program.task.spec.text_form(program.task.vocab).shown_gap
         _check_length(program, "word_context", spec.word_context, len(gap), 2)
         questions = list_questions(program.task, corpora)
-        found |= measure_words(program.read_gap, params, questions, spec.batch_size)
+        examples |= measure_words(program.read_gap, params, questions, spec.batch_size)
     model, scores = program.task.model, program.choice_scores
     if spec.num_choices and scores and isinstance(model, ScoresCandidates):
         _check_length(program, "word_context", spec.word_context, 1, 2)
-        asked = list_choices(program.task, corpora)
-        found |= measure_choices(
+        choices = list_choices(program.task, corpora)
+        examples |= measure_choices(
             scores,
             params,
-            asked,
+            choices,
             spec.batch_size,
             model.scores_ratio,
         )
-    return Measured(means(found), found, probes)
+    return Measured(means(examples), examples, probes)
 
 
 def _check_length(
@@ -148,7 +148,7 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
       UserError: the text has too few tokens.
     """
     spec, size = task.plan.eval, task.vocab.size
-    found = find_choices(
+    choices = find_choices(
         corpora["valid"],
         corpora["train"].count_tokens(size),
         task.vocab,
@@ -156,13 +156,13 @@ def list_choices(task: Task, corpora: dict[str, Split]) -> Choices:
         spec.choice_questions,
         spec.word_context,
     )
-    if found is None:
+    if choices is None:
         raise ConfigError(
             f"eval.num_choices={spec.num_choices}: the validation text has fewer than "
             f"{2 * spec.word_context + 1} tokens, or the text too few kinds of them; "
             f"must be 0"
         )
-    return found
+    return choices
 
 
 def list_questions(
@@ -176,7 +176,7 @@ def list_questions(
     spec = task.plan.eval
     # Without counts, in which the vocabularies of objectives differ.
     vocab = dataclasses.replace(task.vocab, counts=())
-    found = find_questions(
+    questions = find_questions(
         corpora["train"],
         corpora["valid"],
         vocab,
@@ -184,12 +184,12 @@ def list_questions(
         spec.word_questions,
         spec.word_context,
     )
-    if found is None:
+    if questions is None:
         raise ConfigError(
             f"eval.num_words={spec.num_words}: the text or its tokenizer gives fewer "
             f"than two words that occur often enough in both splits; must be 0"
         )
-    return found
+    return questions
 
 
 def measure(
@@ -197,8 +197,8 @@ def measure(
     params,
     corpora: dict[str, Split],
     seed: int,
-    known: Measured = NOTHING,
-    control: Measured = NOTHING,
+    known: Measured = NO_RESULTS,
+    control: Measured = NO_RESULTS,
 ) -> Measured:
     """All of a run's metrics; the names depend on the objective.
 
@@ -234,15 +234,15 @@ def measure(
         ("trained", "", params, known),
         ("untrained", "_random", fresh, control),
     ):
-        own = _measure_text(program, chosen, corpora["valid"])
+        text_examples = _measure_text(program, chosen, corpora["valid"])
         is_measured = [k for k in FROM_FEATURES if k in before.metrics]
         if is_measured:
             metrics |= {f"{k}{suffix}": before.metrics[k] for k in is_measured}
             earlier |= {f"{k}{suffix}": e for k, e in before.examples.items()}
         else:
             before = measure_frozen(program, chosen, corpora)
-            own |= before.examples
-        new |= {f"{k}{suffix}": e for k, e in own.items()}
+            text_examples |= before.examples
+        new |= {f"{k}{suffix}": e for k, e in text_examples.items()}
         if before.probes:
             (probes[name],) = before.probes.values()
     examples = earlier | new
@@ -270,9 +270,9 @@ def _find_likelihood(task: Task, metrics: dict[str, float]) -> float | None:
 def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]:
     """Metrics on running text: the likelihood or its bound, and the cloze."""
     task, spec = program.task, program.task.plan.eval
-    found: dict[str, Examples] = {}
+    examples: dict[str, Examples] = {}
     if not (program.token_nll or program.nll_bound or program.fill_scores):
-        return found
+        return examples
     rows = likelihood_rows(task, valid, spec.num_rows)
     documents = likelihood_documents(task, valid, spec.num_rows)
     for function, measure_it in (
@@ -281,10 +281,10 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
     ):
         if function:
             num_bytes = likelihood_bytes(task, valid, spec.num_rows)
-            given = rows, num_bytes, spec.batch_size, task.vocab, documents
-            found |= measure_it(function, params, *given)
+            args = rows, num_bytes, spec.batch_size, task.vocab, documents
+            examples |= measure_it(function, params, *args)
     if program.fill_scores:
-        found |= measure_cloze(
+        examples |= measure_cloze(
             program.fill_scores,
             params,
             rows,
@@ -295,17 +295,17 @@ def _measure_text(program: Program, params, valid: Split) -> dict[str, Examples]
             task.read_length,
             documents,
         )
-    return found
+    return examples
 
 
 def _measure_own_fills(
     program: Program, params, fresh, corpora: dict[str, Split]
 ) -> dict[str, float]:
     """Accuracy on the objective's own masks, also of the initial parameters."""
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     rows = _rows(program, corpora.get("heldout", corpora["valid"]))
     for suffix, chosen in (("", params), ("_random", fresh)):
         of_these = evaluate(program.eval_step, chosen, *rows)
         if of_these.keys() >= set(MASKED):  # an objective need not count them
-            found |= {f"{name}{suffix}": of_these[name] for name in MASKED}
-    return found
+            metrics |= {f"{name}{suffix}": of_these[name] for name in MASKED}
+    return metrics

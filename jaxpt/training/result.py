@@ -46,9 +46,9 @@ def write_result(
     Args:
       task: the run's; that of the program may have another seed.
     """
-    kept = ("step", "raw_tokens", "flops", "seconds", *CURVES)
+    columns = ("step", "raw_tokens", "flops", "seconds", *CURVES)
     curve = [
-        {k: line[k] for k in kept if k in line}
+        {k: line[k] for k in columns if k in line}
         for line in read_metrics(workdir)
         if "valid_loss" in line
     ]
